@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.broker.world import BrokerHarness, request
-from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
+from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 
 F, S, S2 = 1, 2, 3

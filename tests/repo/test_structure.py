@@ -14,7 +14,6 @@ from tests.repo.test_layers import ROOT, Source, imported, sources
 METHODS_PER_CLASS = 25
 #: Classes with more methods: how many they have.
 LARGE_CLASSES = {
-    "zmqtriton.broker.sequences.assignment.SequenceBatcher": 33,
     "zmqtriton.supervisor.core.Core": 37,
     "zmqtriton.supervisor.fleet.peers.Peers": 26,
     "zmqtriton.supervisor.models.generation.Generation": 37,
@@ -47,9 +46,11 @@ CIRCLES = {
             "zmqtriton.broker.scheduling.generation",
             "zmqtriton.broker.scheduling.generations",
             "zmqtriton.broker.scheduling.instances",
+            "zmqtriton.broker.scheduling.placement",
             "zmqtriton.broker.scheduling.queue_policy",
             "zmqtriton.broker.scheduling.rate_limiter",
-            "zmqtriton.broker.sequences.assignment",
+            "zmqtriton.broker.sequences.batcher",
+            "zmqtriton.broker.sequences.slot_assignment",
             "zmqtriton.broker.sequences.slots",
         }
     ): "a request knows where it waits, and every queue knows its requests; for annotations only",

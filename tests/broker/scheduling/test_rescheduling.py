@@ -17,7 +17,7 @@ from tests.broker.sequence_world import (
     stateful,
 )
 from tests.broker.world import Page
-from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
+from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END as END

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.broker.sequence_world import IDLE_NS, F, S, SequenceHarness, sequence_config
-from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
+from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.wire import SEQUENCE_START as START
@@ -21,7 +21,8 @@ def _kept(world: SequenceHarness) -> int:
     """What the broker keeps of sequences and requests."""
     sequences = world.core.generations[1].sequences
     assert sequences is not None
-    waiting = len(sequences._backlog) + len(sequences._expiries) + len(sequences._left)
+    waiting = len(sequences._left)
+    waiting += len(sequences.assignment._backlog) + len(sequences.assignment._expiries)
     return (
         len(sequences._sequences)
         + len(sequences._idle)

@@ -15,7 +15,7 @@ from tests.broker.ensemble_world import ensemble, model, step, tensor
 from tests.broker.scheduling.test_rate_limiter import demand
 from tests.broker.simulation.promises import ExpectedModel, Invariants
 from tests.broker.world import BrokerHarness, Page, request
-from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
+from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
+from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.broker.sequence_world import BODY, F, SequenceHarness
 from tests.broker.world import request
-from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
+from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START

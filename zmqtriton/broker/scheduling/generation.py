@@ -18,7 +18,7 @@ from zmqtriton.broker.requests.response_order import order_of
 from zmqtriton.broker.scheduling.batching import queue_of
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement
-from zmqtriton.broker.sequences.assignment import SequenceBatcher
+from zmqtriton.broker.sequences.batcher import SequenceBatcher
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.signature import Signature, takes_gpu
 from zmqtriton_floor.wire import UNCHECKED, BatchedRequest, Request
@@ -201,7 +201,7 @@ class Generation:
         """Whether something waits that it could begin now, or soon: delays of sequences do not
         count."""
         if self.sequences is not None:
-            return self.sequences.has_ready(instance)
+            return self.sequences.assignment.has_ready(instance)
         return self._queue.is_ready(now_ns)
 
     def next_dispatch(self, now_ns: int) -> tuple[Instance, list[InflightRequest]] | None:
@@ -227,5 +227,5 @@ class Generation:
     ) -> list[tuple[BatchedRequest, bytes]]:
         """What a stub is sent for a batch; requests of the broker's own take further numbers."""
         if self.sequences is not None:
-            return self.sequences.works(batch, number, numbers)
+            return self.sequences.controls.works(batch, number, numbers)
         return [(request.work(number), request.body) for request in batch]

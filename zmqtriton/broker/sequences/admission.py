@@ -19,7 +19,7 @@ from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
+from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 

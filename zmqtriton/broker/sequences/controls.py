@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from zmqtriton.broker.memory.leases import BROKER
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.wire import BatchedRequest
+
+#: The ids of requests that fill empty slots begin here, beyond those of ensembles' steps.
+FIRST_PADDING_ID = 1 << 62
 
 _START, _END = "CONTROL_SEQUENCE_START", "CONTROL_SEQUENCE_END"
 _READY, _CORRID = "CONTROL_SEQUENCE_READY", "CONTROL_SEQUENCE_CORRID"
@@ -93,6 +100,23 @@ class SequenceControls:
         inputs = [tensor._replace(data=b"") for tensor in given.inputs]
         inputs += self._tensors(0, 0, is_ready=False)
         return wire.encode_body(wire.RequestBody("", {}, given.outputs, inputs))
+
+    def works(
+        self, requests: list[InflightRequest], number: int, numbers: Iterator[int]
+    ) -> list[tuple[BatchedRequest, bytes]]:
+        """What the stub is sent for a batch, with something in each slot before its last."""
+        rows: list[tuple[BatchedRequest, bytes]] = []
+        for request in requests:
+            sequence = request.sequence
+            assert sequence is not None
+            assert sequence.slots is not None
+            while sequence.slots.has_places and len(rows) < sequence.position:
+                filler = BatchedRequest(
+                    number, BROKER, FIRST_PADDING_ID | next(numbers), wire.PADDING, 0, 0, 0
+                )
+                rows.append((filler, self.build_padding_body(request.body)))
+            rows.append((request.work(number), self.tell(request.row, request.body)))
+        return rows
 
 
 def _packed(sequence: int | str, size: int) -> bytes:

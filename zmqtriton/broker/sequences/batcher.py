@@ -1,13 +1,11 @@
-"""The sequences of a generation: which instance has which, and which have to wait for one.
+"""The sequences of a generation, from their START to their END or their idle timeout.
 
-A sequence has its slot from START to END, or until nothing has come for a while; what is executed
-of it is executed one by one and in order. `sequencing` is the way from the core to here. Knows no
-clock but what it is told; which requests are to be refused it says, and refuses none.
+The requests of a sequence are executed one by one and in order, all on the instance whose slot it
+has. Methods return the requests that are to be refused; the caller refuses them.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
@@ -18,13 +16,12 @@ from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.sequences.controls import SequenceControls
 from zmqtriton.broker.sequences.losses import LostSequences
-from zmqtriton.broker.sequences.slots import Sequence, SequenceSlots, slots_of
+from zmqtriton.broker.sequences.slot_assignment import SlotAssignment
+from zmqtriton.broker.sequences.slots import Sequence
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import BatchedRequest, Correlation, Request
 
-#: The requests that fill empty slots have ids from here on, beyond those of an ensemble's.
-FIRST_PADDING_ID = 1 << 62
 _NOT_EXECUTED = "one of its requests was not executed: "
 
 
@@ -34,10 +31,9 @@ class SequenceBatcher:
     def __init__(self, model: str, config: dict[str, Any]) -> None:
         batching = config["sequence_batching"]
         self._model = model
-        self._batching = batching
         self._max_batch_size = int(config.get("max_batch_size", 0))
         self._idle_ns = int(batching.get("max_sequence_idle_microseconds", 1_000_000)) * 1000
-        self._controls = SequenceControls(batching, is_batching=self._max_batch_size > 0)
+        self.controls = SequenceControls(batching, is_batching=self._max_batch_size > 0)
         #: Each request is a sequence by itself, executed step by step.
         self.is_iterative = bool(batching.get("iterative_sequence"))
         self._own_ids = itertools.count(1)
@@ -46,16 +42,11 @@ class SequenceBatcher:
         self._ended: list[tuple[int, Correlation]] = []
         #: Those that take requests, and those of which END has come and that are not over.
         self._sequences: dict[Correlation, Sequence] = {}
-        #: Without a slot, in the order in which they get one.
-        self._backlog: OrderedDict[Sequence, None] = OrderedDict()
-        #: Of these those that wait only so long, soonest first.
-        self._expiries: list[tuple[int, int, Sequence]] = []
-        self._order = itertools.count()
+        self.assignment = SlotAssignment(batching, self._max_batch_size)
         #: With a slot and without a request, and since when; longest first.
         self._idle: OrderedDict[Sequence, int] = OrderedDict()
         #: Idle since this event.
         self._left: list[Sequence] = []
-        self._slots: dict[int, SequenceSlots] = {}
         #: Those that are no more and may be asked for.
         self._lost = LostSequences(self._idle_ns)
 
@@ -94,7 +85,7 @@ class SequenceBatcher:
                 "non-empty correlation ID"
             )
         if row.correlation and self.is_iterative and not row.flags & wire.SEQUENCE_START:
-            raise InvalidArgument(self._must_start(row.correlation))
+            raise InvalidArgument(_must_start(self._model, row.correlation))
 
     def begin_steps(self, request: InflightRequest) -> Sequence:
         """It becomes a sequence by itself, which ends when it is answered and not before."""
@@ -105,7 +96,7 @@ class SequenceBatcher:
         request.sequence = sequence = Sequence(correlation)
         sequence.is_complete = True
         sequence.waiting.append(request)
-        self._backlog[sequence] = None
+        self.assignment.enqueue(sequence)
         return sequence
 
     def reschedule(self, sequence: Sequence, request: InflightRequest) -> None:
@@ -124,25 +115,14 @@ class SequenceBatcher:
         """Raises Triton's errors, for what was checked."""
         row = request.row
         if self.is_iterative:
-            self._limit_wait(self.begin_steps(request), row.timeout_us, now_ns)
+            self.assignment.limit_wait(self.begin_steps(request), row.timeout_us, now_ns)
             return
         sequence = self._find(request, now_ns, warnings)
         sequence.waiting.append(request)
         sequence.is_complete = bool(row.flags & wire.SEQUENCE_END)
         request.sequence = sequence
         self._idle.pop(sequence, None)
-        self._limit_wait(sequence, row.timeout_us, now_ns)
-
-    def _limit_wait(self, sequence: Sequence, timeout_us: int, now_ns: int) -> None:
-        """It waits for a slot for no longer than a request of it may."""
-        if sequence.slots is None and timeout_us:
-            at_ns = now_ns + timeout_us * 1000
-            sequence.expires_ns = min(sequence.expires_ns or at_ns, at_ns)
-            self._await_expiry(sequence)
-
-    def _await_expiry(self, sequence: Sequence) -> None:
-        if sequence.expires_ns:
-            heapq.heappush(self._expiries, (sequence.expires_ns, next(self._order), sequence))
+        self.assignment.limit_wait(sequence, row.timeout_us, now_ns)
 
     def _find(self, request: InflightRequest, now_ns: int, warnings: list[str]) -> Sequence:
         correlation = request.row.correlation
@@ -157,27 +137,18 @@ class SequenceBatcher:
                 )
             return sequence
         if not is_start:
-            raise self._unknown(correlation, now_ns)
+            text = _must_start(self._model, correlation)
+            cause = self._lost.find_cause(correlation, now_ns)
+            if cause is None:
+                raise InvalidArgument(text)
+            raise type(cause)(f"{text}, because an earlier one was lost: {cause.text}")
         self._lost.drop(correlation)
         new = self._sequences[correlation] = Sequence(correlation)
         if sequence is None:
-            self._backlog[new] = None
+            self.assignment.enqueue(new)
         else:
             sequence.successor, new.predecessor = new, sequence
         return new
-
-    def _must_start(self, correlation: Correlation) -> str:
-        return (
-            f"inference request for sequence {correlation} to model '{self._model}' must specify "
-            "the START flag on the first request of the sequence"
-        )
-
-    def _unknown(self, correlation: Correlation, now_ns: int) -> ZmqTritonError:
-        text = self._must_start(correlation)
-        cause = self._lost.find_cause(correlation, now_ns)
-        if cause is None:
-            return InvalidArgument(text)
-        return type(cause)(f"{text}, because an earlier one was lost: {cause.text}")
 
     def finish_request(self, request: InflightRequest) -> None:
         """It has had its final answer."""
@@ -195,12 +166,10 @@ class SequenceBatcher:
 
     def _end(self, sequence: Sequence) -> None:
         """Its slot is free, and its id too."""
-        self._backlog.pop(sequence, None)
         self._idle.pop(sequence, None)
-        if sequence.slots is not None:
-            if self._has_states and sequence.has_begun:
-                self._ended.append((sequence.slots.serial, sequence.correlation))
-            sequence.slots.vacate(sequence)
+        if sequence.slots is not None and self._has_states and sequence.has_begun:
+            self._ended.append((sequence.slots.serial, sequence.correlation))
+        self.assignment.remove(sequence)
         later, earlier = sequence.successor, sequence.predecessor
         if self._sequences.get(sequence.correlation) is sequence:
             del self._sequences[sequence.correlation]
@@ -212,7 +181,7 @@ class SequenceBatcher:
         if later is not None:
             later.predecessor = earlier
             if earlier is None:
-                self._backlog[later] = None
+                self.assignment.enqueue(later)
 
     def abort_after(self, request: InflightRequest, error: ZmqTritonError) -> list[InflightRequest]:
         """It is not executed: those after it, whose model would lack what it brings."""
@@ -256,8 +225,7 @@ class SequenceBatcher:
         return sorted(found, key=lambda request: request.arrived_ns)
 
     def _all(self) -> Iterator[Sequence]:
-        slotted = [s for slots in self._slots.values() for s in slots.sequences if s is not None]
-        for first in [*slotted, *self._backlog]:
+        for first in self.assignment.sequences():
             later: Sequence | None = first
             while later is not None:
                 yield later
@@ -268,22 +236,15 @@ class SequenceBatcher:
     def remove_instance(self, instance: Instance, cause: ZmqTritonError) -> list[InflightRequest]:
         """Its stub is dead, and with it what its sequences have become: those requests of them
         that were never executed. Sequences that have not begun begin elsewhere."""
-        slots = self._slots.pop(instance.serial, None)
         refused: list[InflightRequest] = []
-        if slots is None:
-            return refused
         cause = Unavailable(cause.text)
-        for sequence in [s for s in reversed(slots.sequences) if s is not None]:
-            slots.vacate(sequence)
+        for sequence in self.assignment.remove_instance(instance):
             if sequence.has_begun:
                 # What has run is the instance's own, and known to whoever calls.
                 refused += [request for request in sequence.waiting if not request.has_run]
                 self._abort(sequence, cause)
             else:
-                sequence.is_offered = False
-                self._backlog[sequence] = None
-                self._backlog.move_to_end(sequence, last=False)
-                self._await_expiry(sequence)
+                self.assignment.enqueue_again(sequence)
         return refused
 
     def next(
@@ -291,22 +252,7 @@ class SequenceBatcher:
     ) -> tuple[Instance, list[InflightRequest]] | None:
         """Which instance gets what now."""
         self.end_idle(now_ns)
-        self._fill(instances)
-        for instance in sorted(instances, key=lambda one: len(one.open_requests)):
-            slots = self._slots.get(instance.serial)
-            batch = (
-                slots.pop_batch(now_ns)
-                if slots is not None and instance.startable_batches > 0
-                else []
-            )
-            if batch:
-                return instance, batch
-        return None
-
-    def has_ready(self, instance: Instance) -> bool:
-        """Whether one of its sequences has a request that may be executed."""
-        slots = self._slots.get(instance.serial)
-        return slots is not None and any(s is not None and s.is_ready for s in slots.sequences)
+        return self.assignment.next(instances, now_ns)
 
     def end_idle(self, now_ns: int) -> None:
         """Ends those that have been idle for too long."""
@@ -320,25 +266,6 @@ class SequenceBatcher:
                 return
             self._end(sequence)
 
-    def _fill(self, instances: Collection[Instance]) -> None:
-        """Gives free slots to those that have waited longest."""
-        while self._backlog:
-            best: tuple[int, int, SequenceSlots] | None = None
-            for instance in instances:
-                if not instance.is_open:
-                    continue
-                slots = self._slots.get(instance.serial)
-                if slots is None:
-                    slots = slots_of(instance.serial, self._batching, self._max_batch_size)
-                    self._slots[instance.serial] = slots
-                position = slots.free()
-                if position >= 0 and (best is None or (position, instance.serial) < best[:2]):
-                    best = (position, instance.serial, slots)
-            if best is None:
-                return
-            sequence, _ = self._backlog.popitem(last=False)
-            best[2].assign(sequence, best[0])
-
     def pop_ended(self) -> list[tuple[int, BatchedRequest]]:
         """What stubs are told of sequences that are over, before they are given more of any."""
         over, self._ended = self._ended, []
@@ -347,48 +274,28 @@ class SequenceBatcher:
             for stub, sequence in over
         ]
 
-    def works(
-        self, requests: list[InflightRequest], number: int, numbers: Iterator[int]
-    ) -> list[tuple[BatchedRequest, bytes]]:
-        """What the stub is sent for a batch, with something in each slot before its last."""
-        rows: list[tuple[BatchedRequest, bytes]] = []
-        for request in requests:
-            sequence = request.sequence
-            assert sequence is not None
-            assert sequence.slots is not None
-            while sequence.slots.has_places and len(rows) < sequence.position:
-                filler = BatchedRequest(
-                    number, BROKER, FIRST_PADDING_ID | next(numbers), wire.PADDING, 0, 0, 0
-                )
-                rows.append((filler, self._controls.build_padding_body(request.body)))
-            rows.append((request.work(number), self._controls.tell(request.row, request.body)))
-        return rows
-
     # ----------------------------------------------------------------- time
 
     @property
     def due_ns(self) -> int:
         """When something happens here though nothing else does; 0: then never."""
-        times = [slots.due_ns for slots in self._slots.values() if slots.due_ns]
-        while self._expiries and not self._may_expire(self._expiries[0]):
-            heapq.heappop(self._expiries)
-        times += [at_ns for at_ns, _, _ in self._expiries[:1]]
+        times = [self.assignment.due_ns] if self.assignment.due_ns else []
         if self._idle:
             times.append(next(iter(self._idle.values())) + self._idle_ns)
         return min(times, default=0)
 
-    def _may_expire(self, expiry: tuple[int, int, Sequence]) -> bool:
-        at_ns, _, sequence = expiry
-        return sequence.slots is None and sequence.expires_ns == at_ns and bool(sequence.waiting)
-
     def pop_expired(self, now_ns: int) -> list[InflightRequest]:
-        """Requests of sequences that have waited for a slot for too long."""
+        """The requests of sequences that have waited for a slot for too long."""
         refused: list[InflightRequest] = []
-        while self._expiries and self._expiries[0][0] <= now_ns:
-            expiry = heapq.heappop(self._expiries)
-            if self._may_expire(expiry):
-                _, _, sequence = expiry
-                refused += sequence.waiting
-                self._abort(sequence, InvalidArgument("it waited too long for a sequence slot"))
-                self._lost.drop(sequence.correlation)
+        for sequence in self.assignment.pop_expired(now_ns):
+            refused += sequence.waiting
+            self._abort(sequence, InvalidArgument("it waited too long for a sequence slot"))
+            self._lost.drop(sequence.correlation)
         return refused
+
+
+def _must_start(model: str, correlation: Correlation) -> str:
+    return (
+        f"inference request for sequence {correlation} to model '{model}' must specify "
+        "the START flag on the first request of the sequence"
+    )
