@@ -17,7 +17,6 @@ LARGE_CLASSES = {
     "zmqtriton.supervisor.core.Core": 37,
     "zmqtriton.supervisor.fleet.peers.Peers": 26,
     "zmqtriton.supervisor.models.generation.Generation": 37,
-    "zmqtriton.supervisor.models.model.Model": 45,
     "zmqtriton.supervisor.service.Service": 30,
     "zmqtriton_frontends.gateway.gateway.Gateway": 31,
     "zmqtriton_frontends.http2.connection.Connection": 32,
@@ -50,6 +49,7 @@ CIRCLES = {
             "zmqtriton.broker.scheduling.queue_policy",
             "zmqtriton.broker.scheduling.rate_limiter",
             "zmqtriton.broker.sequences.batcher",
+            "zmqtriton.broker.sequences.controls",
             "zmqtriton.broker.sequences.slot_assignment",
             "zmqtriton.broker.sequences.slots",
         }

@@ -35,6 +35,7 @@ from zmqtriton.supervisor.models.index import repository_index
 from zmqtriton.supervisor.models.instance import Instance, stub_event
 from zmqtriton.supervisor.models.loading import LoadCallback
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model_report import is_ready, serving_config
 from zmqtriton.supervisor.models.nested_loads import NestedLoads
 from zmqtriton.supervisor.models.preparations import EnvironmentPreparations
 from zmqtriton.supervisor.models.startup import Startup
@@ -294,7 +295,9 @@ class Core:
         for number in [n for n, g in self.generations.items() if g.state is GenerationState.ENDED]:
             del self.generations[number]
         if self._startup.is_over:
-            for name in [n for n, m in self.models.items() if m.is_directory_gone and m.has_ended]:
+            for name in [
+                n for n, m in self.models.items() if m.history.is_directory_gone and m.has_ended
+            ]:
                 del self.models[name]
                 self._peers.publish(wire.ForgetModel(name))
                 self.trace_settings.forget_model(name)
@@ -313,7 +316,7 @@ class Core:
         return self._find_stub(caller)[1] is not None
 
     def is_model_ready(self, model: str, version: int) -> bool:
-        return model in self.models and self.models[model].is_ready(version)
+        return model in self.models and is_ready(self.models[model], version)
 
     def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
         self.get_or_create_model(model).load(done, override=override, again=True)
@@ -331,7 +334,7 @@ class Core:
         unload_next(None)
 
     def serving_config(self, model: str, version: int) -> dict[str, Any]:
-        return self.models[model].serving_config(version) if model in self.models else {}
+        return serving_config(self.models[model], version) if model in self.models else {}
 
     def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
         self._stores.list_models(then)
@@ -390,7 +393,7 @@ class Core:
         self._stopping.begin(status)
         self.on_demand_loader.stop()
         for model in self.models.values():
-            model.cancel_loads("Server exiting")
+            model.loads.cancel_all("Server exiting")
 
 
 def _no_lines(model: str, after: int, limit: int) -> dict[str, Any]:

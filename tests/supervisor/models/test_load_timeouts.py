@@ -6,6 +6,7 @@ import dataclasses
 
 from tests.supervisor.models.test_loading import LOAD_M, change, loaded
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.models.model_report import is_loaded
 
 
 def test_a_load_that_takes_too_long_ends_and_says_where_it_was() -> None:
@@ -61,7 +62,7 @@ def test_the_index_says_why_what_serves_was_not_replaced() -> None:
         entry["state"],
         entry["reason"],
     )
-    assert world.core.models["m"].is_loaded
+    assert is_loaded(world.core.models["m"])
 
     change(world, fingerprint="1")
     assert world.call("load", LOAD_M).result is None

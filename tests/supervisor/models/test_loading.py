@@ -11,6 +11,7 @@ from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_bluepri
 from zmqtriton.supervisor.control.control import NOT_EXPLICIT
 from zmqtriton.supervisor.models.blueprint import FinalConfig
 from zmqtriton.supervisor.models.loading import ModelLoad
+from zmqtriton.supervisor.models.model_report import table_rows
 from zmqtriton.supervisor.models.startup import SETTLE_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
@@ -248,7 +249,7 @@ def test_a_model_without_a_version_says_so() -> None:
     call = world.call("load", LOAD_M)
 
     assert "at least one version must be available" in call.error[1]
-    assert world.core.models["m"].table_rows() == [
+    assert table_rows(world.core.models["m"]) == [
         ("m", "-", "Not loaded: No model version was found")
     ]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
+from zmqtriton.supervisor.models.dependencies import Dependencies
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import GenerationState
 
@@ -20,9 +21,7 @@ _DependenciesOf = Callable[[str], Iterable[str]]
 class Callee(Protocol):
     """What the load order asks of a model."""
 
-    @property
-    def dependencies(self) -> Iterable[str]:
-        """Names of the models that it calls."""
+    dependencies: Dependencies
 
     def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
         """Call `then` once the model was loaded, or tried."""
@@ -81,7 +80,7 @@ class LoadOrder:
 
     def _needs(self, name: str) -> Iterable[str]:
         model = self._models.get(name)
-        return model.dependencies if model is not None else ()
+        return model.dependencies.loaded_before if model is not None else ()
 
 
 class RetirementQueue:

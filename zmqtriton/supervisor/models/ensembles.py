@@ -6,8 +6,7 @@ of them. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from zmqtriton.config.members import no_loaded_version_text, version_not_loaded_
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
+from zmqtriton.supervisor.models.dependencies import Dependencies
 from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.instance import Instance
@@ -31,18 +31,7 @@ class Member(Protocol):
     """What ensembles ask of a model."""
 
     versions: dict[int, ModelVersion]
-
-    @property
-    def members(self) -> Sequence[str]:
-        """The models that it calls, or would call, as an ensemble."""
-
-    @property
-    def served_members(self) -> Collection[str]:
-        """The models that it calls, if it is an ensemble that serves."""
-
-    @property
-    def callees(self) -> AbstractSet[str]:
-        """The models that it calls in any way."""
+    dependencies: Dependencies
 
     @property
     def was_explicitly_loaded(self) -> bool:
@@ -84,7 +73,9 @@ class EnsembleMembers:
 
     def check_acyclic(self, name: str) -> None:
         """Raises ConfigError if an ensemble calls itself through others."""
-        check_cycle(name, {other: model.members for other, model in self._models.items()})
+        check_cycle(
+            name, {other: model.dependencies.members for other, model in self._models.items()}
+        )
 
     def finalize_config(self, blueprint: Blueprint) -> FinalConfig:
         """The ensemble's configuration, which its members complete. Raises InvalidArgument and
@@ -115,7 +106,7 @@ class EnsembleMembers:
     def _depth(self, name: str) -> int:
         """Of the ensembles within a model that serves; 0 for a model that is none."""
         model = self._models.get(name)
-        members = model.served_members if model else ()
+        members = model.dependencies.served_members if model else ()
         return 1 + max(map(self._depth, members)) if members else 0
 
     def _serving(self, model: str, number: int) -> ModelVersion | None:
@@ -168,11 +159,13 @@ class EnsembleMembers:
         leaving = [name]
         for each in leaving:
             leaving += [
-                n for n, m in self._models.items() if each in m.callees and n not in leaving
+                n
+                for n, m in self._models.items()
+                if each in m.dependencies.callees and n not in leaving
             ]
         for each in leaving:
             model = self._models.get(each)
-            for callee in sorted(model.callees) if model else ():
+            for callee in sorted(model.dependencies.callees) if model else ():
                 if callee not in leaving and self._is_free(callee, leaving):
                     leaving.append(callee)
         return self._callers_first(leaving)
@@ -180,7 +173,12 @@ class EnsembleMembers:
     def _callers_first(self, names: list[str]) -> list[str]:
         left, ordered = list(names), []
         while left:
-            called = {c for n in left if n in self._models for c in self._models[n].callees - {n}}
+            called = {
+                c
+                for n in left
+                if n in self._models
+                for c in self._models[n].dependencies.callees - {n}
+            }
             # Where all call each other, any is the first.
             first = next((name for name in left if name not in called), left[0])
             left.remove(first)
@@ -189,7 +187,7 @@ class EnsembleMembers:
 
     def _is_free(self, name: str, leaving: list[str]) -> bool:
         model = self._models.get(name)
-        callers = [n for n, m in self._models.items() if name in m.callees]
+        callers = [n for n, m in self._models.items() if name in m.dependencies.callees]
         return (
             model is not None and not model.was_explicitly_loaded and set(callers) <= set(leaving)
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import RepositoryListing
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model_report import index_entries
 from zmqtriton_floor.errors import ZmqTritonError
 
 
@@ -20,7 +21,7 @@ def repository_index(
         if names.get(name):
             entries.append({"name": name, "state": "UNAVAILABLE", "reason": names[name]})
         elif name in models:
-            entries += models[name].index_entries()
+            entries += index_entries(models[name])
         else:
             entries.append({"name": name, **never_loaded})
     return entries

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import (
     Blueprint,
@@ -84,27 +85,42 @@ class LoadInquiry:
             return
         # What was not there has no fingerprint.
         is_known = self._request.is_poll and bool(found.fingerprint)
-        was_tried = is_known and self._model.was_attempted(found.fingerprint)
+        was_tried = is_known and self._model.history.was_attempted(found.fingerprint)
         if isinstance(found, Blueprint) and found.ensemble is not None:
             # What it lacked may be there now.
             self._require_members(found, found.ensemble, was_tried=was_tried)
         elif was_tried:
             self._listener.end(None)
         elif isinstance(found, ReadFailure):
-            self._model.record_read_failure(found)
+            self._record_read_failure(found)
             text = f"failed to load '{self._model.name}', failed to poll from model repository"
             if found.fingerprint:
                 text += f": {found.reason}"
             self._listener.end(InternalError(text))
-        elif self._model.is_current(found, self._request.override):
-            self._model.record_unchanged(found)
+        elif self._is_current(found):
+            self._model.history.record_unchanged(found)
+            for number in found.versions:
+                self._model.versions[number].transition(states.GenerationServing())
             self._listener.end(None)
         else:
             self._require_callees(found)
 
+    def _is_current(self, blueprint: Blueprint) -> bool:
+        model = self._model
+        return model.history.is_current(blueprint, self._request.override, model.versions)
+
+    def _record_read_failure(self, failure: ReadFailure) -> None:
+        self._model.history.record_read_failure(failure)
+        text = failure.reason
+        if not failure.is_duplicate and failure.fingerprint:
+            text = f"Poll failed for model directory '{self._model.name}': {text}"
+        self._context.plan.log("E", text)
+
     def _is_unsettled(self, fingerprint: str) -> bool:
         seen, self._seen = self._seen, fingerprint
-        is_new = fingerprint not in ("", seen) and not self._model.was_attempted(fingerprint)
+        is_new = fingerprint not in ("", seen) and not self._model.history.was_attempted(
+            fingerprint
+        )
         return is_new and self._request.settle_s > 0
 
     def _read_again(self) -> None:
@@ -113,9 +129,13 @@ class LoadInquiry:
 
     # ------------------------------------------------- what is loaded before
 
+    def _record_dependencies(self, blueprint: Blueprint) -> None:
+        self._model.history.record_dependencies(blueprint)
+        self._context.load_order.break_wait_cycles(self._model.name)
+
     def _require_callees(self, blueprint: Blueprint) -> None:
         """Those that it names are loaded first; whether they can be is not its concern."""
-        self._model.set_dependencies(blueprint)
+        self._record_dependencies(blueprint)
         if not blueprint.callees:
             self._listener.build(blueprint, None)
             return
@@ -136,7 +156,7 @@ class LoadInquiry:
         """An ensemble is loaded after what it calls, which may need the slot."""
         around = self._context
         around.load_slots.release(self._listener)
-        self._model.set_dependencies(blueprint)
+        self._record_dependencies(blueprint)
         try:
             around.ensemble_members.check_acyclic(blueprint.name)
         except ZmqTritonError as error:
@@ -154,7 +174,7 @@ class LoadInquiry:
         combined: FinalConfig | ZmqTritonError
         try:
             combined = self._context.ensemble_members.finalize_config(blueprint)
-            is_same = self._model.is_current(blueprint, self._request.override)
+            is_same = self._is_current(blueprint)
         except ZmqTritonError as error:
             combined = error
         if is_same:

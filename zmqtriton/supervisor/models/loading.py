@@ -77,7 +77,7 @@ class ModelLoad:
         served."""
         self._combined = combined
         self._blueprint = blueprint
-        self._model.record_attempt(blueprint, self._override)
+        self._model.history.record_attempt(blueprint, self._override)
         if blueprint.completed_config_text:
             text = f"Server side auto-completed config: {blueprint.completed_config_text}"
             self._context.plan.log("V", text)
@@ -309,5 +309,5 @@ class ModelLoad:
             return
         self._has_ended = True
         self._context.load_slots.release(self)
-        self._model.load_ended(self)
+        self._model.loads.load_ended(self)
         self._done(error)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zmqtriton.supervisor.actions import LoadOverride
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.generation import GenerationOwner
+from zmqtriton.supervisor.models.load_history import LoadHistory
+from zmqtriton.supervisor.models.load_queue import LoadQueue
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton_floor import wire
 
@@ -16,24 +17,8 @@ class LoadTarget(GenerationOwner, Protocol):
 
     name: str
     versions: dict[int, ModelVersion]
-
-    def is_current(self, blueprint: Blueprint, override: LoadOverride | None) -> bool:
-        """Whether exactly this is served already."""
-
-    def was_attempted(self, fingerprint: str) -> bool:
-        """Whether a load of what is on disk has been tried, well or badly."""
-
-    def set_dependencies(self, blueprint: Blueprint) -> None:
-        """What it calls, as an ensemble or as it says itself, is to be loaded before it."""
-
-    def record_read_failure(self, found: ReadFailure) -> None:
-        """There is no model to load."""
-
-    def record_attempt(self, blueprint: Blueprint, override: LoadOverride | None) -> None:
-        """A load of this begins."""
-
-    def record_unchanged(self, blueprint: Blueprint) -> None:
-        """What is on disk is what serves, whatever was there meanwhile."""
+    history: LoadHistory
+    loads: LoadQueue
 
     def record_loaded(self, blueprint: Blueprint) -> None:
         """All versions of it serve; others are not wanted any more."""
@@ -43,6 +28,3 @@ class LoadTarget(GenerationOwner, Protocol):
 
     def version_infos(self) -> list[wire.VersionInfo]:
         """All that frontends must know of it."""
-
-    def load_ended(self, loading: object) -> None:
-        """The next one may begin."""

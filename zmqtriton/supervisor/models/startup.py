@@ -13,6 +13,7 @@ from typing import Protocol
 from zmqtriton.supervisor.actions import PrintError, RepositoryListing, ShowTables
 from zmqtriton.supervisor.models.loading import ignore_result
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model_report import table_rows
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor.errors import ZmqTritonError
@@ -81,9 +82,7 @@ class Startup:
             return
         self.is_over = True
         models = self._server.models.values()
-        self._plan.enqueue(
-            ShowTables(sorted(row for model in models for row in model.table_rows()))
-        )
+        self._plan.enqueue(ShowTables(sorted(row for model in models for row in table_rows(model))))
         if self._failed and self._policy.exit_on_error:
             self._give_up(f"{_NOT_ALL}\n{self._name_failed()}")
             return
@@ -125,10 +124,10 @@ class Startup:
             return
         for name in found:
             model = self._server.get_or_create_model(name)
-            model.is_directory_gone = False
-            if not model.is_loading:
+            model.history.is_directory_gone = False
+            if not model.loads.is_loading:
                 model.poll(min(SETTLE_S, self._policy.poll_s))
         for name, model in self._server.models.items():
-            if name not in found and not model.is_directory_gone:
-                model.is_directory_gone = True
+            if name not in found and not model.history.is_directory_gone:
+                model.history.is_directory_gone = True
                 model.unload(ignore_result)

@@ -140,7 +140,7 @@ class Evictor:
         new = [
             n for n in self._with_needs(name) if n not in models or not models[n].serving_configs
         ]
-        new = [n for n in new if n not in models or not models[n].members]
+        new = [n for n in new if n not in models or not models[n].dependencies.members]
         sizes = self._sizes
         average = sum(sizes.values()) // len(sizes) if sizes else 0
         return sum(sizes.get(n, average) for n in new), all(n in sizes for n in new)
@@ -149,7 +149,11 @@ class Evictor:
         names = [name]
         for each in names:
             model = self._models.get(each)
-            names += [n for n in model.dependencies if n not in names] if model is not None else []
+            names += (
+                [n for n in model.dependencies.loaded_before if n not in names]
+                if model is not None
+                else []
+            )
         return names
 
     def _evict(self, names: Collection[str], kind: str, why: str) -> None:

@@ -82,7 +82,9 @@ class ModelUsage:
         names = [name]
         for each in names:
             names += [
-                n for n, m in self._models.items() if each in m.served_members and n not in names
+                n
+                for n, m in self._models.items()
+                if each in m.dependencies.served_members and n not in names
             ]
         return names[::-1] if all(map(self._can_be_evicted, names)) else None
 
@@ -116,7 +118,7 @@ class ModelUsage:
 
     def _callees_of(self, name: str) -> Collection[str]:
         model = self._models.get(name)
-        return model.callees if model is not None else ()
+        return model.dependencies.callees if model is not None else ()
 
 
 def _own_limit_s(config: str, otherwise_s: float) -> float:

@@ -1,0 +1,76 @@
+"""What the loads of one model have found in its repository, and what of it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from zmqtriton.supervisor.actions import LoadOverride
+from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.models.version import ModelVersion
+
+
+class LoadHistory:
+    """The last attempt to load a model, and the last one that succeeded."""
+
+    def __init__(self) -> None:
+        #: The model's directory is gone: the model is forgotten once it has ended.
+        self.is_directory_gone = False
+        #: Why the model could not be read the last time; "" if it could.
+        self.read_problem = ""
+        #: The last blueprint has no version.
+        self.has_no_version = False
+        #: The models that the last blueprint calls if it is an ensemble.
+        self.members: tuple[str, ...] = ()
+        #: The models that the last blueprint names as callees.
+        self.callees: tuple[str, ...] = ()
+        #: The files of what serves and of the last attempt; "" with an override.
+        self._served_fingerprint = ""
+        self._attempted_fingerprint = ""
+        self._override: LoadOverride | None = None
+
+    def is_current(
+        self,
+        blueprint: Blueprint,
+        override: LoadOverride | None,
+        versions: Mapping[int, ModelVersion],
+    ) -> bool:
+        """Whether exactly this blueprint serves already."""
+        return (
+            override is None
+            and self._served_fingerprint == blueprint.fingerprint
+            and bool(blueprint.versions)
+            and all(n in versions and versions[n].is_serving for n in blueprint.versions)
+        )
+
+    def was_attempted(self, fingerprint: str) -> bool:
+        """Whether the last attempt was to load these files, with or without success."""
+        return self._attempted_fingerprint == fingerprint
+
+    def record_dependencies(self, blueprint: Blueprint) -> None:
+        ensemble = blueprint.ensemble
+        self.members = ensemble.member_names if ensemble is not None else ()
+        self.callees = blueprint.callees
+
+    def record_read_failure(self, failure: ReadFailure) -> None:
+        """There is no model to load."""
+        self._attempted_fingerprint, self.read_problem = failure.fingerprint, failure.reason
+        self.is_directory_gone = not failure.fingerprint
+
+    def record_attempt(self, blueprint: Blueprint, override: LoadOverride | None) -> None:
+        """A load of this blueprint begins."""
+        self._attempted_fingerprint = blueprint.fingerprint
+        self._override = override
+        self.read_problem = ""
+        self.is_directory_gone = False
+        self.has_no_version = not blueprint.versions
+
+    def record_unchanged(self, blueprint: Blueprint) -> None:
+        """The files are those of what serves, whatever was there meanwhile."""
+        self._attempted_fingerprint, self.read_problem = blueprint.fingerprint, ""
+
+    def record_loaded(self, blueprint: Blueprint) -> None:
+        """All versions of the blueprint serve."""
+        self._served_fingerprint = blueprint.fingerprint if self._override is None else ""
+
+    def record_unloaded(self) -> None:
+        self._served_fingerprint = ""

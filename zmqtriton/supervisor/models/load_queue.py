@@ -1,0 +1,57 @@
+"""The loads of one model, which come one after the other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+
+class QueuedLoad(Protocol):
+    """A load, as seen by the queue."""
+
+    def begin(self) -> None: ...
+
+    def cancel(self, why: str) -> None: ...
+
+
+class LoadQueue:
+    """The load under way and those that wait for their turn."""
+
+    def __init__(self) -> None:
+        self._current: QueuedLoad | None = None
+        self._waiting: deque[QueuedLoad] = deque()
+        self._end_callbacks: list[Callable[[], None]] = []
+
+    @property
+    def is_loading(self) -> bool:
+        return self._current is not None
+
+    def add(self, load: QueuedLoad) -> None:
+        self._waiting.append(load)
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        if self._current is None and self._waiting:
+            self._current = self._waiting.popleft()
+            self._current.begin()
+
+    def call_at_end(self, then: Callable[[], None]) -> None:
+        """Call `then` when no load is under way any more."""
+        self._end_callbacks.append(then)
+
+    def load_ended(self, load: object) -> None:
+        if self._current is load:
+            self._current = None
+            self._begin_next()
+        if self._current is None:
+            callbacks, self._end_callbacks = self._end_callbacks, []
+            for then in callbacks:
+                then()
+
+    def cancel_all(self, why: str) -> None:
+        """Cancel every load: a model that hangs in its initialize must be stoppable."""
+        loads = [*([self._current] if self._current else []), *self._waiting]
+        self._waiting.clear()
+        for load in loads:
+            load.cancel(why)

@@ -1,0 +1,67 @@
+"""What operators and clients are told about a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from zmqtriton.supervisor.models.model import NO_VERSION, Model
+from zmqtriton.supervisor.models.version import LAST_LOAD_FAILED
+from zmqtriton.supervisor.states import UNLOADED, ModelState
+
+
+def is_ready(model: Model, version: int) -> bool:
+    """Whether this version can execute now; -1: any version."""
+    meant = [one for number, one in model.versions.items() if version in (-1, number)]
+    return any(one.reported_state[0] is ModelState.READY for one in meant)
+
+
+def is_loaded(model: Model) -> bool:
+    """Whether every version that is to be loaded serves."""
+    return bool(model.versions) and all(
+        version.is_serving or version.reason == UNLOADED for version in model.versions.values()
+    )
+
+
+def serving_config(model: Model, version: int) -> dict[str, Any]:
+    """The configuration of a version that serves, with -1 of the highest; empty if none does."""
+    serving = [n for n, one in model.versions.items() if one.is_serving and version in (-1, n)]
+    generation = model.versions[max(serving)].generation if serving else None
+    finished = generation.final_config if generation is not None else None
+    config: dict[str, Any] = {} if finished is None else json.loads(finished.config)
+    return config
+
+
+def index_entries(model: Model) -> Iterator[dict[str, Any]]:
+    """The model's entries in the repository index."""
+    read_problem = model.history.read_problem
+    for number, version in sorted(model.versions.items()):
+        state, reason = version.reported_state
+        if state is ModelState.READY and read_problem:
+            reason = f"{LAST_LOAD_FAILED}: {read_problem}"
+        entry = {"name": model.name, "version": str(number), "state": state.value}
+        yield {**entry, "reason": reason} if reason else entry
+    if not model.versions:
+        entry = {"name": model.name}
+        if read_problem:
+            entry |= {"state": ModelState.UNAVAILABLE.value, "reason": read_problem}
+        yield entry
+
+
+def table_rows(model: Model) -> list[tuple[str, str, str]]:
+    """The model's lines in the table that the server prints at start."""
+    rows = []
+    for number, version in model.versions.items():
+        state, reason = version.reported_state
+        rows.append((model.name, str(number), _status(state, reason)))
+    if model.history.read_problem:
+        status = _status(ModelState.UNAVAILABLE, model.history.read_problem)
+        rows.append((model.name, "-", status))
+    elif not rows:
+        rows.append((model.name, "-", NO_VERSION))
+    return rows
+
+
+def _status(state: ModelState, reason: str) -> str:
+    return f"{state.value}: {reason}" if reason else state.value
