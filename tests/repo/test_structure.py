@@ -14,7 +14,6 @@ from tests.repo.test_layers import ROOT, Source, imported, sources
 METHODS_PER_CLASS = 25
 #: Classes with more methods: how many they have.
 LARGE_CLASSES = {
-    "zmqtriton.supervisor.core.Core": 37,
     "zmqtriton.supervisor.fleet.peers.Peers": 26,
     "zmqtriton.supervisor.models.generation.Generation": 37,
     "zmqtriton.supervisor.service.Service": 30,

@@ -251,7 +251,7 @@ def test_what_was_unloaded_is_told_to_the_next_broker_with_its_end(
 def test_a_frozen_broker_is_killed_and_replaced(world: SupervisorHarness) -> None:
     frozen = world.serial("broker")
 
-    world.core.process_frozen(frozen)
+    world.core.events.process_frozen(frozen)
     world.run_until_idle().tick()
 
     assert world.serial("broker") != frozen

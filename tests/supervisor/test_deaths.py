@@ -108,7 +108,7 @@ def test_a_hung_stub_is_killed_for_what_the_broker_says(world: SupervisorHarness
 def test_a_frozen_stub_is_killed_and_replaced(world: SupervisorHarness) -> None:
     stub = world.serial("m_0_0")
 
-    world.core.process_frozen(stub)
+    world.core.events.process_frozen(stub)
     world.run_until_idle().tick()
 
     assert stub not in world.alive
@@ -213,7 +213,7 @@ def test_the_broker_expects_a_process_before_that_is_born(world: SupervisorHarne
 def test_a_frozen_frontend_is_killed(world: SupervisorHarness) -> None:
     grpc = world.serial("grpc")
 
-    world.core.process_frozen(grpc)
+    world.core.events.process_frozen(grpc)
     world.run_until_idle().tick()
 
     assert world.serial("grpc") != grpc

@@ -152,7 +152,7 @@ class SupervisorHarness:
     def fork_http_worker(self) -> int:
         """Gunicorn forks; the new process's serial number."""
         self._pids += 1
-        serial = self.core.worker_forked(self._pids, 1000.0)
+        serial = self.core.events.worker_forked(self._pids, 1000.0)
         self.roles[serial] = "http"
         self.alive.add(serial)
         self.run_until_idle()
@@ -165,7 +165,7 @@ class SupervisorHarness:
         return self.run_until_idle()
 
     def receive(self, serial: int, message: Any) -> SupervisorHarness:
-        self.core.message_received(serial, message)
+        self.core.events.message_received(serial, message)
         return self.run_until_idle()
 
     def call(self, verb: str, arguments: dict[str, Any] | None = None) -> Call:
@@ -274,7 +274,11 @@ class SupervisorHarness:
                 sizes = {m: self.memory_by_model.get(m, 0) for m in processes.values()}
                 self._schedule(lambda: self.core.on_demand_loader.on_memory_measured(sizes))
             case actions.ReadModel(ticket, model, override):
-                self._schedule(lambda: self.core.model_read(ticket, self._read(model, override)))
+                self._schedule(
+                    lambda: self.core.object_stores.on_model_read(
+                        ticket, self._read(model, override)
+                    )
+                )
             case actions.ChangeRepositories(ticket, path, _):
                 error, paths = self.repository_error, (path,)
                 self._schedule(
@@ -282,7 +286,7 @@ class SupervisorHarness:
                 )
             case actions.ListRepository(ticket):
                 names = dict.fromkeys(sorted(self.models), "")
-                self._schedule(lambda: self.core.repository_listed(ticket, names))
+                self._schedule(lambda: self.core.object_stores.on_repository_listed(ticket, names))
 
     def _schedule(self, event: Callable[[], None]) -> None:
         self._events.append(event)
@@ -292,12 +296,12 @@ class SupervisorHarness:
         pid = self._pids
         self.roles[serial] = role
         self.alive.add(serial)
-        self._schedule(lambda: self.core.process_started(serial, pid, 1000.0))
+        self._schedule(lambda: self.core.events.process_started(serial, pid, 1000.0))
 
     def _end(self, serial: int, reason: str, words: str = "") -> None:
         if serial in self.alive:
             self.alive.discard(serial)
-            self.core.process_ended(serial, reason, words)
+            self.core.events.process_ended(serial, reason, words)
 
     def _read(self, model: str, override: actions.LoadOverride | None) -> Blueprint | ReadFailure:
         found = self.models.get(model)
@@ -351,7 +355,9 @@ class SupervisorHarness:
 
     def _reply(self, serial: int, message: Any) -> None:
         self._schedule(
-            lambda: self.core.message_received(serial, message) if serial in self.alive else None
+            lambda: (
+                self.core.events.message_received(serial, message) if serial in self.alive else None
+            )
         )
 
 

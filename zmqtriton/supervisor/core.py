@@ -6,19 +6,19 @@ Does no I/O, knows no clock, and blocks on nothing, so every race can be replaye
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.log_settings import LogSettings
 from zmqtriton.supervisor.control.operations import OperatorCommands
 from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.repositories import RepositoryRegistry
+from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
-from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
 from zmqtriton.supervisor.control.trace_settings import TraceSettings
+from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.fleet.introductions import Introductions, ServerInfo
 from zmqtriton.supervisor.fleet.object_stores import ObjectStores
@@ -26,13 +26,11 @@ from zmqtriton.supervisor.fleet.peers import Peers
 from zmqtriton.supervisor.fleet.readiness import ReadinessChecks
 from zmqtriton.supervisor.fleet.service_manager import ServiceManager
 from zmqtriton.supervisor.fleet.shutdown import ShutdownSequence
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.context import LoadSlots, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.index import repository_index
-from zmqtriton.supervisor.models.instance import Instance, stub_event
 from zmqtriton.supervisor.models.loading import LoadCallback
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import is_ready, serving_config
@@ -56,14 +54,8 @@ class Core:
     ) -> None:
         self.plan = plan = Plan(now_s)
         self._policy = policy
-        self._pid = pid
-        self._server = server
         self.models: dict[str, Model] = {}
         self.generations: dict[int, Generation] = {}
-        self._started_s: dict[int, float] = {}
-        self._malformed = 0
-        #: Shared memory by serial number, for the status.
-        self.segment_bytes: Callable[[], Mapping[int, int]] = dict
         #: The last lines of the log: (model or "", behind which number, how many).
         self.log_lines: Callable[[str, int, int], dict[str, Any]] = _no_lines
         self._acknowledgements = Acknowledgements(plan)
@@ -83,15 +75,11 @@ class Core:
         )
         self._counts = BrokerCounts(plan, self._introductions)
         self.on_demand_loader = OnDemandLoader(plan, policy, self, self._counts)
-        self._listen_to_peers()
         self._leaving = RetirementQueue(self.generations)
         within_s, told = policy.exit_timeout_s, self._introductions
         self._stopping = ShutdownSequence(plan, self._peers, told, self._counts, within_s)
         self._stopping.get_generations = self.generations.values
         self._stopping.retire_after_callers = self._leaving.retire_after_callers
-        self._notification = ServiceManager(
-            plan, policy.watchdog_interval_s, self._probe_broker, self._describe_in_words
-        )
         self.log_settings = LogSettings(plan, self._introductions, server.settings_json)
         self.trace_settings = TraceSettings(
             server.settings_json, self._introductions.change_trace_settings
@@ -106,8 +94,9 @@ class Core:
         self._control = ControlCallHandler(plan, self, is_explicit=is_explicit)
         self._startup = Startup(plan, policy, self)
         self._preparations = EnvironmentPreparations(plan, self._introductions)
-        self._stores = ObjectStores(plan, self._introductions, policy)
+        self.object_stores = ObjectStores(plan, self._introductions, policy)
         self._context = self._surroundings(policy)
+        self._connect_processes(server, pid)
         self.nested_loads = NestedLoads(self.generations, self._context.load_slots)
 
     def _surroundings(self, policy: Policy) -> ModelContext:
@@ -124,15 +113,42 @@ class Core:
             load_order=LoadOrder(self.models, self.get_or_create_model),
             retirements=self._leaving,
             preparations=self._preparations,
-            object_stores=self._stores,
+            object_stores=self.object_stores,
             load_retries=policy.load_retries,
             has_on_demand_loading=policy.load_on_demand,
         )
 
-    def _listen_to_peers(self) -> None:
+    def _connect_processes(self, server: ServerInfo, pid: int) -> None:
+        """Let events of processes reach the parts, and the parts be described."""
+        self.status = ServerStatus(
+            server,
+            self.models,
+            self.generations,
+            peers=self._peers,
+            helpers=(self._preparations, self.object_stores),
+            stopping=self._stopping,
+            counts=self._counts,
+            loader=self.on_demand_loader,
+            repositories=self.repositories,
+            pid=pid,
+        )
+        self._notification = ServiceManager(
+            self.plan, self._policy.watchdog_interval_s, self._probe_broker, self.status.summary
+        )
+        self.events = EventRouter(
+            self.plan,
+            self.generations,
+            peers=self._peers,
+            regions=self.regions,
+            helpers=(self._preparations, self.object_stores),
+            readiness=self.readiness,
+            stopping=self._stopping,
+            status=self.status,
+            on_call=self._control.handle,
+        )
         self._peers.version_infos = self._all_news
         self._peers.region_messages = self.regions.registration_messages
-        self._peers.on_broker_lost = self._broker_lost
+        self._peers.on_broker_lost = self._stopping.exit_now
         self._peers.on_statistics = self._counts.handle_statistics
 
     def take_actions(self) -> list[Action]:
@@ -140,7 +156,7 @@ class Core:
         self._forget_the_ended()
         used = [g.blueprint.directory for g in self.generations.values()]
         self.staged_files.remove_unused(used)
-        self._stores.sweep(used, self.models)
+        self.object_stores.sweep(used, self.models)
         if self._stopping.has_begun:
             self._stopping.advance()
         self._leaving.retire_unneeded()
@@ -153,7 +169,7 @@ class Core:
 
     def start(self, started_s: float) -> None:
         """The first call; `started_s` is the wall clock."""
-        self._started_s[0] = started_s
+        self.status.started(started_s)
         self._peers.start()
         self._notification.begin()
         if self._policy.early_liveness:
@@ -164,91 +180,6 @@ class Core:
         """Time passes; call it before anything else that happens at this moment."""
         self.plan.advance_to(now_s)
 
-    def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        peer = self._peers.find_peer(serial)
-        if peer is not None:
-            self._peers.process_started(peer, pid, started_s)
-            return
-        self._started_s[serial] = started_s
-        self._preparations.process_started(serial, pid, started_s)
-        self._stores.process_started(serial, pid, started_s)
-        self._tell_stub(serial, states.ProcessStarted(pid))
-
-    def worker_forked(self, pid: int, started_s: float) -> int:
-        """Gunicorn has forked; returns the serial number of the new process's lifeline."""
-        serial = self.plan.new_serial()
-        self._peers.worker_forked(serial, pid, started_s)
-        return serial
-
-    def process_ended(
-        self, serial: int, reason: str, last_words: str = "", crash: str = ""
-    ) -> None:
-        """It is dead, and everything that it had said was received before."""
-        peer = self._peers.find_peer(serial)
-        if peer is not None:
-            self._peers.process_ended(peer, reason)
-            self.regions.frontend_died(serial)
-            return
-        self._started_s.pop(serial, None)
-        self._preparations.process_ended(serial, reason, last_words)
-        self._stores.process_ended(serial, reason)
-        self.readiness.stub_ended(serial)
-        self._tell_stub(serial, states.ProcessExited(reason, last_words, crash))
-
-    def process_frozen(self, serial: int) -> None:
-        """It was stopped by a signal and does not go on."""
-        peer = self._peers.find_peer(serial)
-        if peer is not None:
-            self._peers.process_frozen(peer)
-            return
-        self._tell_stub(serial, states.KillRequested("the process was stopped by a signal"))
-
-    def messages_malformed(self, messages: int) -> None:
-        """Messages were dropped: they did not decode, or made no sense from where they came."""
-        self._malformed += messages
-
-    def message_received(self, serial: int, message: Any) -> None:
-        """A message of a process, or of a caller on the control socket."""
-        if isinstance(message, wire.Call):
-            self._control.handle(serial, message)
-            return
-        peer = self._peers.find_peer(serial)
-        if peer is None:
-            self._received_from_stub(serial, message)
-        elif isinstance(message, (wire.Drained, wire.ModelCalled)):
-            self._hear_of_generation(message)
-        elif isinstance(message, wire.RegionReleased):
-            self.regions.region_released(serial, message.number)
-        elif isinstance(message, wire.ExecutionOverdue):
-            self._tell_stub(message.serial, states.KillRequested(message.text, can_dump_stack=True))
-        elif isinstance(message, wire.FirstExecutionDone):
-            _, instance = self._find_stub(message.serial)
-            if instance is not None:
-                instance.mark_executed()
-        else:
-            self._peers.handle_message(peer, message)
-
-    def _hear_of_generation(self, message: wire.Drained | wire.ModelCalled) -> None:
-        generation = self.generations.get(message.generation)
-        if not message.generation:
-            self._stopping.on_sequences_ended()
-        if generation is None:
-            return
-        if isinstance(message, wire.ModelCalled):
-            generation.callees.add(message.model)
-        elif message.serial:
-            generation.on_instance_drained(message.serial)
-        else:
-            generation.on_drained()
-
-    def model_read(self, ticket: int, found: Blueprint | ReadFailure) -> None:
-        """The answer to ReadModel."""
-        self._stores.on_model_read(ticket, found)
-
-    def repository_listed(self, ticket: int, found: RepositoryListing) -> None:
-        """The answer to ListRepository."""
-        self._stores.on_repository_listed(ticket, found)
-
     def stop_requested(self) -> None:
         """The first time in order, the second time at once."""
         if self._stopping.has_begun:
@@ -256,40 +187,6 @@ class Core:
             self._stopping.exit_now()
         else:
             self.stop()
-
-    # -------------------------------------------------------- stubs and death
-
-    def _received_from_stub(self, serial: int, message: Any) -> None:
-        """Or from a process that prepares an environment, or asks object stores."""
-        event = stub_event(message)
-        if event is not None:
-            self._tell_stub(serial, event)
-        elif isinstance(message, wire.CallResult):
-            takers = (self._stores, self.readiness, self._preparations)
-            any(taker.handle_result(serial, message) for taker in takers)
-
-    def _tell_stub(self, serial: int, event: states.Event) -> None:
-        generation, instance = self._find_stub(serial)
-        if generation is None or instance is None:
-            return
-        try:
-            generation.handle(instance, event)
-        except states.TransitionError as error:
-            # A model can make its stub say anything; it does not get further than this.
-            if not instance.has_sent_invalid_event:
-                instance.has_sent_invalid_event = True
-                self.plan.log("W", f"{error}; more of this will only be counted")
-            self.messages_malformed(1)
-
-    def _find_stub(self, serial: int) -> tuple[Generation | None, Instance | None]:
-        for generation in self.generations.values():
-            instance = generation.find_instance(serial)
-            if instance is not None:
-                return generation, instance
-        return None, None
-
-    def _broker_lost(self) -> None:
-        self._stopping.exit_now()
 
     def _forget_the_ended(self) -> None:
         for number in [n for n, g in self.generations.items() if g.state is GenerationState.ENDED]:
@@ -304,6 +201,9 @@ class Core:
 
     # ------------------------------------------------------ models, for others
 
+    def is_stub(self, caller: int) -> bool:
+        return self.events.find_stub(caller)[1] is not None
+
     @property
     def is_stopping(self) -> bool:
         return self._stopping.has_begun
@@ -311,9 +211,6 @@ class Core:
     def get_or_create_model(self, name: str) -> Model:
         """It, made known if it was not."""
         return self.models.setdefault(name, Model(name, self._context))
-
-    def is_stub(self, caller: int) -> bool:
-        return self._find_stub(caller)[1] is not None
 
     def is_model_ready(self, model: str, version: int) -> bool:
         return model in self.models and is_ready(self.models[model], version)
@@ -337,7 +234,7 @@ class Core:
         return serving_config(self.models[model], version) if model in self.models else {}
 
     def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
-        self._stores.list_models(then)
+        self.object_stores.list_models(then)
 
     def request_index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
         self.list_repository(
@@ -346,37 +243,9 @@ class Core:
             )
         )
 
-    def request_status(self, done: Callable[[dict[str, Any]], None]) -> None:
-        """`done` gets every process, and what the broker has counted."""
-        self._counts.request(lambda found: done({**self._describe(), **found}))
-
     def _probe_broker(self, then: Callable[[], None]) -> None:
         if self._introductions.broker_serial:
             self._acknowledgements.probe(self._introductions.broker_serial, then)
-
-    def _describe_in_words(self) -> str:
-        states = [news.state for news in self._all_news() if news.version]
-        ready = f"{states.count('READY')} of {len(states)} model versions are ready"
-        return f"stopping; {ready}" if self.is_stopping else ready
-
-    def _describe(self) -> dict[str, Any]:
-        phase = self._stopping.phase.value
-        processes = describe_processes(
-            self._pid, self._started_s, phase, self._peers.all(), self.generations.values()
-        )
-        processes += self._preparations.describe() + self._stores.describe()
-        held = self.segment_bytes()
-        for process in processes:
-            process["segment_bytes"] = held.get(process.get("serial", 0), 0)
-        words = self._describe_in_words()
-        return {
-            "server": describe_server(self._server.settings_json, self._server.directory, words),
-            "processes": processes,
-            "malformed": self._malformed,
-            "repositories": self.repositories.paths,
-            **self.on_demand_loader.describe(),
-            "loads": load_seconds(self.generations.values()),
-        }
 
     def _all_news(self) -> Iterable[wire.VersionInfo]:
         return [news for model in self.models.values() for news in model.version_infos()]

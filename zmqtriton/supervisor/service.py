@@ -125,12 +125,12 @@ class Service:
         self._core = Core(rules, server, pid=os.getpid(), now_s=time.monotonic())
         self._selector = selectors.DefaultSelector()
         self._children = Children(
-            self._selector, self._core, int(available_bytes() * segments.BUDGET_SHARE)
+            self._selector, self._core.events, int(available_bytes() * segments.BUDGET_SHARE)
         )
         self._children.on_process_end = lambda serial: directory.remove_process_files(
             serial, self._core.staged_files.is_claimed
         )
-        self._core.segment_bytes = lambda: self._children.segments.bytes_by_owner
+        self._core.status.segment_bytes = lambda: self._children.segments.bytes_by_owner
         if options.trust_client_shm:
             self._children.segments.open_region = self._region_files.open_read_only
         self._log_ring = log_ring.attach()
@@ -315,7 +315,7 @@ class Service:
 
     def _read_model(self, action: actions.ReadModel) -> None:
         found = self._model_reader.read_model(action.model, action.override, action.local_copy)
-        self._core.model_read(action.ticket, found)
+        self._core.object_stores.on_model_read(action.ticket, found)
 
     def _measure_memory(self, action: actions.MeasureMemory) -> None:
         self._gauge.measure(action.model_by_pid)
@@ -325,11 +325,11 @@ class Service:
 
     def _list_repository(self, action: actions.ListRepository) -> None:
         try:
-            self._core.repository_listed(
+            self._core.object_stores.on_repository_listed(
                 action.ticket, self._model_reader.list_names(action.remote_models)
             )
         except ZmqTritonError as error:
-            self._core.repository_listed(action.ticket, error)
+            self._core.object_stores.on_repository_listed(action.ticket, error)
 
     def _change_repositories(self, action: actions.ChangeRepositories) -> None:
         change = (

@@ -241,7 +241,7 @@ def test_when_the_process_dies_its_questions_fail_and_the_next_starts_another() 
     watched.act()
     first = watched.serial
 
-    watched.stores.process_ended(first, "killed by SIGKILL")
+    watched.stores.process_ended(first, "killed by SIGKILL", "")
 
     (read,) = watched.act()
     text = "the process that asks object stores has died: killed by SIGKILL"

@@ -13,6 +13,7 @@ from zmqtriton.supervisor.actions import LoadOverride, Send
 from zmqtriton.supervisor.control import regions, repositories
 from zmqtriton.supervisor.control.log_settings import LogSettings
 from zmqtriton.supervisor.control.operations import OperatorCommands
+from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
 from zmqtriton.supervisor.control.trace_settings import TraceSettings
 from zmqtriton.supervisor.fleet import readiness
@@ -66,8 +67,9 @@ class ControlledServer(Protocol):
     def request_index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
         """`done` gets the entries of the repository index."""
 
-    def request_status(self, done: Callable[[dict[str, Any]], None]) -> None:
-        """`done` gets every process."""
+    @property
+    def status(self) -> ServerStatus:
+        """What `zmqtriton-ctl status` shows."""
 
     @property
     def operator_commands(self) -> OperatorCommands:
@@ -122,7 +124,7 @@ class ControlCallHandler:
             elif call.verb == "restart":
                 self._restart(_required_model_name(arguments), self._responder(caller, call.id))
             elif call.verb == "status":
-                self._server.request_status(self._responder(caller, call.id))
+                self._server.status.request(self._responder(caller, call.id))
             elif call.verb in _IMMEDIATE_CALLS:
                 self._send_result(
                     caller, call.id, _IMMEDIATE_CALLS[call.verb](self._server, arguments)

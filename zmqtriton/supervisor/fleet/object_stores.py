@@ -232,7 +232,7 @@ class ObjectStores:
             then(error or json.loads(answer.result))
         return True
 
-    def process_ended(self, serial: int, reason: str) -> None:
+    def process_ended(self, serial: int, reason: str, last_words: str) -> None:
         """A process is dead. The next question starts another."""
         if serial != self._serial:
             return

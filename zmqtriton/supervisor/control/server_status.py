@@ -1,0 +1,101 @@
+"""The answer to `zmqtriton-ctl status`: the server, its processes, and the broker's counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from zmqtriton.supervisor.control.repositories import RepositoryRegistry
+from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
+from zmqtriton.supervisor.fleet.introductions import ServerInfo
+from zmqtriton.supervisor.fleet.peers import Peers
+from zmqtriton.supervisor.fleet.shutdown import ShutdownSequence
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
+from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader
+
+
+class HelperOwner(Protocol):
+    """Owns processes that do one task and end."""
+
+    def describe(self) -> list[dict[str, Any]]: ...
+
+
+class ServerStatus:
+    """Describes the server and all its processes."""
+
+    def __init__(
+        self,
+        server: ServerInfo,
+        models: Mapping[str, Model],
+        generations: Mapping[int, Generation],
+        *,
+        peers: Peers,
+        helpers: tuple[HelperOwner, ...],
+        stopping: ShutdownSequence,
+        counts: BrokerCounts,
+        loader: OnDemandLoader,
+        repositories: RepositoryRegistry,
+        pid: int,
+    ) -> None:
+        self._server = server
+        self._models = models
+        self._generations = generations
+        self._peers = peers
+        self._helpers = helpers
+        self._stopping = stopping
+        self._counts = counts
+        self._loader = loader
+        self._repositories = repositories
+        self._pid = pid
+        #: When each process was started, by serial number, on the wall clock; 0 is the supervisor.
+        self._started_s: dict[int, float] = {}
+        self._malformed = 0
+        #: The bytes of shared memory of each process, by serial number.
+        self.segment_bytes: Callable[[], Mapping[int, int]] = dict
+
+    def started(self, started_s: float) -> None:
+        """The supervisor itself has been started."""
+        self._started_s[0] = started_s
+
+    def process_started(self, serial: int, started_s: float) -> None:
+        self._started_s[serial] = started_s
+
+    def process_ended(self, serial: int) -> None:
+        self._started_s.pop(serial, None)
+
+    def messages_malformed(self, messages: int) -> None:
+        """Messages were dropped: they did not decode, or made no sense from where they came."""
+        self._malformed += messages
+
+    def request(self, done: Callable[[dict[str, Any]], None]) -> None:
+        """`done` gets the status once the broker has sent its counts."""
+        self._counts.request(lambda found: done({**self._describe(), **found}))
+
+    def summary(self) -> str:
+        """One line for people."""
+        found = [news for model in self._models.values() for news in model.version_infos()]
+        states = [news.state for news in found if news.version]
+        ready = f"{states.count('READY')} of {len(states)} model versions are ready"
+        return f"stopping; {ready}" if self._stopping.has_begun else ready
+
+    def _describe(self) -> dict[str, Any]:
+        phase = self._stopping.phase.value
+        processes = describe_processes(
+            self._pid, self._started_s, phase, self._peers.all(), self._generations.values()
+        )
+        for helper in self._helpers:
+            processes += helper.describe()
+        held = self.segment_bytes()
+        for process in processes:
+            process["segment_bytes"] = held.get(process.get("serial", 0), 0)
+        server = self._server
+        return {
+            "server": describe_server(server.settings_json, server.directory, self.summary()),
+            "processes": processes,
+            "malformed": self._malformed,
+            "repositories": self._repositories.paths,
+            **self._loader.describe(),
+            "loads": load_seconds(self._generations.values()),
+        }

@@ -1,0 +1,163 @@
+"""Events of processes, passed on to the part of the core that each concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.control.regions import RegionRegistry
+from zmqtriton.supervisor.control.server_status import ServerStatus
+from zmqtriton.supervisor.fleet.peers import Peers
+from zmqtriton.supervisor.fleet.readiness import ReadinessChecks
+from zmqtriton.supervisor.fleet.shutdown import ShutdownSequence
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.instance import Instance, stub_event
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+
+
+class HelperOwner(Protocol):
+    """Owns processes that do one task and end."""
+
+    def process_started(self, serial: int, pid: int, started_s: float) -> None: ...
+
+    def process_ended(self, serial: int, reason: str, last_words: str) -> None: ...
+
+    def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
+        """False if it is not the result of one of the owner's processes."""
+
+
+class EventRouter:
+    """Call a method for what has happened to a process."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        generations: Mapping[int, Generation],
+        *,
+        peers: Peers,
+        regions: RegionRegistry,
+        helpers: tuple[HelperOwner, ...],
+        readiness: ReadinessChecks,
+        stopping: ShutdownSequence,
+        status: ServerStatus,
+        on_call: Callable[[int, wire.Call], None],
+    ) -> None:
+        self._plan = plan
+        self._generations = generations
+        self._peers = peers
+        self._regions = regions
+        self._helpers = helpers
+        self._readiness = readiness
+        self._stopping = stopping
+        self._status = status
+        #: Handles a control call of a stub, a frontend or the control socket.
+        self._on_call = on_call
+
+    def process_started(self, serial: int, pid: int, started_s: float) -> None:
+        peer = self._peers.find_peer(serial)
+        if peer is not None:
+            self._peers.process_started(peer, pid, started_s)
+            return
+        self._status.process_started(serial, started_s)
+        for helper in self._helpers:
+            helper.process_started(serial, pid, started_s)
+        self._tell_stub(serial, states.ProcessStarted(pid))
+
+    def worker_forked(self, pid: int, started_s: float) -> int:
+        """Gunicorn has forked; returns the serial number of the new process's lifeline."""
+        serial = self._plan.new_serial()
+        self._peers.worker_forked(serial, pid, started_s)
+        return serial
+
+    def process_ended(
+        self, serial: int, reason: str, last_words: str = "", crash: str = ""
+    ) -> None:
+        """It is dead, and everything that it had said was received before."""
+        peer = self._peers.find_peer(serial)
+        if peer is not None:
+            self._peers.process_ended(peer, reason)
+            self._regions.frontend_died(serial)
+            return
+        self._status.process_ended(serial)
+        for helper in self._helpers:
+            helper.process_ended(serial, reason, last_words)
+        self._readiness.stub_ended(serial)
+        self._tell_stub(serial, states.ProcessExited(reason, last_words, crash))
+
+    def process_frozen(self, serial: int) -> None:
+        """It was stopped by a signal and does not go on."""
+        peer = self._peers.find_peer(serial)
+        if peer is not None:
+            self._peers.process_frozen(peer)
+            return
+        self._tell_stub(serial, states.KillRequested("the process was stopped by a signal"))
+
+    def messages_malformed(self, messages: int) -> None:
+        """Messages were dropped: they did not decode, or made no sense from where they came."""
+        self._status.messages_malformed(messages)
+
+    def message_received(self, serial: int, message: Any) -> None:
+        """A message of a process, or of a caller on the control socket."""
+        if isinstance(message, wire.Call):
+            self._on_call(serial, message)
+            return
+        peer = self._peers.find_peer(serial)
+        if peer is None:
+            self._received_from_stub(serial, message)
+        elif isinstance(message, (wire.Drained, wire.ModelCalled)):
+            self._hear_of_generation(message)
+        elif isinstance(message, wire.RegionReleased):
+            self._regions.region_released(serial, message.number)
+        elif isinstance(message, wire.ExecutionOverdue):
+            self._tell_stub(message.serial, states.KillRequested(message.text, can_dump_stack=True))
+        elif isinstance(message, wire.FirstExecutionDone):
+            _, instance = self.find_stub(message.serial)
+            if instance is not None:
+                instance.mark_executed()
+        else:
+            self._peers.handle_message(peer, message)
+
+    def _hear_of_generation(self, message: wire.Drained | wire.ModelCalled) -> None:
+        generation = self._generations.get(message.generation)
+        if not message.generation:
+            self._stopping.on_sequences_ended()
+        if generation is None:
+            return
+        if isinstance(message, wire.ModelCalled):
+            generation.callees.add(message.model)
+        elif message.serial:
+            generation.on_instance_drained(message.serial)
+        else:
+            generation.on_drained()
+
+    def _received_from_stub(self, serial: int, message: Any) -> None:
+        """Or from a process that prepares an environment, or asks object stores."""
+        event = stub_event(message)
+        if event is not None:
+            self._tell_stub(serial, event)
+        elif isinstance(message, wire.CallResult):
+            is_helpers = any(helper.handle_result(serial, message) for helper in self._helpers)
+            if not is_helpers:
+                self._readiness.handle_result(serial, message)
+
+    def _tell_stub(self, serial: int, event: states.Event) -> None:
+        generation, instance = self.find_stub(serial)
+        if generation is None or instance is None:
+            return
+        try:
+            generation.handle(instance, event)
+        except states.TransitionError as error:
+            # A model can make its stub say anything; it does not get further than this.
+            if not instance.has_sent_invalid_event:
+                instance.has_sent_invalid_event = True
+                self._plan.log("W", f"{error}; more of this will only be counted")
+            self._status.messages_malformed(1)
+
+    def find_stub(self, serial: int) -> tuple[Generation | None, Instance | None]:
+        for generation in self._generations.values():
+            instance = generation.find_instance(serial)
+            if instance is not None:
+                return generation, instance
+        return None, None
