@@ -15,7 +15,6 @@ METHODS_PER_CLASS = 25
 #: Classes with more methods: how many they have.
 LARGE_CLASSES = {
     "zmqtriton.supervisor.fleet.peers.Peers": 26,
-    "zmqtriton.supervisor.models.generation.Generation": 37,
     "zmqtriton.supervisor.service.Service": 30,
     "zmqtriton_frontends.gateway.gateway.Gateway": 31,
     "zmqtriton_frontends.http2.connection.Connection": 32,

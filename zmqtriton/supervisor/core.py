@@ -31,11 +31,11 @@ from zmqtriton.supervisor.models.context import LoadSlots, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.index import repository_index
-from zmqtriton.supervisor.models.loading import LoadCallback
+from zmqtriton.supervisor.models.loads.loading import LoadCallback
+from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
+from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparations
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import is_ready, serving_config
-from zmqtriton.supervisor.models.nested_loads import NestedLoads
-from zmqtriton.supervisor.models.preparations import EnvironmentPreparations
 from zmqtriton.supervisor.models.startup import Startup
 from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
 from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader

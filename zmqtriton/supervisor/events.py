@@ -128,7 +128,9 @@ class EventRouter:
         if isinstance(message, wire.ModelCalled):
             generation.callees.add(message.model)
         elif message.serial:
-            generation.on_instance_drained(message.serial)
+            instance = generation.instances.find(message.serial)
+            if instance is not None:
+                instance.drained()
         else:
             generation.on_drained()
 
@@ -157,7 +159,7 @@ class EventRouter:
 
     def find_stub(self, serial: int) -> tuple[Generation | None, Instance | None]:
         for generation in self._generations.values():
-            instance = generation.find_instance(serial)
+            instance = generation.instances.find(serial)
             if instance is not None:
                 return generation, instance
         return None, None

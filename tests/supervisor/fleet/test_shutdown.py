@@ -185,7 +185,7 @@ def test_a_stub_that_dies_while_requests_are_finished_comes_back() -> None:
 
     world.kill_process(world.serial("a_0_0")).tick()
 
-    assert world.generation("a").ready_instance_count == 1
+    assert world.generation("a").readiness.ready_count == 1
 
 
 def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.control.control import NOT_EXPLICIT
 from zmqtriton.supervisor.models.blueprint import FinalConfig
-from zmqtriton.supervisor.models.loading import ModelLoad
+from zmqtriton.supervisor.models.loads.loading import ModelLoad
 from zmqtriton.supervisor.models.model_report import table_rows
 from zmqtriton.supervisor.models.startup import SETTLE_S
 from zmqtriton_floor import wire
@@ -178,7 +178,7 @@ def test_what_serves_is_given_up_during_a_reload_that_succeeds() -> None:
 def test_all_instances_load_before_the_model_is_ready() -> None:
     world = SupervisorHarness(make_blueprint("m", instances=3), control_mode="none").start()
 
-    assert world.generation("m").ready_instance_count == 3
+    assert world.generation("m").readiness.ready_count == 3
     assert len(world.messages_to("broker", wire.AttachInstance)) == 3
     completing = [load.auto_complete for load in world.messages_to("stub", wire.LoadModel)]
     assert [1, 0, 0] == completing

@@ -17,8 +17,8 @@ from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
 from zmqtriton.supervisor.control.trace_settings import TraceSettings
 from zmqtriton.supervisor.fleet import readiness
-from zmqtriton.supervisor.models.loading import LoadCallback
-from zmqtriton.supervisor.models.nested_loads import NestedLoads
+from zmqtriton.supervisor.models.loads.loading import LoadCallback
+from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
 from zmqtriton.supervisor.on_demand import on_demand
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire

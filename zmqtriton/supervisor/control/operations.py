@@ -13,7 +13,7 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Signal
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance
-from zmqtriton.supervisor.models.loading import LoadCallback
+from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 

@@ -56,10 +56,10 @@ class ReadinessChecks:
         asked: list[Instance] = []
         for number in numbers:
             generation = self._generations.get(number)
-            if generation is None or not generation.ready_instance_count:
+            if generation is None or not generation.readiness.ready_count:
                 then(False)
                 return
-            asked += generation.instances_with_is_ready()
+            asked += generation.readiness.with_is_ready()
         left = {instance.serial for instance in asked}
         if not left:
             then(True)

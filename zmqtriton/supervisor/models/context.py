@@ -13,7 +13,7 @@ from zmqtriton.supervisor.fleet.object_stores import ObjectStores
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.preparations import EnvironmentPreparations
+from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparations
 from zmqtriton.supervisor.plan import Plan, Timer
 
 

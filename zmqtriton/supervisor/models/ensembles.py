@@ -124,7 +124,7 @@ class EnsembleMembers:
     def _ready(self, model: str, number: int) -> int:
         version = self._serving(model, number)
         generation = version.generation if version else None
-        return generation.ready_instance_count if generation else 0
+        return generation.readiness.ready_count if generation else 0
 
     def instances_with_is_ready(self, ensemble: EnsembleBlueprint) -> list[Instance]:
         """All of the steps' instances whose models have to be asked."""
@@ -133,7 +133,7 @@ class EnsembleMembers:
             version = self._serving(model, number)
             if version is not None and version.generation is not None:
                 found.update(
-                    (one.serial, one) for one in version.generation.instances_with_is_ready()
+                    (one.serial, one) for one in version.generation.readiness.with_is_ready()
                 )
         return list(found.values())
 
@@ -193,6 +193,28 @@ class EnsembleMembers:
         )
 
 
+class EnsembleReadiness:
+    """An ensemble can execute when all of its steps can."""
+
+    #: Members are given up, ensembles are not.
+    have_all_failed = False
+
+    def __init__(self, ensemble: EnsembleBlueprint, members: EnsembleMembers) -> None:
+        self._ensemble = ensemble
+        self._members = members
+
+    @property
+    def ready_count(self) -> int:
+        return self._members.count_ready_instances(self._ensemble)
+
+    @property
+    def why_not_ready(self) -> str:
+        return self._members.why_not_ready(self._ensemble)
+
+    def with_is_ready(self) -> list[Instance]:
+        return self._members.instances_with_is_ready(self._ensemble)
+
+
 class EnsembleGeneration(Generation):
     """Begins to serve at once, and ends when the broker has answered the last request."""
 
@@ -206,28 +228,12 @@ class EnsembleGeneration(Generation):
     ) -> None:
         super().__init__(plan, introductions, blueprint, version)
         assert blueprint.ensemble is not None
-        self._ensemble = blueprint.ensemble
-        self._members = members
+        self.readiness = EnsembleReadiness(blueprint.ensemble, members)
 
     def start(self, owner: GenerationOwner) -> None:
         self.owner = owner
         self._transition(states.AllInstancesLoaded())
         owner.generation_loaded(self)
-
-    @property
-    def ready_instance_count(self) -> int:
-        return self._members.count_ready_instances(self._ensemble)
-
-    def instances_with_is_ready(self) -> list[Instance]:
-        return self._members.instances_with_is_ready(self._ensemble)
-
-    @property
-    def is_given_up(self) -> bool:
-        return False
-
-    @property
-    def why_not_ready(self) -> str:
-        return self._members.why_not_ready(self._ensemble)
 
     def _abort_if_nobody_drains(self) -> None:
         """The broker does."""

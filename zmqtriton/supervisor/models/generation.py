@@ -15,17 +15,17 @@ from typing import Protocol
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send
-from zmqtriton.supervisor.backoff import MAX_DEATHS
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
+from zmqtriton.supervisor.models.broker_entry import BrokerEntry
 from zmqtriton.supervisor.models.deaths import log_death
-from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.models.instance_groups import ChangeCallback, InstanceGroupChange
+from zmqtriton.supervisor.models.instance_set import InstanceSet
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import GIVEN_UP, ZmqTritonError
+from zmqtriton_floor.errors import ZmqTritonError
 
 
 class GenerationOwner(Protocol):
@@ -47,6 +47,24 @@ class GenerationOwner(Protocol):
         """No process of it is left."""
 
 
+class Readiness(Protocol):
+    """Which instances of a generation can execute; an ensemble's are those of its members."""
+
+    @property
+    def ready_count(self) -> int: ...
+
+    @property
+    def why_not_ready(self) -> str:
+        """Why no instance is ready, or ""."""
+
+    @property
+    def have_all_failed(self) -> bool:
+        """Whether every instance has failed for good."""
+
+    def with_is_ready(self) -> list[Instance]:
+        """Instances that are ready as far as is known, and whose model has to be asked."""
+
+
 class Generation:
     def __init__(
         self, plan: Plan, introductions: Introductions, blueprint: Blueprint, version: int
@@ -58,7 +76,8 @@ class Generation:
         self.final_config: FinalConfig | None = blueprint.final_config
         #: What its instances are started with; set when it has been prepared.
         self.environment = SERVER_ENVIRONMENT
-        self.instances: list[Instance] = []
+        self.instances = InstanceSet()
+        self.readiness: Readiness = self.instances
         self.owner: GenerationOwner
         self._plan = plan
         self._introductions = introductions
@@ -69,7 +88,7 @@ class Generation:
             *blueprint.callees,
             *(blueprint.ensemble.member_names if blueprint.ensemble else ()),
         }
-        self._is_announced = False  # the broker knows of it
+        self._broker_entry = BrokerEntry(introductions, self.number, blueprint.name, version)
         #: Those that wait for what the first one says of the configuration.
         self._awaiting_config: list[Instance] = []
         #: What the model has said of its configuration.
@@ -80,41 +99,6 @@ class Generation:
     @property
     def label(self) -> str:
         return f"model '{self.blueprint.name}' version {self.version}"
-
-    @property
-    def ready_instance_count(self) -> int:
-        return sum(instance.state is InstanceState.READY for instance in self._active)
-
-    @property
-    def _active(self) -> list[Instance]:
-        """Those that may be given requests."""
-        return [instance for instance in self.instances if not instance.slot.is_passive]
-
-    def instances_with_is_ready(self) -> list[Instance]:
-        """Those that are ready as far as we know, and whose model has to be asked."""
-        ready = InstanceState.READY
-        return [i for i in self._active if i.has_is_ready and i.state is ready]
-
-    @property
-    def is_given_up(self) -> bool:
-        states_now = {i.state for i in self._active if not i.is_being_removed}
-        return self.state is GenerationState.SERVING and states_now == {InstanceState.FAILED}
-
-    @property
-    def why_not_ready(self) -> str:
-        """Why no instance is ready, or ""."""
-        if self.ready_instance_count:
-            return ""
-        for instance in self._active:
-            if instance.death_reason:
-                reason = f"instance '{instance.name}': {shorten(instance.death_reason)}"
-                if instance.state is InstanceState.FAILED:
-                    return f"{reason} ({GIVEN_UP} {instance.recent_deaths} deaths)"
-                return f"{reason}, restarting ({instance.recent_deaths}/{MAX_DEATHS})"
-        return ""
-
-    def find_instance(self, serial: int) -> Instance | None:
-        return next((i for i in self.instances if i.serial == serial), None)
 
     def _transition(self, event: states.Event) -> None:
         """The only writer of the state."""
@@ -127,21 +111,18 @@ class Generation:
     def start(self, owner: GenerationOwner) -> None:
         self.owner = owner
         if self.final_config is None:
-            self._start([self.blueprint.first_slot, *self.blueprint.other_slots])
+            self.add_instances([self.blueprint.first_slot, *self.blueprint.other_slots])
         elif self._may_share(self.final_config):
-            self._start(self.final_config.slots)
+            self.add_instances(self.final_config.slots)
 
     def announce(self) -> None:
         """Tells the broker of it and of the instances that are ready."""
         assert self.final_config is not None
-        self._is_announced, self.load_s = True, self._plan.now_s - self._began_s
-        name, config = self.blueprint.name, self.final_config.config
-        self._introductions.send_to_broker(
-            wire.AddGeneration(self.number, name, self.version, config)
-        )
-        for instance in self._active:
+        self.load_s = self._plan.now_s - self._began_s
+        self._broker_entry.announce(self.final_config.config)
+        for instance in self.instances.active:
             if instance.state is InstanceState.READY:
-                self._attach(instance)
+                self._broker_entry.attach(instance)
 
     def retire(self) -> None:
         """Ends it when the requests that it has are answered."""
@@ -156,8 +137,7 @@ class Generation:
             if instance.state is not InstanceState.DRAINING:
                 is_ready = instance.state is InstanceState.READY
                 instance.handle(states.DrainRequested() if is_ready else states.StopRequested())
-        if self._is_announced:
-            self._introductions.send_to_broker(wire.Retire(self.number))
+        self._broker_entry.retire()
         self._abort_if_nobody_drains()
 
     def on_drained(self) -> None:
@@ -183,12 +163,6 @@ class Generation:
         if self._regrouping is not None and self._regrouping.try_complete():
             self._regrouping = None
 
-    def add_instances(self, places: Sequence[InstanceSlot]) -> list[Instance]:
-        """Starts these too."""
-        before = len(self.instances)
-        self._start(places)
-        return self.instances[before:]
-
     def remove_instance(self, instance: Instance) -> None:
         """It ends when it has answered what it has."""
         instance.is_being_removed = True
@@ -198,28 +172,17 @@ class Generation:
             instance.handle(states.DrainRequested())
             if instance.slot.is_passive:
                 instance.handle(states.DrainFinished())
-            elif self._is_announced:
-                self._introductions.send_to_broker(wire.Retire(self.number, instance.serial))
+            else:
+                self._broker_entry.retire(instance)
         else:
             instance.handle(states.StopRequested())
-        self._forget_the_dismissed()
-
-    def on_instance_drained(self, serial: int) -> None:
-        """The broker has its last answer."""
-        instance = self.find_instance(serial)
-        if instance is not None and instance.state is InstanceState.DRAINING:
-            instance.handle(states.DrainFinished())
+        self.instances.discard_removed()
 
     def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
         """It is one of these from now on."""
         self.blueprint, self.final_config = blueprint, finished
-        if self._is_announced:
-            row = (self.number, blueprint.name, self.version, finished.config)
-            self._introductions.send_to_broker(wire.AddGeneration(*row))
-
-    def _forget_the_dismissed(self) -> None:
-        gone = (InstanceState.STOPPED, InstanceState.FAILED)
-        self.instances = [i for i in self.instances if not (i.is_being_removed and i.state in gone)]
+        if self._broker_entry.is_announced:
+            self._broker_entry.announce(finished.config)
 
     # --------------------------------------------------------------- the end
 
@@ -228,7 +191,7 @@ class Generation:
         if self.state is GenerationState.ENDED:
             return
         self._transition(states.AbortRequested())
-        self._remove(reason)
+        self._broker_entry.remove(reason)
         for instance in self.instances:
             if instance.state is not InstanceState.STOPPED:
                 instance.handle(states.StopRequested())
@@ -254,7 +217,7 @@ class Generation:
         """What a change of an instance means for the whole."""
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
-                self._fail(instance.failure_code, self.load_failure_text(instance))
+                self._fail(instance.failure_code, instance.load_failure_text)
             elif instance.state is InstanceState.READY and self._unstarted_instances:
                 self._begin_next()
             elif all(i.state is InstanceState.READY for i in self.instances):
@@ -268,13 +231,13 @@ class Generation:
 
     def _on_instance_changed_while_serving(self, instance: Instance, before: InstanceState) -> None:
         if instance.state is InstanceState.READY:
-            if self._is_announced and not instance.slot.is_passive:
-                self._attach(instance)
+            if self._broker_entry.is_announced and not instance.slot.is_passive:
+                self._broker_entry.attach(instance)
             self._begin_next()
-        self._forget_the_dismissed()
+        self.instances.discard_removed()
         self._proceed()
-        if self.is_given_up:
-            self._remove(self.why_not_ready)
+        if self.readiness.have_all_failed:
+            self._broker_entry.remove(self.readiness.why_not_ready)
             self.owner.generation_given_up(self)
         elif InstanceState.READY in (instance.state, before):
             self.owner.generation_changed(self)
@@ -282,22 +245,23 @@ class Generation:
     def _abort_if_nobody_drains(self) -> None:
         """What still waits for an instance would wait for ever."""
         # Passive ones wait for the others, unless there are none.
-        waiting = self._active or self.instances
+        waiting = self.instances.active or self.instances
         if not any(i.state is InstanceState.DRAINING for i in waiting):
-            self.abort(self.why_not_ready or UNLOADED)
+            self.abort(self.readiness.why_not_ready or UNLOADED)
 
     def _end_without_processes(self) -> None:
         if self.state is not GenerationState.STOPPING:
             return
         if not any(instance.is_alive for instance in self.instances):
-            self._remove(UNLOADED)
+            self._broker_entry.remove(UNLOADED)
             self._introductions.resources.release(self.number)
             self._transition(states.LastProcessExited())
             self.owner.generation_ended(self)
 
     # ------------------------------------------------------------- instances
 
-    def _start(self, places: Sequence[InstanceSlot]) -> None:
+    def add_instances(self, places: Sequence[InstanceSlot]) -> list[Instance]:
+        """Create an instance for each slot, and start them."""
         new = [
             Instance(
                 self._plan,
@@ -312,16 +276,13 @@ class Generation:
         self.instances += new
         self._unstarted_instances += new
         self._begin_next()
+        return new
 
     def _begin_next(self) -> None:
         while self._unstarted_instances and (
-            self.blueprint.can_load_in_parallel or not self._is_one_loading
+            self.blueprint.can_load_in_parallel or not self.instances.is_one_loading
         ):
             self.handle(self._unstarted_instances.popleft(), states.StartRequested())
-
-    @property
-    def _is_one_loading(self) -> bool:
-        return any(i.is_alive and i.state is not InstanceState.READY for i in self.instances)
 
     def _introduce(self, instance: Instance) -> None:
         blueprint, place = self.blueprint, instance.slot
@@ -334,7 +295,7 @@ class Generation:
             blueprint.directory,
             blueprint.versions[self.version].path,
             blueprint.config if self.final_config is None else self.final_config.config,
-            int(self._is_first(instance)),
+            int(self.final_config is None and instance is self.instances[0]),
         )
         self._introductions.introduce(
             instance.serial,
@@ -347,7 +308,7 @@ class Generation:
     def _on_config_completed(self, instance: Instance, document: str) -> None:
         if instance.state is not InstanceState.LOADING:
             return
-        if self.final_config is None and not self._is_first(instance):
+        if self.final_config is None and instance is not self.instances[0]:
             self._awaiting_config.append(instance)
             return
         others: Sequence[InstanceSlot] = ()
@@ -365,11 +326,7 @@ class Generation:
         for each in waiting:
             if each.state is InstanceState.LOADING:
                 self._plan.enqueue(Send(each.serial, wire.Initialize(self.final_config.config)))
-        self._start(others)
-
-    def _is_first(self, instance: Instance) -> bool:
-        """The one whose model is asked for the configuration, where that is to be done."""
-        return self.final_config is None and instance is self.instances[0]
+        self.add_instances(others)
 
     def _may_share(self, finished: FinalConfig) -> bool:
         """Whether all of its instances could ever execute, with what others need."""
@@ -380,25 +337,6 @@ class Generation:
             return False
         return True
 
-    def _attach(self, instance: Instance) -> None:
-        demand = self._introductions.resources.needs_for_broker(instance.slot.resources)
-        message = wire.AttachInstance(self.number, instance.serial, instance.name, demand)
-        self._introductions.send_to_broker(message)
-
     def _fail(self, code: int, text: str) -> None:
         self.owner.generation_failed(self, code, text)
         self.abort(text)
-
-    def _remove(self, reason: str) -> None:
-        if self._is_announced:
-            self._is_announced = False
-            self._introductions.send_to_broker(wire.RemoveGeneration(self.number, shorten(reason)))
-
-    # ----------------------------------------------------------------- texts
-
-    @staticmethod
-    def load_failure_text(instance: Instance) -> str:
-        """It could not be loaded."""
-        if instance.has_reported_failure:
-            return instance.death_reason
-        return f"Stub process '{instance.name}' is not healthy. ({instance.death_reason})"

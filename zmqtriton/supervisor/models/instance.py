@@ -103,6 +103,18 @@ class Instance:
     def recent_deaths(self) -> int:
         return self._backoff.consecutive_deaths
 
+    @property
+    def load_failure_text(self) -> str:
+        """Why the instance could not be loaded."""
+        if self.has_reported_failure:
+            return self.death_reason
+        return f"Stub process '{self.name}' is not healthy. ({self.death_reason})"
+
+    def drained(self) -> None:
+        """The broker has the last answer."""
+        if self.state is InstanceState.DRAINING:
+            self.handle(states.DrainFinished())
+
     def mark_executed(self) -> None:
         """The broker has seen its first execution end."""
         self._has_executed = True

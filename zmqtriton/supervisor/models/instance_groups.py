@@ -27,7 +27,8 @@ _OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 class Regrouped(Protocol):
     """What a change of instance groups asks of the generation."""
 
-    instances: list[Instance]
+    @property
+    def instances(self) -> Sequence[Instance]: ...
 
     def add_instances(self, places: Sequence[InstanceSlot]) -> list[Instance]:
         """Start instances for these slots."""
@@ -37,9 +38,6 @@ class Regrouped(Protocol):
 
     def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
         """Take over a configuration that differs in its instance groups only."""
-
-    def load_failure_text(self, instance: Instance) -> str:
-        """Return why an instance failed."""
 
 
 class InstanceGroupChange:
@@ -71,7 +69,7 @@ class InstanceGroupChange:
             for instance in self._new:
                 self._generation.remove_instance(instance)
             self._claim(self._before)
-            self._then(InternalError(self._generation.load_failure_text(failed)))
+            self._then(InternalError(failed.load_failure_text))
             return True
         if not all(i.state is InstanceState.READY for i in self._new):
             return False

@@ -13,10 +13,10 @@ from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.dependencies import Dependencies, members_of
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.load_history import LoadHistory
-from zmqtriton.supervisor.models.load_inquiry import LoadRequest
-from zmqtriton.supervisor.models.load_queue import LoadQueue
-from zmqtriton.supervisor.models.loading import LoadCallback, ModelLoad, ignore_result
+from zmqtriton.supervisor.models.loads.load_history import LoadHistory
+from zmqtriton.supervisor.models.loads.load_inquiry import LoadRequest
+from zmqtriton.supervisor.models.loads.load_queue import LoadQueue
+from zmqtriton.supervisor.models.loads.loading import LoadCallback, ModelLoad, ignore_result
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton_floor import wire
@@ -140,7 +140,7 @@ class Model:
     def generation_given_up(self, generation: Generation) -> None:
         version = self.versions[generation.version]
         if version.generation is generation and version.state is ModelState.READY:
-            version.transition(states.GenerationGivenUp(), generation.why_not_ready)
+            version.transition(states.GenerationGivenUp(), generation.readiness.why_not_ready)
             self.publish(version)
 
     def generation_ended(self, generation: Generation) -> None:

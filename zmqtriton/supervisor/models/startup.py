@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from zmqtriton.supervisor.actions import PrintError, RepositoryListing, ShowTables
-from zmqtriton.supervisor.models.loading import ignore_result
+from zmqtriton.supervisor.models.loads.loading import ignore_result
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import table_rows
 from zmqtriton.supervisor.plan import Plan

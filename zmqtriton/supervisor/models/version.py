@@ -46,9 +46,9 @@ class ModelVersion:
         if (
             self.is_serving
             and self.generation is not None
-            and not self.generation.ready_instance_count
+            and not self.generation.readiness.ready_count
         ):
-            return ModelState.UNAVAILABLE, self.generation.why_not_ready
+            return ModelState.UNAVAILABLE, self.generation.readiness.why_not_ready
         return self.state, self.reason
 
     def version_info(self) -> wire.VersionInfo:
@@ -63,10 +63,10 @@ class ModelVersion:
             self.model,
             self.number,
             self.state.value,
-            served.why_not_ready,
-            served.ready_instance_count,
+            served.readiness.why_not_ready,
+            served.readiness.ready_count,
             served.final_config.config,
             served.final_config.proto,
-            int(bool(served.instances_with_is_ready())),
+            int(bool(served.readiness.with_is_ready())),
             served.final_config.labels,
         )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from zmqtriton.supervisor.models.context import LoadSlots
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.loading import LoadCallback
+from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
@@ -48,7 +48,7 @@ class NestedLoads:
         for generation in self._generations.values():
             if (
                 generation.state is GenerationState.LOADING
-                and generation.find_instance(serial) is not None
+                and generation.instances.find(serial) is not None
             ):
                 return generation
         return None

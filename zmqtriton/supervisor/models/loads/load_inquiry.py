@@ -17,7 +17,7 @@ from zmqtriton.supervisor.models.blueprint import (
     ReadFailure,
 )
 from zmqtriton.supervisor.models.context import ModelContext
-from zmqtriton.supervisor.models.protocols import LoadTarget
+from zmqtriton.supervisor.models.loads.protocols import LoadTarget
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 

@@ -17,8 +17,8 @@ from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.failure_text import describe_error
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.load_inquiry import LoadInquiry, LoadRequest
-from zmqtriton.supervisor.models.protocols import LoadTarget
+from zmqtriton.supervisor.models.loads.load_inquiry import LoadInquiry, LoadRequest
+from zmqtriton.supervisor.models.loads.protocols import LoadTarget
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
 from zmqtriton_floor.errors import (
@@ -248,8 +248,8 @@ class ModelLoad:
         """Not announced to frontends yet, so there is nothing to correct."""
 
     def generation_given_up(self, generation: Generation) -> None:
-        self.generation_failed(generation, InternalError.number, generation.why_not_ready)
-        generation.abort(generation.why_not_ready)
+        self.generation_failed(generation, InternalError.number, generation.readiness.why_not_ready)
+        generation.abort(generation.readiness.why_not_ready)
 
     def generation_ended(self, generation: Generation) -> None:
         """Its failure was told before."""

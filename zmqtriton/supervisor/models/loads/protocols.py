@@ -6,8 +6,8 @@ from typing import Protocol
 
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.generation import GenerationOwner
-from zmqtriton.supervisor.models.load_history import LoadHistory
-from zmqtriton.supervisor.models.load_queue import LoadQueue
+from zmqtriton.supervisor.models.loads.load_history import LoadHistory
+from zmqtriton.supervisor.models.loads.load_queue import LoadQueue
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton_floor import wire
 

@@ -1,0 +1,55 @@
+"""The instances of one generation, asked as a whole."""
+
+from __future__ import annotations
+
+from zmqtriton.supervisor.backoff import MAX_DEATHS
+from zmqtriton.supervisor.models.failure_text import shorten
+from zmqtriton.supervisor.models.instance import Instance
+from zmqtriton.supervisor.states import InstanceState
+from zmqtriton_floor.errors import GIVEN_UP
+
+
+class InstanceSet(list[Instance]):
+    """All instances, in the order of their slots."""
+
+    @property
+    def active(self) -> list[Instance]:
+        """Those that may be given requests."""
+        return [instance for instance in self if not instance.slot.is_passive]
+
+    @property
+    def ready_count(self) -> int:
+        return sum(instance.state is InstanceState.READY for instance in self.active)
+
+    @property
+    def is_one_loading(self) -> bool:
+        return any(i.is_alive and i.state is not InstanceState.READY for i in self)
+
+    @property
+    def have_all_failed(self) -> bool:
+        return {i.state for i in self.active if not i.is_being_removed} == {InstanceState.FAILED}
+
+    @property
+    def why_not_ready(self) -> str:
+        """Why no instance is ready, or ""."""
+        if self.ready_count:
+            return ""
+        for instance in self.active:
+            if instance.death_reason:
+                reason = f"instance '{instance.name}': {shorten(instance.death_reason)}"
+                if instance.state is InstanceState.FAILED:
+                    return f"{reason} ({GIVEN_UP} {instance.recent_deaths} deaths)"
+                return f"{reason}, restarting ({instance.recent_deaths}/{MAX_DEATHS})"
+        return ""
+
+    def with_is_ready(self) -> list[Instance]:
+        """Those that are ready as far as is known, and whose model has to be asked."""
+        return [i for i in self.active if i.has_is_ready and i.state is InstanceState.READY]
+
+    def find(self, serial: int) -> Instance | None:
+        return next((i for i in self if i.serial == serial), None)
+
+    def discard_removed(self) -> None:
+        """Forget those that were to be removed and have ended."""
+        ended = (InstanceState.STOPPED, InstanceState.FAILED)
+        self[:] = [i for i in self if not (i.is_being_removed and i.state in ended)]
