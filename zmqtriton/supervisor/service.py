@@ -11,21 +11,17 @@ import json
 import logging
 import os
 import selectors
-import shutil
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO
 
 from zmqtriton import systemd
-from zmqtriton.environments.cache import default_root, lock_in_use
 from zmqtriton.options import Options
-from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.fleet.introductions import ServerInfo
-from zmqtriton.supervisor.fleet.peers import FORK_SERVER
 from zmqtriton.supervisor.machine import (
     certificates,
     listeners,
@@ -35,26 +31,23 @@ from zmqtriton.supervisor.machine import (
     segments,
     tables,
 )
+from zmqtriton.supervisor.machine.action_runner import ActionRunner
 from zmqtriton.supervisor.machine.available_memory import available_bytes
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
-from zmqtriton.supervisor.machine.host_policies import cores_of_policy
 from zmqtriton.supervisor.machine.listeners import PortError
 from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge
-from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY, ModelReader
+from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.policy_reading import read_policy
-from zmqtriton.supervisor.machine.processes import commands
+from zmqtriton.supervisor.machine.process_settings import process_settings
 from zmqtriton.supervisor.machine.processes.children import Children
-from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
-from zmqtriton.supervisor.machine.python_settings import PythonSettings
+from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.ready_events import call_ready
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.machine.runtime_directory import DirectoryError, RuntimeDirectory, claim
 from zmqtriton.supervisor.machine.secrets import SecretError
 from zmqtriton.supervisor.machine.storage_directory import claim_storage
-from zmqtriton_floor import __version__, logs, prctl, progress, wire
-from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.logs import LEVEL_NUMBERS
+from zmqtriton_floor import prctl
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +78,7 @@ def run(options: Options, on_open: Callable[[int | None], None] | None = None) -
         tables.print_to_stderr(f"error: {error}")
         return 1
     service = Service(options, held, directory, stream, storage)
-    service.on_open = on_open
+    service.runner.on_open = on_open
     try:
         return service.run()
     finally:
@@ -101,25 +94,25 @@ class Service:
         stream: IO[str],
         storage: RuntimeDirectory | None,
     ) -> None:
-        self.on_open: Callable[[int | None], None] | None = None
         self._options = options
         self._listeners = held
         self._runtime_directory = directory
         self._storage_directory = storage
-        self._log_stream = stream
-        self._gpus = visible_gpus(options.min_supported_compute_capability)
-        self._model_reader = ModelReader(options, self._gpus)
+        gpus = visible_gpus(options.min_supported_compute_capability)
+        self._model_reader = ModelReader(options, gpus)
         self._region_files = RegionFiles()
-        settings, private = secrets.split_private_settings(self._settings())
+        settings, private = secrets.split_private_settings(
+            process_settings(options, directory, storage, held)
+        )
         server = ServerInfo(
             *(str(directory.path), json.dumps(settings), lambda: os.urandom(_TOKEN_BYTES)),
             private,
             used_memory_share,
         )
-        self._notifier = systemd.notifier_from_environment(os.environ, os.getpid())
+        notifier = systemd.notifier_from_environment(os.environ, os.getpid())
         rules = dataclasses.replace(
             read_policy(options),
-            watchdog_interval_s=self._notifier.heartbeat_s,
+            watchdog_interval_s=notifier.heartbeat_s,
             storage_directory=settings["storage_directory"],
         )
         self._core = Core(rules, server, pid=os.getpid(), now_s=time.monotonic())
@@ -135,41 +128,24 @@ class Service:
             self._children.segments.open_region = self._region_files.open_read_only
         self._log_ring = log_ring.attach()
         self._core.log_lines = self._log_ring.read_last
-        self._exit_status: int | None = None
-        #: For whoever started it, behind all that is logged until it ends.
-        self._complaints: list[str] = []
         self._gauge = MemoryGauge(self._selector, self._core.on_demand_loader.on_memory_measured)
         self._next_poll_s = 0.0
         self._signal_reader, self._signal_writer = socket.socketpair()
         self._control_socket: ControlSocket | None = None
-        #: Keeps what models run from being cleaned away.
-        self._environment_cache_lock: int | None = None
-
-    def _settings(self) -> dict[str, Any]:
-        """What processes are told: all options, with the ports that they have become."""
-        settings = dataclasses.asdict(self._options)
-        settings["runtime_directory"] = str(self._runtime_directory.path)
-        settings["storage_directory"] = (
-            str(self._storage_directory.path) if self._storage_directory else ""
+        self._spawner = Spawner(options, self._children, held, directory, stream)
+        self.runner = ActionRunner(
+            options,
+            self._core,
+            self._children,
+            sockets=held,
+            spawner=self._spawner,
+            model_reader=self._model_reader,
+            region_files=self._region_files,
+            gauge=self._gauge,
+            notifier=notifier,
+            gpus=gpus,
+            log_stream=stream,
         )
-        settings["server_version"] = __version__
-        settings["server_extensions"] = tables.EXTENSIONS
-        python = PythonSettings.from_backend_config(self._options.backend_settings("python"))
-        settings["segment_bytes"] = python.segment_bytes
-        settings["segment_step_bytes"] = python.segment_step_bytes
-        sizes = [int(found.value) for found in self._options.cache_config if found.key == "size"]
-        settings["cache_bytes"] = sizes[-1] if sizes else 0
-        # The rest is for tensors on their way: who has no room for an answer cannot answer.
-        settings["cache_shared_bytes"] = int(available_bytes() * segments.BUDGET_SHARE / 4)
-        settings["metrics_address"] = self._options.metrics_address or self._options.http_address
-        for role, name in (
-            (listeners.HTTP, "http_port"),
-            (listeners.GRPC, "grpc_port"),
-            (listeners.METRICS, "metrics_port"),
-        ):
-            if role in self._listeners:
-                settings[name] = self._listeners[role].port
-        return settings
 
     # ---------------------------------------------------------------- the loop
 
@@ -185,11 +161,11 @@ class Service:
             _log.warning("%s", text)
         self._core.start(time.time())
         self._perform()
-        while self._exit_status is None:
+        while self.runner.exit_status is None:
             self._run_once()
-        for text in self._complaints:
+        for text in self.runner.error_texts:
             tables.print_to_stderr(text)
-        return self._exit_status
+        return self.runner.exit_status
 
     def _run_once(self) -> None:
         ready = self._selector.select(self._timeout_s())
@@ -226,8 +202,7 @@ class Service:
         self._selector.close()
         for end in (self._signal_reader, self._signal_writer):
             end.close()
-        if self._environment_cache_lock is not None:
-            os.close(self._environment_cache_lock)
+        self._spawner.close()
 
     # ----------------------------------------------------------------- signals
 
@@ -253,154 +228,12 @@ class Service:
     # ----------------------------------------------------------------- actions
 
     def _perform(self) -> None:
-        while self._exit_status is None:
+        while self.runner.exit_status is None:
             todo = self._core.take_actions()
             if not todo:
                 return
             for action in todo:
-                _ACTION_HANDLERS[type(action)](self, action)
-
-    def _spawn(self, action: actions.Spawn) -> None:
-        if action.role == FORK_SERVER:
-            self._children.spawn_fork_server(action.serial)
-            return
-        if action.role == "broker":
-            self._runtime_directory.remove_broker_sockets()
-        held = self._listeners.get(action.role)
-        given = None if held is None or action.role == listeners.GRPC else held.socket.fileno()
-        self._children.spawn(
-            action.serial,
-            lambda line: commands.role_command(action.role, line, given),
-            descriptors=() if given is None else (given,),
-            output=self._log_stream.fileno() if self._options.log_file else None,
-            environment=commands.ROLE_ENVIRONMENT,
-            may_branch=action.role == listeners.HTTP,
-            dies_with_parent=action.role != "broker",
-        )
-
-    def _spawn_stub(self, action: actions.SpawnStub) -> None:
-        stub = log_ring.StubName(action.model, action.instance)
-        page = segments.anonymous_memory(progress.SIZE)
-        cores = cores_of_policy(self._options.host_policy, action.host_policy)
-        self._children.fork_server.start(
-            StubSpec(action.serial, action.environment, stub, page, cores)
-        )
-
-    def _prepare_environment(self, action: actions.PrepareEnvironment) -> None:
-        cache = self._options.environment_directory or default_root()
-        if self._environment_cache_lock is None:
-            self._environment_cache_lock = lock_in_use(cache)
-        self._children.spawn(
-            action.serial,
-            lambda line: commands.environment_command(line, action.model, cache, action.demand),
-            environment=commands.ROLE_ENVIRONMENT,
-            stub=log_ring.StubName(action.model, "environment"),
-        )
-
-    def _send(self, action: actions.Send) -> None:
-        message = action.message
-        is_region = type(message) is wire.AddRegion
-        descriptor = self._region_files.descriptor(message.number) if is_region else None
-        self._children.send(action.serial, message, descriptor)
-
-    def _open_region(self, action: actions.OpenRegion) -> None:
-        self._core.regions.region_opened(action.number, self._region_files.open(action))
-
-    def _close_region(self, action: actions.CloseRegion) -> None:
-        self._region_files.close(action.number)
-        self._children.segments.region_closed(action.number)
-
-    def _signal(self, action: actions.Signal) -> None:
-        self._children.signal(action.serial, action.number, action.group)
-
-    def _read_model(self, action: actions.ReadModel) -> None:
-        found = self._model_reader.read_model(action.model, action.override, action.local_copy)
-        self._core.object_stores.on_model_read(action.ticket, found)
-
-    def _measure_memory(self, action: actions.MeasureMemory) -> None:
-        self._gauge.measure(action.model_by_pid)
-
-    def _remove_files(self, action: actions.RemoveDirectory) -> None:
-        shutil.rmtree(action.path, ignore_errors=True)
-
-    def _list_repository(self, action: actions.ListRepository) -> None:
-        try:
-            self._core.object_stores.on_repository_listed(
-                action.ticket, self._model_reader.list_names(action.remote_models)
-            )
-        except ZmqTritonError as error:
-            self._core.object_stores.on_repository_listed(action.ticket, error)
-
-    def _change_repositories(self, action: actions.ChangeRepositories) -> None:
-        change = (
-            self._model_reader.register if action.is_registration else self._model_reader.unregister
-        )
-        error = None
-        try:
-            change(action.path)
-        except ZmqTritonError as refusal:
-            error = refusal
-        self._core.repositories.repositories_changed(action.ticket, self._model_reader.paths, error)
-
-    def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
-        listeners.allow_address_reuse(self._listeners)
-        tables.log_grpc_settings(self._options, self._log_stream)
-        if self.on_open is not None:
-            http = self._listeners.get(listeners.HTTP)
-            self.on_open(None if http is None else http.port)
-
-    def _stop_listening(self, _: actions.StopListening) -> None:
-        # The kernel would go on taking connections for as long as one of us has the socket.
-        listeners.close_all({r: h for r, h in self._listeners.items() if r != listeners.METRICS})
-
-    def _write_log(self, action: actions.Log) -> None:
-        level = LEVEL_NUMBERS[action.level]
-        if _log.isEnabledFor(level):
-            place = (action.file, action.line)
-            _log.handle(_log.makeRecord(_log.name, level, *place, "%s", (action.text,), None))
-
-    def _change_log(self, action: actions.ConfigureLogging) -> None:
-        logs.change(action.options)
-
-    def _show_tables(self, action: actions.ShowTables) -> None:
-        python = str(STUB_DIRECTORY)
-        for table in tables.startup_tables(
-            self._options, action.models, python, self._gpus, self._log_stream
-        ):
-            _log.info("", extra={"raw": table})
-
-    def _notify(self, action: actions.NotifyServiceManager) -> None:
-        self._notifier.send(action.text)
-
-    def _complain(self, action: actions.PrintError) -> None:
-        self._complaints.append(action.text)
-
-    def _exit(self, action: actions.Exit) -> None:
-        self._exit_status = action.status
-
-
-_ACTION_HANDLERS: dict[type[actions.Action], Callable[[Service, Any], None]] = {
-    actions.Spawn: Service._spawn,
-    actions.SpawnStub: Service._spawn_stub,
-    actions.PrepareEnvironment: Service._prepare_environment,
-    actions.Send: Service._send,
-    actions.Signal: Service._signal,
-    actions.ReadModel: Service._read_model,
-    actions.MeasureMemory: Service._measure_memory,
-    actions.RemoveDirectory: Service._remove_files,
-    actions.ListRepository: Service._list_repository,
-    actions.ChangeRepositories: Service._change_repositories,
-    actions.OpenRegion: Service._open_region,
-    actions.CloseRegion: Service._close_region,
-    actions.PrepareToListen: Service._prepare_to_listen,
-    actions.StopListening: Service._stop_listening,
-    actions.Log: Service._write_log,
-    actions.NotifyServiceManager: Service._notify,
-    actions.ConfigureLogging: Service._change_log,
-    actions.ShowTables: Service._show_tables,
-    actions.PrintError: Service._complain,
-    actions.Exit: Service._exit,
-}
+                self.runner.run(action)
 
 
 if sys.platform != "linux":

@@ -1,0 +1,170 @@
+"""Performs what the core decides: each action that it can take has a method here."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from typing import IO, Any
+
+from zmqtriton import systemd
+from zmqtriton.options import Options
+from zmqtriton.supervisor import actions
+from zmqtriton.supervisor.core import Core
+from zmqtriton.supervisor.machine import listeners, tables
+from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge
+from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY, ModelReader
+from zmqtriton.supervisor.machine.processes.children import Children
+from zmqtriton.supervisor.machine.processes.spawner import Spawner
+from zmqtriton.supervisor.machine.region_files import RegionFiles
+from zmqtriton_floor import logs, wire
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.logs import LEVEL_NUMBERS
+
+#: The supervisor's log, whichever module writes to it.
+_log = logging.getLogger("zmqtriton.supervisor.service")
+
+
+class ActionRunner:
+    """Performs actions until one of them is Exit."""
+
+    def __init__(
+        self,
+        options: Options,
+        core: Core,
+        children: Children,
+        *,
+        sockets: dict[str, listeners.BoundSocket],
+        spawner: Spawner,
+        model_reader: ModelReader,
+        region_files: RegionFiles,
+        gauge: MemoryGauge,
+        notifier: systemd.Notifier,
+        gpus: Sequence[int],
+        log_stream: IO[str],
+    ) -> None:
+        self._options = options
+        self._core = core
+        self._children = children
+        self._listeners = sockets
+        self._spawner = spawner
+        self._model_reader = model_reader
+        self._region_files = region_files
+        self._gauge = gauge
+        self._notifier = notifier
+        self._gpus = gpus
+        self._log_stream = log_stream
+        #: Called with the port of HTTP when clients may come.
+        self.on_open: Callable[[int | None], None] | None = None
+        #: None until the server is to end.
+        self.exit_status: int | None = None
+        #: Printed to stderr at the end, behind everything that is logged.
+        self.error_texts: list[str] = []
+
+    def run(self, action: actions.Action) -> None:
+        _HANDLERS[type(action)](self, action)
+
+    def _send(self, action: actions.Send) -> None:
+        message = action.message
+        is_region = type(message) is wire.AddRegion
+        descriptor = self._region_files.descriptor(message.number) if is_region else None
+        self._children.send(action.serial, message, descriptor)
+
+    def _open_region(self, action: actions.OpenRegion) -> None:
+        self._core.regions.region_opened(action.number, self._region_files.open(action))
+
+    def _close_region(self, action: actions.CloseRegion) -> None:
+        self._region_files.close(action.number)
+        self._children.segments.region_closed(action.number)
+
+    def _signal(self, action: actions.Signal) -> None:
+        self._children.signal(action.serial, action.number, action.group)
+
+    def _read_model(self, action: actions.ReadModel) -> None:
+        found = self._model_reader.read_model(action.model, action.override, action.local_copy)
+        self._core.object_stores.on_model_read(action.ticket, found)
+
+    def _measure_memory(self, action: actions.MeasureMemory) -> None:
+        self._gauge.measure(action.model_by_pid)
+
+    def _remove_files(self, action: actions.RemoveDirectory) -> None:
+        shutil.rmtree(action.path, ignore_errors=True)
+
+    def _list_repository(self, action: actions.ListRepository) -> None:
+        try:
+            self._core.object_stores.on_repository_listed(
+                action.ticket, self._model_reader.list_names(action.remote_models)
+            )
+        except ZmqTritonError as error:
+            self._core.object_stores.on_repository_listed(action.ticket, error)
+
+    def _change_repositories(self, action: actions.ChangeRepositories) -> None:
+        change = (
+            self._model_reader.register if action.is_registration else self._model_reader.unregister
+        )
+        error = None
+        try:
+            change(action.path)
+        except ZmqTritonError as refusal:
+            error = refusal
+        self._core.repositories.repositories_changed(action.ticket, self._model_reader.paths, error)
+
+    def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
+        listeners.allow_address_reuse(self._listeners)
+        tables.log_grpc_settings(self._options, self._log_stream)
+        if self.on_open is not None:
+            http = self._listeners.get(listeners.HTTP)
+            self.on_open(None if http is None else http.port)
+
+    def _stop_listening(self, _: actions.StopListening) -> None:
+        # The kernel would go on taking connections for as long as one of us has the socket.
+        listeners.close_all({r: h for r, h in self._listeners.items() if r != listeners.METRICS})
+
+    def _write_log(self, action: actions.Log) -> None:
+        level = LEVEL_NUMBERS[action.level]
+        if _log.isEnabledFor(level):
+            place = (action.file, action.line)
+            _log.handle(_log.makeRecord(_log.name, level, *place, "%s", (action.text,), None))
+
+    def _change_log(self, action: actions.ConfigureLogging) -> None:
+        logs.change(action.options)
+
+    def _show_tables(self, action: actions.ShowTables) -> None:
+        python = str(STUB_DIRECTORY)
+        for table in tables.startup_tables(
+            self._options, action.models, python, self._gpus, self._log_stream
+        ):
+            _log.info("", extra={"raw": table})
+
+    def _notify(self, action: actions.NotifyServiceManager) -> None:
+        self._notifier.send(action.text)
+
+    def _complain(self, action: actions.PrintError) -> None:
+        self.error_texts.append(action.text)
+
+    def _exit(self, action: actions.Exit) -> None:
+        self.exit_status = action.status
+
+
+_HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
+    actions.Spawn: lambda runner, action: runner._spawner.spawn(action),
+    actions.SpawnStub: lambda runner, action: runner._spawner.spawn_stub(action),
+    actions.PrepareEnvironment: lambda runner, action: runner._spawner.prepare_environment(action),
+    actions.Send: ActionRunner._send,
+    actions.Signal: ActionRunner._signal,
+    actions.ReadModel: ActionRunner._read_model,
+    actions.MeasureMemory: ActionRunner._measure_memory,
+    actions.RemoveDirectory: ActionRunner._remove_files,
+    actions.ListRepository: ActionRunner._list_repository,
+    actions.ChangeRepositories: ActionRunner._change_repositories,
+    actions.OpenRegion: ActionRunner._open_region,
+    actions.CloseRegion: ActionRunner._close_region,
+    actions.PrepareToListen: ActionRunner._prepare_to_listen,
+    actions.StopListening: ActionRunner._stop_listening,
+    actions.Log: ActionRunner._write_log,
+    actions.NotifyServiceManager: ActionRunner._notify,
+    actions.ConfigureLogging: ActionRunner._change_log,
+    actions.ShowTables: ActionRunner._show_tables,
+    actions.PrintError: ActionRunner._complain,
+    actions.Exit: ActionRunner._exit,
+}

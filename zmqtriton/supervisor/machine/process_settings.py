@@ -1,0 +1,44 @@
+"""The settings that every process of the server gets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine import listeners, segments, tables
+from zmqtriton.supervisor.machine.available_memory import available_bytes
+from zmqtriton.supervisor.machine.python_settings import PythonSettings
+from zmqtriton.supervisor.machine.runtime_directory import RuntimeDirectory
+from zmqtriton_floor import __version__
+
+
+def process_settings(
+    options: Options,
+    directory: RuntimeDirectory,
+    storage: RuntimeDirectory | None,
+    sockets: Mapping[str, listeners.BoundSocket],
+) -> dict[str, Any]:
+    """All options, with the ports that were bound and the sizes that this machine allows."""
+    settings = dataclasses.asdict(options)
+    settings["runtime_directory"] = str(directory.path)
+    settings["storage_directory"] = str(storage.path) if storage else ""
+    settings["server_version"] = __version__
+    settings["server_extensions"] = tables.EXTENSIONS
+    python = PythonSettings.from_backend_config(options.backend_settings("python"))
+    settings["segment_bytes"] = python.segment_bytes
+    settings["segment_step_bytes"] = python.segment_step_bytes
+    sizes = [int(found.value) for found in options.cache_config if found.key == "size"]
+    settings["cache_bytes"] = sizes[-1] if sizes else 0
+    # The rest is for tensors on their way: who has no room for an answer cannot answer.
+    settings["cache_shared_bytes"] = int(available_bytes() * segments.BUDGET_SHARE / 4)
+    settings["metrics_address"] = options.metrics_address or options.http_address
+    for role, name in (
+        (listeners.HTTP, "http_port"),
+        (listeners.GRPC, "grpc_port"),
+        (listeners.METRICS, "metrics_port"),
+    ):
+        if role in sockets:
+            settings[name] = sockets[role].port
+    return settings
