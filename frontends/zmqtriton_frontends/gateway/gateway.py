@@ -25,8 +25,10 @@ from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import STOPPING, Catalogue
 from zmqtriton_frontends.inference.client_regions import NO_PLACES
 from zmqtriton_frontends.inference.trace_sampling import Traces
-from zmqtriton_frontends.tensors.payload import MESSAGES, Payload
-from zmqtriton_frontends.tensors.references import PlacedBody, read_response
+from zmqtriton_frontends.tensors.payload import Payload
+from zmqtriton_frontends.tensors.placement import Placement
+from zmqtriton_frontends.tensors.references import PlacedBody, is_large, read_response
+from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +95,7 @@ class Gateway:
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
                 return claim.store(await self.infer(request._replace(places=NO_PLACES)))
-        own_id = await self.payload.send(request, self._ask)
+        own_id = await self._send(request)
         reply = self._replies[own_id] = self._loop.create_future()
         try:
             data = await reply
@@ -108,9 +110,14 @@ class Gateway:
     def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
         """Only without places; the reply gets the response's body. Its id; None where memory has
         to be made first, which infer() waits for."""
-        own_id = self.payload.send_now(request, self._ask)
-        if own_id is not None:
-            self._replies[own_id] = reply
+        if is_large(request.body):
+            placed = self.payload.place_now(request)
+            if placed is None:
+                return None
+            own_id = self._send_placed(request, placed)
+        else:
+            own_id = self._ask(request)
+        self._replies[own_id] = reply
         return own_id
 
     async def stream(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
@@ -125,7 +132,7 @@ class Gateway:
                     async for item in items:
                         yield item.stored(claim.store)
             return
-        own_id = await self.payload.send(request, self._ask)
+        own_id = await self._send(request)
         self._replies[own_id] = stream = ResponseStream(self._loop, own_id)
         self._streams.add(stream)
         ready = stream.reader.ready
@@ -144,6 +151,21 @@ class Gateway:
                 self.payload.discard(body)
             self.streams.left(stream)
             self._streams.discard(stream)
+
+    async def _send(self, request: CheckedRequest) -> int:
+        """The id of the request, which is sent when its large tensors are in shared memory."""
+        if not is_large(request.body):
+            return self._ask(request)
+        return self._send_placed(request, await self.payload.place(request))
+
+    def _send_placed(self, request: CheckedRequest, placed: Placement) -> int:
+        try:
+            own_id = self._ask(request._replace(body=placed.body, cache_key=placed.cache_key))
+        except BaseException:
+            placed.take_back()
+            raise
+        self.payload.sent(own_id, placed)
+        return own_id
 
     def _ask(self, request: CheckedRequest) -> int:
         """Sends it with the next message; its id."""
@@ -197,7 +219,7 @@ class Gateway:
         self._flush_due = False
         self._unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
         # Before the requests: who executes them may need the room.
-        for release in self.payload.take_releases():
+        for release in self.payload.releases.take():
             line.put([wire.encode(release)])
         for frames in self._outgoing.messages():
             line.put(frames)
@@ -284,8 +306,8 @@ class Gateway:
         for message, descriptors in self._lifeline.receive():
             if type(message) is wire.AddRegion and descriptors:
                 self.catalogue.regions.add(message, descriptors.pop())
-            elif type(message) in MESSAGES:
-                self.payload.hear(message, descriptors)
+            elif type(message) in SEGMENT_MESSAGES:
+                self.payload.segments.receive(message, descriptors)
             elif type(message) is wire.LogSettings:
                 self.settings.update(logs.change(logs.LogOptions.of(json.loads(message.settings))))
             elif type(message) is wire.TraceSettings:

@@ -20,7 +20,7 @@ from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
-from zmqtriton_frontends.tensors import payload as module
+from zmqtriton_frontends.tensors import segments
 from zmqtriton_frontends.tensors.payload import Payload
 from zmqtriton_frontends.tensors.references import has_references, is_large
 
@@ -64,15 +64,17 @@ class World:
         if isinstance(message, wire.CreateSegment):
             if self.refusal:
                 code = Unavailable.number
-                self.payload.hear(wire.SegmentCreated(*message[:2], code, self.refusal), [])
+                self.payload.segments.receive(
+                    wire.SegmentCreated(*message[:2], code, self.refusal), []
+                )
                 return
             descriptor = memfd(message.size)
             self.seen.add(3, message.segment, os.dup(descriptor))
-            self.payload.hear(wire.SegmentCreated(*message[:2], 0, ""), [descriptor])
+            self.payload.segments.receive(wire.SegmentCreated(*message[:2], 0, ""), [descriptor])
         elif isinstance(message, wire.OpenSegment):
             known = self.stub_segments.get(message.segment)
             given = wire.SegmentOpened(*message, 0 if known is None else os.fstat(known).st_size)
-            self.payload.hear(given, [] if known is None else [os.dup(known)])
+            self.payload.segments.receive(given, [] if known is None else [os.dup(known)])
         elif isinstance(message, wire.FreeSegment):
             self.seen.remove(3, message.segment)
 
@@ -105,15 +107,9 @@ class World:
     async def send(self, *tensors: Any, own_id: int = 1) -> RequestBody:
         """The body that leaves the frontend."""
         inputs = [Tensor(f"IN{i}", 2, [len(data)], data) for i, data in enumerate(tensors)]
-        sent: list[RequestBody] = []
-
-        def ask(request: Any) -> int:
-            sent.append(request.body)
-            return own_id
-
-        request = _request(*inputs)
-        await self.payload.send(request, ask)
-        return wire.decode_request(wire.encode_body(sent[0]))
+        placed = await self.payload.place(_request(*inputs))
+        self.payload.sent(own_id, placed)
+        return wire.decode_request(wire.encode_body(placed.body))
 
     def close(self) -> None:
         self.payload.close()
@@ -161,21 +157,17 @@ def test_a_request_s_large_tensors_are_references_until_it_is_answered() -> None
 
 def test_where_memory_has_to_be_made_first_nothing_is_sent_at_once() -> None:
     async def test(world: World) -> None:
-        asked: list[CheckedRequest] = []
-
-        def ask(request: CheckedRequest) -> int:
-            asked.append(request)
-            return 1 + len(asked)
-
         await world.send(LARGE, own_id=1)
         fits = _request(Tensor("IN", 2, [1], LARGE))
         too_much = _request(Tensor("A", 2, [1], LARGE), Tensor("B", 2, [1], bytes(5_000_000)))
 
-        assert world.payload.send_now(too_much, ask) is None
-        assert ([], 1) == (asked, world.payload.arena.used)
-        assert 2 == world.payload.send_now(fits, ask)
+        assert world.payload.place_now(too_much) is None
+        assert 1 == world.payload.arena.used
+        placed = world.payload.place_now(fits)
+        assert placed is not None
+        world.payload.sent(2, placed)
 
-        assert Reference is type(asked[0].body.inputs[0].data)
+        assert Reference is type(placed.body.inputs[0].data)
         assert 2 == world.payload.arena.used
         world.payload.answered(2)
         assert 1 == world.payload.arena.used
@@ -185,12 +177,9 @@ def test_where_memory_has_to_be_made_first_nothing_is_sent_at_once() -> None:
 
 def test_a_request_that_cannot_be_sent_leaves_nothing() -> None:
     async def test(world: World) -> None:
-        def refuse(request: Any) -> int:
-            raise Unavailable("Server exiting")
-
-        request = _request(Tensor("IN", 2, [1], LARGE))
-        with pytest.raises(Unavailable):
-            await world.payload.send(request, refuse)
+        placed = await world.payload.place(_request(Tensor("IN", 2, [1], LARGE)))
+        assert 1 == world.payload.arena.used
+        placed.take_back()
         assert 0 == world.payload.arena.used
 
     run(test)
@@ -206,7 +195,9 @@ def test_a_segment_that_cannot_be_used_is_given_back(given: list[str]) -> None:
         wanted = world.told.pop()
 
         descriptors = [os.open("/dev/null", os.O_RDONLY)] if given else []
-        world.payload.hear(wire.SegmentCreated(wanted.segment, wanted.size, 0, ""), descriptors)
+        world.payload.segments.receive(
+            wire.SegmentCreated(wanted.segment, wanted.size, 0, ""), descriptors
+        )
 
         with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
             await sending
@@ -226,7 +217,7 @@ def test_a_response_that_finds_no_room_is_an_error_and_released() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(mmap, "mmap", no_room)
             given = wire.SegmentOpened(9, 1, os.fstat(world.stub_segments[1]).st_size)
-            world.payload.hear(given, [os.dup(world.stub_segments[1])])
+            world.payload.segments.receive(given, [os.dup(world.stub_segments[1])])
 
         with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
             await opening
@@ -270,7 +261,7 @@ def test_empty_segments_are_given_back_before_memory_is_called_short() -> None:
 def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(segments, "_ANSWER_TIMEOUT_S", 0.01)
 
     async def test(world: World) -> None:
         world.is_silent = True
@@ -427,10 +418,10 @@ def test_a_release_travels_with_the_next_message() -> None:
         blocks = [wire.Block(9, 1, number) for number in (1, 2)]
 
         world.payload.mappings._on_release(blocks)
-        taken = world.payload.take_releases()
+        taken = world.payload.releases.take()
 
         assert [wire.Release(blocks)] == taken
-        assert [] == world.payload.take_releases()
+        assert [] == world.payload.releases.take()
         await asyncio.sleep(0.02)
         assert [] == world.released
 
@@ -460,7 +451,7 @@ def test_an_unsealed_segment_is_not_mapped() -> None:
         with pytest.raises(Unavailable):
             await world.payload.open(body)
 
-        assert 1 == world.payload.malformed
+        assert 1 == world.payload.segments.malformed
 
     run(test)
 

@@ -1,0 +1,62 @@
+"""Blocks of others that are no longer read here, on their way to the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.wire import Block
+
+#: A release waits this long for a message to travel with, unless many wait.
+_SEND_AFTER_S = 0.003
+_MAX_WAITING = 8
+
+
+class Releases:
+    """Collects blocks and sends them together. `add` is safe for threads and destructors."""
+
+    def __init__(self, send: Callable[[wire.Release], None]) -> None:
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        #: Arrays may end in a thread of gRPC's, where the garbage collector happens to run.
+        self._blocks: deque[Block] = deque()
+        self._timer: asyncio.Handle | None = None
+
+    def add(self, blocks: list[Block]) -> None:
+        self._blocks.extend(blocks)
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self._send_all)
+        elif len(self._blocks) > _MAX_WAITING:
+            self._send_in(0)
+        elif self._timer is None:
+            self._send_in(_SEND_AFTER_S)
+
+    def _send_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._send_all)
+
+    def _send_all(self) -> None:
+        for release in self.take():
+            self._send(release)
+
+    def take(self) -> list[wire.Release]:
+        """The messages to send now."""
+        self.close()
+        taken = []
+        while self._blocks:
+            count = min(len(self._blocks), wire.MAX_ROWS)
+            taken.append(wire.Release([self._blocks.popleft() for _ in range(count)]))
+        return taken
+
+    def waiting(self) -> Iterable[Block]:
+        return self._blocks
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

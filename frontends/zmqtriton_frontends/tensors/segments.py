@@ -1,0 +1,154 @@
+"""Segments that the supervisor makes for a frontend's arena, and those of others that it opens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import IDLE_S, Allocation, Arena
+from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.mappings import Mappings
+
+_log = logging.getLogger(__name__)
+
+#: The messages that receive() takes.
+MESSAGES = (wire.SegmentCreated, wire.SegmentOpened)
+
+#: The longest wait for the supervisor, which takes milliseconds where the machine has time for it.
+_ANSWER_TIMEOUT_S = 5.0
+_NO_ANSWER = "The supervisor did not answer in time."
+
+#: A message and its descriptor.
+_Answer = tuple[Any, int | None]
+
+
+class Segments:
+    """Lets the arena grow and shrink, and maps the segments of others."""
+
+    def __init__(self, arena: Arena, mappings: Mappings, send: Callable[[Any], None]) -> None:
+        """`send` is to the supervisor."""
+        self._arena = arena
+        self._mappings = mappings
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        #: Segments that the supervisor did not hand over as it should.
+        self.malformed = 0
+        self._answers: dict[tuple[int, ...], asyncio.Future[_Answer]] = {}
+        self._growing = asyncio.Lock()
+        self._trim_timer: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        if self._trim_timer is not None:
+            self._trim_timer.cancel()
+
+    # ----------------------------------------------------------------- arena
+
+    async def allocate(self, size: int) -> Allocation:
+        """Raises Unavailable where memory is short."""
+        allocation = self._arena.allocate(size)
+        if allocation is None:
+            # One after the other, since a new segment is often enough for all that wait.
+            async with self._growing:
+                allocation = self._arena.allocate(size) or await self._grow(size)
+        if self._trim_timer is None:
+            self._trim_timer = self._loop.call_later(IDLE_S, self._trim)
+        return allocation
+
+    async def _grow(self, size: int) -> Allocation:
+        for is_last_try in (False, True):
+            wanted = self._arena.wanted(size)
+            created, descriptor = await self._await_created(wanted)
+            try:
+                if descriptor is None:
+                    reason = _NO_ANSWER if created is None else created.text
+                    raise self._arena.refuse(wanted, reason)
+                self._arena.add(wanted, descriptor)
+                break
+            except Unavailable:
+                # If it was made in spite of that, it would count, and be there, for ever.
+                idle = self._arena.trim(0)
+                self._free([wire.FreeSegment(wanted.segment), *idle])
+                if is_last_try or not idle:
+                    raise
+        allocation = self._arena.allocate(size)
+        assert allocation is not None, "a segment made for a block has room for it"
+        return allocation
+
+    async def _await_created(self, wanted: wire.CreateSegment) -> _Answer:
+        answer = self._answers[(wanted.segment,)] = self._loop.create_future()
+        self._send(wanted)
+        try:
+            return await asyncio.wait_for(answer, _ANSWER_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            return None, None
+        except asyncio.CancelledError:
+            self._arena.refuse(wanted, "")
+            if answer.done() and not answer.cancelled():
+                self._give_back(*answer.result())
+            raise
+
+    def _give_back(self, created: wire.SegmentCreated, descriptor: int | None) -> None:
+        if descriptor is not None:
+            os.close(descriptor)
+            self._send(wire.FreeSegment(created.segment))
+
+    def _trim(self) -> None:
+        self._free(self._arena.trim())
+        self._trim_timer = self._loop.call_later(IDLE_S, self._trim) if self._arena.bytes else None
+
+    def _free(self, segments: list[wire.FreeSegment]) -> None:
+        for segment in segments:
+            self._send(segment)
+
+    # -------------------------------------------------------------- mappings
+
+    async def map(self, owner: int, segment: int) -> None:
+        """Raises Unavailable where the segment is gone, or has no room here."""
+        key = (owner, segment)
+        answer = self._answers.get(key)
+        if answer is None:
+            self._answers[key] = answer = self._loop.create_future()
+            self._send(wire.OpenSegment(owner, segment))
+        try:
+            opened, _ = await asyncio.wait_for(asyncio.shield(answer), _ANSWER_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            self._answers.pop(key, None)
+            text = f"the tensors of the response cannot be read: {_NO_ANSWER}"
+            raise Unavailable(text) from None
+        if not opened.size:
+            raise Unavailable("the model instance that answered is gone, and its response with it")
+
+    def receive(self, message: Any, descriptors: list[int]) -> None:
+        """Handle one of MESSAGES; takes its descriptor over."""
+        descriptor = descriptors.pop() if descriptors else None
+        if type(message) is wire.SegmentCreated:
+            answer = self._answers.pop((message.segment,), None)
+            if answer is None or answer.done():
+                self._give_back(message, descriptor)
+            else:
+                answer.set_result((message, descriptor))
+            return
+        owner, segment = message[:2]
+        shortage: Unavailable | None = None
+        if descriptor is None:
+            self._mappings.remove(owner, segment)
+        else:
+            try:
+                self._mappings.add(owner, segment, descriptor)
+            except ProtocolError as error:
+                self.malformed += 1
+                _log.warning("dropped a segment: %s", error.text)
+                message = message._replace(size=0)
+            except Unavailable as error:
+                shortage = error
+        answer = self._answers.pop((owner, segment), None)
+        if answer is None or answer.done():
+            return
+        if shortage is not None:
+            answer.set_exception(shortage)
+        else:
+            answer.set_result((message, None))
