@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
 from zmqtriton_floor import endpoints, logs, wire
-from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, from_number
+from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.gateway.broker_connection import BrokerConnection, Outgoing, Reply
+from zmqtriton_frontends.gateway.broker_connection import BrokerConnection, Reply
+from zmqtriton_frontends.gateway.outbox import Outbox
+from zmqtriton_frontends.gateway.questions import Questions
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
-from zmqtriton_frontends.gateway.unanswered import Unanswered
+from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.inference import load_on_demand
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import STOPPING, Catalogue
@@ -37,34 +38,31 @@ class Gateway:
     """One process's connection to the rest of the server."""
 
     def __init__(self, lifeline: Lifeline) -> None:
-        self._lifeline = lifeline
+        self._supervisor = SupervisorLine(lifeline, self._take_from_supervisor)
         self._loop: asyncio.AbstractEventLoop
         self._bootstrap: wire.Bootstrap
-        #: None while there is no broker.
-        self._line: BrokerConnection | None = None
         self._epoch = self._next_id = 0
         self._welcomed: asyncio.Future[None]
         #: What waits for a reply; None where nobody does any more.
         self._replies: dict[int, Reply | ResponseStream | None] = {}
         #: Those of them whose responses are still read.
         self._streams: set[ResponseStream] = set()
-        self._answers: dict[int, asyncio.Future[str]] = {}
-        #: Those of them that the broker will answer.
-        self._questions: dict[int, wire.AskStatistics] = {}
-        self._unanswered, self._outgoing, self._flush_due = Unanswered(), Outgoing(), False
+        self._outbox = Outbox(lambda: self.payload.releases.take())
+        self._questions = Questions(self._supervisor.send, self._outbox.send)
         self.payload: Payload  # there from the Bootstrap on
         self.serial = 0
         self.settings: dict[str, Any] = {}
         self.traces, self.catalogue = Traces(), Catalogue()
-        self.catalogue.regions.on_left = lambda number: self._tell(wire.RegionReleased(number))
-        self.streams = Streams(self._replies, self._grant)
+        self.catalogue.regions.on_left = lambda number: self._supervisor.send(
+            wire.RegionReleased(number)
+        )
+        self.streams = Streams(self._replies, self._outbox.grant)
         #: The server stops: nothing new is taken, only sequences go on; and not even these.
         self.is_stopping = self.is_ending = False
         self.malformed = 0  # messages that did not decode, or that answered nothing that was asked
         self.on_open: Callable[[], None] = lambda: None
         self.on_retire: Callable[[], None] = lambda: None
         self.on_stop: Callable[[int], None] = lambda within_ms: None
-        self.on_end: Callable[[], None] = lambda: os._exit(1)  # the supervisor is gone
 
     @property
     def in_flight(self) -> int:
@@ -75,18 +73,17 @@ class Gateway:
         """Returns when the broker knows this process. Raises nothing; waits as long as it takes."""
         self._loop = asyncio.get_running_loop()
         self._welcomed = self._loop.create_future()
-        self._loop.add_reader(self._lifeline.fileno(), self._read_lifeline)
-        self._read_lifeline()
+        self._outbox.begin(self._loop)
+        self._supervisor.begin(self._loop)
         await self._welcomed
 
     def close(self) -> None:
         self.catalogue.regions.close()
-        self._loop.remove_reader(self._lifeline.fileno())
-        self._lifeline.close()
+        self._supervisor.close()
         self.streams.close()
         if self.serial:
             self.payload.close()
-        self._disconnect()
+        self._outbox.disconnect()
 
     # ------------------------------------------------------------ inferences
 
@@ -178,60 +175,26 @@ class Gateway:
             *(options.timeout_us, options.deadline_ns, admission.batch_size, admission.batch_key),
             *(options.correlation, cache_key, trace.context if trace is not None else ""),
         )
-        self._outgoing.requests.append(row)
-        self._outgoing.bodies.append(wire.encode_body(body))
+        self._outbox.request(row, wire.encode_body(body))
         on_asked()
-        self._flush_soon()
         return own_id
 
     def cancel(self, own_id: int) -> None:
         if own_id in self._replies:
             self._replies[own_id] = None
-            self._unanswered.cancelled(own_id)
-            self._outgoing.cancels.append(own_id)
-            self._flush_soon()
+            self._outbox.cancel(own_id)
 
-    def _grant(self, grant: wire.StreamAck) -> None:
-        self._outgoing.grants.append(grant)
-        self._flush_soon()
+    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        """The result of a control call; raises the supervisor's error."""
+        return await self._questions.call(verb, arguments)
 
     async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
         """The counters of a model, or of all; raises for an unknown one."""
-        self._next_id = own_id = self._next_id + 1
-        answer = self._answers[own_id] = self._loop.create_future()
-        self._questions[own_id] = question = wire.AskStatistics(own_id, model, version)
-        self._tell_broker(question)
-        try:
-            return dict(json.loads(await answer))
-        finally:
-            self._answers.pop(own_id, None)
-            del self._questions[own_id]
-
-    def _flush_soon(self) -> None:
-        if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        line = self._line
-        if line is None:
-            return
-        self._flush_due = False
-        self._unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
-        # Before the requests: who executes them may need the room.
-        for release in self.payload.releases.take():
-            line.put([wire.encode(release)])
-        for frames in self._outgoing.messages():
-            line.put(frames)
-        line.flush()
-
-    def _tell_broker(self, message: Any) -> None:
-        if self._line is not None:
-            self._line.put([wire.encode(message)])
-            self._line.flush()
+        return await self._questions.statistics(model, version)
 
     def _read_broker(self) -> None:
-        for header, *bodies in self._line.messages() if self._line is not None else ():
+        connection = self._outbox.connection
+        for header, *bodies in connection.messages() if connection is not None else ():
             try:
                 message = wire.decode(header, wire.MAX_CONTROL_BYTES)  # statistics may be long
                 self._take(message, bodies)
@@ -247,7 +210,7 @@ class Gateway:
             for row, body in zip(message.replies, bodies, strict=True):
                 self._take_reply(row, PlacedBody(body) if row.flags & wire.HAS_REFERENCES else body)
         elif kind is wire.Statistics:
-            self._settle(message)
+            self._questions.settle(message)
         elif kind is wire.Welcome:
             self.catalogue.has_broker = True
             if not self._welcomed.done():
@@ -263,7 +226,7 @@ class Gateway:
         reply = self._replies[row.id]
         if row.flags & wire.FINAL:
             del self._replies[row.id]
-            self._unanswered.answered(row.id)
+            self._outbox.answered(row.id)
             self.payload.answered(row.id)
         if isinstance(reply, ResponseStream):
             self.streams.take_reply(reply, row, body)
@@ -276,49 +239,21 @@ class Gateway:
 
     # --------------------------------------------------------------- control
 
-    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
-        """What the supervisor answers to a control call; raises its error."""
-        if len(document := json.dumps(arguments)) > wire.MAX_DOCUMENT:
-            raise InvalidArgument(f"the request is too large: {len(document)} bytes")
-        self._next_id = own_id = self._next_id + 1
-        answer = self._answers[own_id] = self._loop.create_future()
-        self._tell(wire.Call(own_id, verb, document))
-        try:
-            return json.loads(await answer)
-        finally:
-            self._answers.pop(own_id, None)
-
     def listening(self, service: str, address: str) -> None:
         """Clients can connect."""
-        self._tell(wire.Listening(service, address))
+        self._supervisor.send(wire.Listening(service, address))
 
-    def _tell(self, message: Any) -> None:
-        self._lifeline.send(message)
-        if self._lifeline.is_backed_up:
-            self._loop.add_writer(self._lifeline.fileno(), self._write_lifeline)
-
-    def _write_lifeline(self) -> None:
-        self._lifeline.flush()
-        if not self._lifeline.is_backed_up:
-            self._loop.remove_writer(self._lifeline.fileno())
-
-    def _read_lifeline(self) -> None:
-        for message, descriptors in self._lifeline.receive():
-            if type(message) is wire.AddRegion and descriptors:
-                self.catalogue.regions.add(message, descriptors.pop())
-            elif type(message) in SEGMENT_MESSAGES:
-                self.payload.segments.receive(message, descriptors)
-            elif type(message) is wire.LogSettings:
-                self.settings.update(logs.change(logs.LogOptions.of(json.loads(message.settings))))
-            elif type(message) is wire.TraceSettings:
-                self.traces.change(json.loads(message.settings))
-            else:
-                self._hear(message)
-            for unexpected in descriptors:
-                os.close(unexpected)
-        if self._lifeline.ended:
-            self._loop.remove_reader(self._lifeline.fileno())
-            self.on_end()
+    def _take_from_supervisor(self, message: Any, descriptors: list[int]) -> None:
+        if type(message) is wire.AddRegion and descriptors:
+            self.catalogue.regions.add(message, descriptors.pop())
+        elif type(message) in SEGMENT_MESSAGES:
+            self.payload.segments.receive(message, descriptors)
+        elif type(message) is wire.LogSettings:
+            self.settings.update(logs.change(logs.LogOptions.of(json.loads(message.settings))))
+        elif type(message) is wire.TraceSettings:
+            self.traces.change(json.loads(message.settings))
+        else:
+            self._hear(message)
 
     def _hear(self, message: Any) -> None:
         kind = type(message)
@@ -331,7 +266,7 @@ class Gateway:
         elif kind is wire.Sync:
             self._loop.call_soon(self._see, message)
         elif kind is wire.CallResult:
-            self._settle(message)
+            self._questions.settle(message)
         elif kind is wire.Bootstrap:
             self._take_bootstrap(message)
         elif kind is wire.NewEpoch:
@@ -351,18 +286,8 @@ class Gateway:
             self.on_retire()
 
     def _see(self, message: wire.Sync) -> None:
-        self._flush()  # what was checked against older news goes before the word
-        self._tell(wire.Synced(message.number))
-
-    def _settle(self, message: Any) -> None:
-        """Gives an Answer or Statistics to who asked, if that one still waits."""
-        waiting = self._answers.get(message.id)
-        if waiting is None or waiting.done():
-            return
-        if message.code:
-            waiting.set_exception(from_number(message.code, message.text))
-        else:
-            waiting.set_result(message.result)
+        self._outbox.flush()  # what was checked against older news goes before the word
+        self._supervisor.send(wire.Synced(message.number))
 
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
         self._bootstrap, self.serial = bootstrap, bootstrap.serial
@@ -370,7 +295,9 @@ class Gateway:
         self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
         self.catalogue.demand = load_on_demand.of(self.settings, self.call)
         self.streams.take_bootstrap(self._loop, bootstrap.serial, bootstrap.directory)
-        self.payload = Payload(bootstrap.serial, self.settings, self._tell, self._tell_broker)
+        self.payload = Payload(
+            bootstrap.serial, self.settings, self._supervisor.send, self._outbox.send
+        )
         self.catalogue.keys = self.payload.keys
         self.traces.begin(bootstrap.directory, self.settings)
         self._connect(bootstrap.epoch)
@@ -380,26 +307,18 @@ class Gateway:
     def _connect(self, epoch: int) -> None:
         bootstrap = self._bootstrap
         address = endpoints.requests_address(bootstrap.directory, epoch)
-        self._line = line = BrokerConnection(self._loop, address, self._read_broker)
-        line.put([wire.encode(wire.Hello(bootstrap.serial, bootstrap.token, epoch))])
         unread = (body for stream in self._streams for body in stream.reader.left())
-        for held in self.payload.change_broker(unread):
-            line.put([wire.encode(held)])
-        for message, bodies in self._unanswered.again():
-            line.put([wire.encode(message), *bodies])
-        for question in self._questions.values():
-            line.put([wire.encode(question)])
-        line.flush()
-
-    def _disconnect(self) -> None:
-        if self._line is not None:
-            self._read_broker()  # what has come is valid
-            self._line.close()
-            self._line = None
+        hello = wire.Hello(bootstrap.serial, bootstrap.token, epoch)
+        self._outbox.connect(
+            BrokerConnection(self._loop, address, self._read_broker),
+            [hello, *self.payload.change_broker(unread)],
+            self._questions.for_next_broker(),
+        )
 
     def _change_broker(self, epoch: int) -> None:
         """The broker is dead, and this is the next one; 0: there is none yet."""
-        self._disconnect()
+        self._read_broker()  # what has come is valid
+        self._outbox.disconnect()
         self.catalogue.has_broker = False
         self._epoch = epoch
         if epoch:  # Not now: who got a response in this turn opens it first, so that it is known.
@@ -410,4 +329,4 @@ class Gateway:
             return
         self._connect(epoch)
         self.streams.renew()
-        self._flush()
+        self._outbox.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import time
 import weakref
 from collections.abc import AsyncIterator, Coroutine
@@ -29,6 +30,8 @@ NEWS = wire.VersionInfo(
 BODY = wire.RequestBody("r", {}, [], [])
 NO_OPTIONS = Options()
 PATIENCE_S = 20.0
+
+_LARGE = 100_000
 
 
 class Around:
@@ -185,7 +188,7 @@ def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
         async with around(tmp_path) as world:
             waiting = world.infer()
             [asked] = await world.hear_requests()
-            line: Any = world.gateway._line
+            line: Any = world.gateway._outbox.connection
             world.gateway._loop.remove_reader(line._dealer.fileno())
             world.answer(asked.id, "in time")
             await world.until(line._dealer.has_input)
@@ -367,6 +370,29 @@ def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
             world.lifeline.send(wire.Shutdown(1000))
             await world.until(lambda: world.gateway.is_ending)
             await refused(world, "s", Options(0, correlation=7))
+
+    run(test())
+
+
+def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_block(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            arena = world.gateway.payload.arena
+            wanted = arena.wanted(_LARGE)
+            descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.truncate(descriptor, wanted.size)
+            arena.add(wanted, descriptor)
+            world.lifeline.send(wire.Retire(0))
+            await world.until(lambda: world.gateway.is_stopping)
+            large = wire.Tensor("IN", 2, [_LARGE], memoryview(bytes(_LARGE)))
+            body = wire.RequestBody("", {}, [], [large])
+
+            with pytest.raises(Unavailable, match="Server is stopping"):
+                await world.gateway.infer(world.request()._replace(body=body))
+
+            assert 0 == arena.used
 
     run(test())
 

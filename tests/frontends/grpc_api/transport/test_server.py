@@ -155,7 +155,11 @@ class OnePlace:
         arena: Any = self
         return ArenaBuffer(view, arena, 7)
 
-    def free(self, blocks: list[int]) -> None:
+    @property
+    def leases(self) -> Any:
+        return self
+
+    def end(self, blocks: list[int]) -> None:
         self.freed += blocks
 
 

@@ -1,0 +1,63 @@
+"""Questions to supervisor and broker that somebody awaits the answer to."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, from_number
+
+
+class Questions:
+    """Control calls and questions for statistics."""
+
+    def __init__(
+        self, ask_supervisor: Callable[[Any], None], ask_broker: Callable[[Any], None]
+    ) -> None:
+        self._ask_supervisor = ask_supervisor
+        self._ask_broker = ask_broker
+        self._ids = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[str]] = {}
+        self._for_broker: dict[int, wire.AskStatistics] = {}
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        """The result of a control call; raises the supervisor's error."""
+        if len(document := json.dumps(arguments)) > wire.MAX_DOCUMENT:
+            raise InvalidArgument(f"the request is too large: {len(document)} bytes")
+        own_id = next(self._ids)
+        answer = self._answers[own_id] = asyncio.get_running_loop().create_future()
+        self._ask_supervisor(wire.Call(own_id, verb, document))
+        try:
+            return json.loads(await answer)
+        finally:
+            self._answers.pop(own_id, None)
+
+    async def statistics(self, model: str, version: int) -> dict[str, Any]:
+        """The counters of a model, or of all; raises for an unknown one."""
+        own_id = next(self._ids)
+        answer = self._answers[own_id] = asyncio.get_running_loop().create_future()
+        self._for_broker[own_id] = question = wire.AskStatistics(own_id, model, version)
+        self._ask_broker(question)
+        try:
+            return dict(json.loads(await answer))
+        finally:
+            self._answers.pop(own_id, None)
+            del self._for_broker[own_id]
+
+    def for_next_broker(self) -> Iterable[wire.AskStatistics]:
+        """The questions that a dead broker has left open."""
+        return self._for_broker.values()
+
+    def settle(self, message: wire.CallResult | wire.Statistics) -> None:
+        """Hand an answer to whoever awaits it, if anybody still does."""
+        waiting = self._answers.get(message.id)
+        if waiting is None or waiting.done():
+            return
+        if message.code:
+            waiting.set_exception(from_number(message.code, message.text))
+        else:
+            waiting.set_result(message.result)

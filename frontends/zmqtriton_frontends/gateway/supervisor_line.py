@@ -1,0 +1,50 @@
+"""A frontend's end of its lifeline, on its asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton_floor.lifeline import Lifeline
+
+
+class SupervisorLine:
+    """Sends to the supervisor, and hands its messages on."""
+
+    def __init__(self, lifeline: Lifeline, on_message: Callable[[Any, list[int]], None]) -> None:
+        """`on_message` gets a message and its descriptors, and removes those that it keeps."""
+        self._lifeline = lifeline
+        self._on_message = on_message
+        self._loop: asyncio.AbstractEventLoop
+        #: Called when the supervisor is gone.
+        self.on_end: Callable[[], None] = lambda: os._exit(1)
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        loop.add_reader(self._lifeline.fileno(), self._read)
+        self._read()
+
+    def send(self, message: Any) -> None:
+        self._lifeline.send(message)
+        if self._lifeline.is_backed_up:
+            self._loop.add_writer(self._lifeline.fileno(), self._write)
+
+    def _write(self) -> None:
+        self._lifeline.flush()
+        if not self._lifeline.is_backed_up:
+            self._loop.remove_writer(self._lifeline.fileno())
+
+    def _read(self) -> None:
+        for message, descriptors in self._lifeline.receive():
+            self._on_message(message, descriptors)
+            for unexpected in descriptors:
+                os.close(unexpected)
+        if self._lifeline.ended:
+            self._loop.remove_reader(self._lifeline.fileno())
+            self.on_end()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._lifeline.fileno())
+        self._lifeline.close()
