@@ -37,9 +37,9 @@ def read_options(words: list[str]) -> Options | int:
 
 
 def _check_exporter(options: Options) -> None:
-    """Raises OptionError where traces are to go where they never can."""
+    """Raise OptionError if traces are to be sent where they never can be."""
     if options.trace.mode == OPENTELEMETRY:
-        # Not before, since it costs memory.
+        # only now, since it costs memory
         from zmqtriton.tracing import destination
 
         try:

@@ -1,7 +1,7 @@
 """Triton's tables, as the server prints them when it has started.
 
-Called by `main` with plain data; returns text without a newline at its end. Does not print, and
-learns the terminal's width from its caller: None, as for a file or a pipe, wraps nothing.
+Made of plain data and returned as text without a newline at the end. The caller gives the
+terminal's width; None, as for a file or a pipe, wraps nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zmqtriton.options import Options
 #: Cells stand between "| " and " |", and a column shares one bar with its neighbour.
 _PADDING = 2
 _BAR = 1
-#: A column narrower than this could not be read.
+#: A narrower column could not be read.
 _LEAST_WIDTH = 4
 
 
@@ -37,7 +37,7 @@ class BackendRow(NamedTuple):
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> str:
-    """A table no wider than width; cells that do not fit go on in the next line."""
+    """Return a table no wider than `width`; cells that do not fit go on in the next line."""
     lines = [[_split(cell) for cell in row] for row in (header, *rows)]
     widths = [
         max(len(part) for row in lines for part in row[column]) for column in range(len(header))
@@ -50,7 +50,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int | Non
 
 
 def _split(cell: str) -> list[str]:
-    # A control character in a model's error text must not reach the operator's terminal.
+    # a control character in a model's error text must not reach the operator's terminal
     plain = [re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", line) for line in cell.splitlines()]
     return plain or [""]
 
@@ -77,7 +77,7 @@ def _wrap(lines: Sequence[str], size: int) -> list[str]:
 
 
 def _fit(widths: Sequence[int], width: int) -> list[int]:
-    """Every column an equal share; what a narrow one leaves over goes to the wider ones."""
+    """Give every column an equal share; what a narrow one leaves goes to the wider ones."""
     share = float((width - len(widths) * (_PADDING + _BAR) - _BAR) // len(widths))
     fitted = list(widths)
     by_width = sorted(range(len(widths)), key=widths.__getitem__)
@@ -92,7 +92,7 @@ def _fit(widths: Sequence[int], width: int) -> list[int]:
 
 
 def model_table(models: Iterable[ModelRow], width: int | None = None) -> str:
-    """All models by name, each with its versions from the lowest."""
+    """Return the table of all models by name, each with its versions in ascending order."""
     rows = sorted(models, key=lambda row: (row.name, _number(row.version), row.version))
     return table(("Model", "Version", "Status"), rows, width)
 
@@ -102,7 +102,7 @@ def _number(version: str) -> int:
 
 
 def repository_agent_table(width: int | None = None) -> str:
-    """Empty: the one that there is is built in."""
+    """Return the table of agents, which is empty: the only one is built in."""
     return table(("Repository Agent", "Path"), [], width)
 
 
@@ -111,7 +111,7 @@ def backend_table(backends: Iterable[BackendRow], width: int | None = None) -> s
 
 
 def backend_config(options: Options, backend: str) -> str:
-    """What a backend is told, as JSON: the settings of all, then its own."""
+    """Return a backend's settings as JSON: those for all backends, then its own."""
     settings = {
         "auto-complete-config": "false" if options.strict_model_config else "true",
         "backend-directory": options.backend_directory,
@@ -130,7 +130,7 @@ def option_table(
     gpus: Sequence[int] = (),
     width: int | None = None,
 ) -> str:
-    """What the server runs with; extensions are those of the metadata, gpus the ones it found."""
+    """Return the table of the server's options; `gpus` are those that it has found."""
     pools = dict(options.cuda_memory_pool_byte_size)
     default_pool = 64 << 20
     rows: list[tuple[str, object]] = [

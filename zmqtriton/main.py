@@ -1,4 +1,4 @@
-"""The commands `zmqtriton` and `tritonserver`, with subcommands demo, example, check, simulate.
+"""Run `zmqtriton` or `tritonserver`, with the subcommands demo, example, check and simulate.
 
 Returns the exit status.
 """
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = read_options(words)
     if isinstance(options, int):
         return options
-    # Not before: what only prints an error need not load the server.
+    # only now: a command that prints an error need not load the server
     from zmqtriton.supervisor.service import run
 
     return run(options)

@@ -1,7 +1,7 @@
-"""What systemd is told of the server, and what it asks: sd_notify(3) and sd_watchdog_enabled(3).
+"""Messages to systemd and from it: sd_notify(3) and sd_watchdog_enabled(3).
 
-Used by the supervisor, which alone may speak for the service. Does nothing where the server was not
-started by systemd.
+Used by the supervisor, which alone may speak for the service. Does nothing if systemd has not
+started the server.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Mapping
 
 _log = logging.getLogger(__name__)
 
-#: How often systemd hears of a service that it has not told how often to speak.
+#: How often systemd hears of a service without a watchdog.
 _BEAT_S = 10.0
-#: Of the time after which systemd kills: two of three messages may be late.
+#: As a share of the time after which systemd kills: two of three messages may be late.
 _WATCHDOG_SHARE = 1 / 3
 
 
 class Notifier:
-    """The socket that systemd has for the service; without an address nobody hears."""
+    """The socket that systemd has for the service; without an address nothing is sent."""
 
     def __init__(self, address: str = "", beat_s: float | None = None) -> None:
-        #: Those that begin with @ are abstract, and lie in no directory.
+        #: addresses that begin with @ are abstract, and lie in no directory
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        #: How often to say that the server lives; None: nobody listens.
+        #: How often to say that the server lives; None if nobody listens.
         self.heartbeat_s = beat_s
 
     def send(self, assignments: str) -> None:
-        """Lines such as READY=1. Lost where systemd does not take them; it must not stop us."""
+        """Send lines such as READY=1. They are lost if systemd does not take them at once."""
         if not self._address:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end:
@@ -40,7 +40,7 @@ class Notifier:
 
 
 def notifier_from_environment(environment: Mapping[str, str], pid: int) -> Notifier:
-    """What the environment says; the watchdog counts only if it is meant for this process."""
+    """Read the environment; the watchdog counts only if it is meant for this process."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return Notifier()

@@ -41,19 +41,22 @@ def _fill_pool(files: descriptor_pb2.FileDescriptorSet) -> Any:
 
 
 _FILES = _load_files()
-#: Holds our descriptors alone; needed wherever protobuf asks for a pool, as in json_format.
+#: Holds our descriptors only; needed wherever protobuf asks for a pool, as in json_format.
 POOL: Any = _fill_pool(_FILES)
 
 
 @cache
 def message(name: str) -> type[Any]:
-    """The message class of a full name, as "inference.ModelInferRequest"; KeyError if unknown."""
+    """Return the message class of a full name, as "inference.ModelInferRequest".
+
+    Raises KeyError.
+    """
     cls: type[Any] = message_factory.GetMessageClass(POOL.FindMessageTypeByName(name))
     return cls
 
 
 def enum(name: str) -> Any:
-    """The EnumDescriptor of a full name, as "inference.DataType"; KeyError if unknown."""
+    """Return the EnumDescriptor of a full name, as "inference.DataType". Raises KeyError."""
     return POOL.FindEnumTypeByName(name)
 
 

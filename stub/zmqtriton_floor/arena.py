@@ -1,9 +1,9 @@
-"""The arena: the shared memory that one process owns and others read large tensors from.
+"""The arena: shared memory that one process owns and from which others read large tensors.
 
-It is made of segments, memfds that the supervisor makes on request, cut into blocks of whole pages.
-Memory of GPUs, which a stub may add, is cut in the same way, and only its address is known here.
-A block is free again when each of its leases has ended. Owned by frontends and stubs; does not
-talk to anybody: when it is full it says which segment it wants, and the caller obtains it.
+It consists of segments, memfds that the supervisor makes on request, cut into blocks of whole
+pages. GPU memory, which a stub may add, is cut in the same way, and only its address is known here.
+A block is free again when each of its leases has ended. Owned by frontends and stubs. It talks to
+nobody: when it is full it says which segment it wants, and the caller obtains it.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ PAGE = mmap.PAGESIZE
 #: In place of the number of a GPU.
 HOST = -1
 
-#: Tensors up to this size travel inside of messages: copying them costs less than mapping.
+#: Tensors up to this size travel inside messages: copying them costs less than mapping.
 INLINE_BYTES = 64 * 1024
 #: Blocks above this size get segments of their own.
 LARGE_BYTES = 4 << 20
-#: A pool doubles with each segment, so that there are few; but no segment of it is larger.
+#: Each further segment of a pool is twice as large, so that there are few, up to this size.
 _MAX_POOL_SEGMENT = 16 << 20
-#: An empty segment goes back after this time.
+#: An empty segment is given back after this time.
 IDLE_S = 5.0
 
 
-# Numbers of the kernel's, since not every Python that models bring along has names for them.
+# The kernel's numbers: not every Python that models bring along has names for them.
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, _SEAL_FUTURE_WRITE = 1, 2, 4, 16
 _MAP_POPULATE = 0x8000
 
 
 def seal_size(descriptor: int) -> None:
-    """Nobody can resize it from here on, so that no reader of it can be made to crash."""
+    """Seal the size, so that nobody can make a reader crash by truncating it."""
     fcntl.fcntl(descriptor, _F_ADD_SEALS, SEAL_SHRINK | SEAL_GROW)
 
 
 def is_size_sealed(descriptor: int) -> bool:
-    """False for files of other kinds too."""
+    """True if the size is sealed; False for files of other kinds, too."""
     try:
         seals = fcntl.fcntl(descriptor, _F_GET_SEALS)
     except OSError:
@@ -55,8 +55,11 @@ def is_size_sealed(descriptor: int) -> bool:
 
 
 def block_bytes(size: int) -> int:
-    """What a block for so many bytes takes: whole pages, in steps of at least an eighth, so that
-    tensors of about the same size fit each other's holes."""
+    """Return the size of a block for so many bytes.
+
+    Whole pages, in steps of at least an eighth, so that tensors of about the same size fit into
+    each other's holes.
+    """
     step = PAGE
     while step * 16 <= size:
         step *= 2
@@ -66,7 +69,7 @@ def block_bytes(size: int) -> int:
 class Allocation(NamedTuple):
     """A block with one lease, to be written before anybody is told of it."""
 
-    #: Or the address, where it is memory of a GPU.
+    #: The memory, or its address if it is on a GPU.
     view: Any
     reference: Reference
 
@@ -80,13 +83,13 @@ def block_of(reference: Reference) -> Block:
 
 
 def held(blocks: list[Block]) -> list[HeldBlocks]:
-    """The messages that tell a new broker of all of them."""
+    """Return the messages that tell a new broker of all leases."""
     starts = range(0, len(blocks) or 1, MAX_ROWS)
     return [HeldBlocks(blocks[i : i + MAX_ROWS], int(i + MAX_ROWS >= len(blocks))) for i in starts]
 
 
 class _Segment:
-    """One mapped segment; its holes are sorted by offset and never touch each other."""
+    """A mapped segment; its holes are sorted by offset and never touch each other."""
 
     def __init__(self, number: int, size: int, memory: Any, *, is_pool: bool, now_s: float) -> None:
         self.number = number
@@ -94,7 +97,7 @@ class _Segment:
         self.memory = memory
         self.is_pool = is_pool
         self.holes: list[tuple[int, int]] = [(0, size)]
-        #: When it was last used; means something while it is empty.
+        #: When it was last used, if it is empty.
         self.left_s = now_s
 
     @property
@@ -102,7 +105,10 @@ class _Segment:
         return self.holes == [(0, self.size)]
 
     def cut(self, size: int) -> int | None:
-        """The offset of a new block; the first hole counts, which keeps the rest large."""
+        """Return the offset of a new block.
+
+        The first hole that fits, which keeps the others large.
+        """
         for i, (offset, room) in enumerate(self.holes):
             if room >= size:
                 self.holes[i : i + 1] = [(offset + size, room - size)] if room > size else []
@@ -110,7 +116,7 @@ class _Segment:
         return None
 
     def mend(self, offset: int, size: int) -> None:
-        """The block is a hole again."""
+        """Turn the block into a hole again."""
         holes, end = self.holes, offset + size
         i = 0
         while i < len(holes) and holes[i][0] < offset:
@@ -130,7 +136,7 @@ class _Used(NamedTuple):
 
 
 class Arena:
-    """All segments of this process. Safe for threads; `free` and `lease` for destructors too."""
+    """All segments of this process. Thread-safe; destructors may use the leases, too."""
 
     def __init__(
         self,
@@ -140,15 +146,15 @@ class Arena:
         step_bytes: int = 1 << 20,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        #: The serial number of this process, which others know the arena by.
+        #: The serial number of this process, by which others know the arena.
         self.owner = owner
         self._first_bytes = first_bytes
         self._step_bytes = step_bytes
         self._clock = clock
         self._segments: dict[int, _Segment] = {}
-        #: The same by GPU; these stay, since nobody says when the last reader has let go of one.
+        #: By GPU. These segments stay, since nobody says when the last reader has closed one.
         self._on_gpus: dict[int, dict[int, _Segment]] = {}
-        #: Numbers of segments that are to be made, and whether for the pool.
+        #: Numbers of requested segments, with True for those of the pool.
         self._wanted: dict[int, bool] = {}
         self._used: dict[int, _Used] = {}
         self.leases = Leases()
@@ -159,16 +165,17 @@ class Arena:
 
     @classmethod
     def configured(cls, owner: int, settings: dict[str, Any]) -> Arena:
-        """As the settings in the Bootstrap say."""
+        """Create an arena as the settings of the Bootstrap ask for."""
         sizes = [settings.get(name, 1 << 20) for name in ("segment_bytes", "segment_step_bytes")]
         return cls(owner, first_bytes=sizes[0], step_bytes=sizes[1])
 
     # ---------------------------------------------------------------- blocks
 
     def allocate(self, size: int, gpu: int = HOST) -> Allocation | None:
-        """None where there is no room: then it has to grow first."""
+        """Allocate a block; None if there is no room, and the arena has to grow first."""
         with self._lock:
-            if self._is_inside:  # a destructor, in the thread that is amid this very function
+            # A destructor, in the thread that is in the middle of this very function.
+            if self._is_inside:
                 return None
             self._is_inside = True
             try:
@@ -199,17 +206,17 @@ class Arena:
     def _candidates(room: int, segments: Iterable[_Segment]) -> Iterable[_Segment]:
         if room <= LARGE_BYTES:
             return [s for s in segments if s.is_pool]
-        # The tightest first, and none that a much larger tensor may want soon.
+        # The tightest first, and none that a much larger tensor may need soon.
         large = [s for s in segments if not s.is_pool]
         return sorted((s for s in large if room <= s.size < 2 * room), key=lambda s: s.size)
 
     def size(self, block: int) -> int:
-        """0 where there is none of that name."""
+        """Return the size of a block; 0 if it does not exist."""
         used = self._used.get(block)
         return used.size if used is not None else 0
 
     def doubt_leases(self, confirmed: Iterable[int] = ()) -> None:
-        """Doubt what is out by way of a dead broker; see Leases.doubt()."""
+        """Doubt the leases that were given out through a dead broker; see Leases.doubt()."""
         with self._lock:
             self._apply_leases()
             self.leases.doubt(confirmed)
@@ -224,7 +231,7 @@ class Arena:
                 segment.left_s = now_s
 
     def locate(self, view: memoryview) -> Reference | None:
-        """The reference of bytes that lie in a block of this arena; None: they lie elsewhere."""
+        """Return a reference to bytes in a block of this arena; None if they are elsewhere."""
         with self._lock:
             for segment in self._segments.values():
                 if view.obj is segment.memory:
@@ -241,7 +248,7 @@ class Arena:
     # -------------------------------------------------------------- segments
 
     def wanted(self, size: int, gpu: int = HOST) -> CreateSegment:
-        """The segment that would give room to a block of this size."""
+        """Return the segment that would make room for a block of this size."""
         room = block_bytes(size)
         with self._lock:
             self._last_segment = number = self._last_segment + 1
@@ -254,11 +261,13 @@ class Arena:
         return CreateSegment(number, room)
 
     def add(self, made: CreateSegment, descriptor: int) -> None:
-        """Takes a segment that was wanted. Unavailable where the memory it stands for is not there.
-        The descriptor is closed: the mapping is all that the owner needs."""
+        """Add a requested segment. Raises Unavailable if its memory is not there.
+
+        The descriptor is closed: the mapping is all that the owner needs.
+        """
         size = made.size
         try:
-            # Now, so that full memory is an error here and not the death of who writes into it.
+            # Now, so that full memory is an error here and does not kill whoever writes into it.
             os.posix_fallocate(descriptor, 0, size)
             memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | _MAP_POPULATE)
             fcntl.fcntl(descriptor, _F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
@@ -269,7 +278,7 @@ class Arena:
         self.hold(made, memory)
 
     def hold(self, made: CreateSegment, memory: Any, gpu: int = HOST) -> None:
-        """The same where the memory is there already: of a GPU by its address."""
+        """Add a segment whose memory exists already: a GPU's, by its address."""
         number, now_s = made.segment, self._clock()
         with self._lock:
             is_pool = self._wanted.pop(number)
@@ -277,7 +286,7 @@ class Arena:
             self._those_of(gpu)[number] = segment
 
     def refuse(self, made: CreateSegment, reason: str) -> Unavailable:
-        """The error for a segment that was wanted and is not to be had."""
+        """Return the error for a requested segment that cannot be had."""
         self._wanted.pop(made.segment, None)
         size = self.bytes + made.size
         return Unavailable(
@@ -285,7 +294,7 @@ class Arena:
         )
 
     def trim(self, idle_s: float = IDLE_S) -> list[FreeSegment]:
-        """Lets go of segments that were empty for so long; the supervisor is to be told."""
+        """Give up segments that were empty for this long; the supervisor must be told of them."""
         if not self._segments:
             return []
         with self._lock:
@@ -299,7 +308,7 @@ class Arena:
         return [FreeSegment(segment.number) for segment in idle]
 
     def next_trim_s(self) -> float | None:
-        """In how many seconds trim() is worth a call; None: not before something is freed."""
+        """Return in how many seconds trim() has work to do; None before something is freed."""
         if not self._segments:
             return None
         with self._lock:
@@ -311,7 +320,7 @@ class Arena:
 
     @property
     def bytes(self) -> int:
-        """Of all segments, but for those on GPUs."""
+        """Return the size of all segments, except those on GPUs."""
         return sum(segment.size for segment in list(self._segments.values()))
 
     def bytes_on(self, gpu: int) -> int:
@@ -319,12 +328,12 @@ class Arena:
 
     @property
     def used(self) -> int:
-        """Blocks that are not free."""
+        """Return the number of blocks in use."""
         return len(self._blocks())
 
     @property
     def unused_bytes(self) -> int:
-        """Of all segments, what lies in no block."""
+        """Return how many bytes of all segments lie in no block."""
         with self._lock:
             used = [u.size for u in self._blocks().values() if u.segment.number in self._segments]
             return self.bytes - sum(used)

@@ -1,7 +1,8 @@
-"""What a request is looked up by in the response cache: made where the bytes of its inputs are.
+"""Keys of requests in the response cache, made where the bytes of the inputs are.
 
-Used by frontends and stubs for what they ask; the broker compares keys and sees no tensor. Equal
-keys mean equal model inputs and outputs asked for: 256 bits, under a secret of this server's run.
+Frontends and stubs make them for their own requests; the broker compares keys and sees no tensor.
+Equal keys mean equal model inputs and requested outputs: 256 bits, under a secret of this server's
+run.
 """
 
 from __future__ import annotations
@@ -20,20 +21,25 @@ class Keys:
         self._secret = secret
 
     def of(self, body: RequestBody) -> bytes:
-        """For a request that is all in its message, else none: its large tensors are being placed,
-        and who does that has their bytes."""
+        """Return the key of a request without references, else b"".
+
+        Large tensors are still to be placed, and whoever does that has their bytes.
+        """
         for tensor in body.inputs:
             if len(tensor.data) > INLINE_BYTES:
                 return b""
         return self.of_parts(body.outputs, [self.of_tensor(t, t.data) for t in body.inputs])
 
     def of_tensor(self, tensor: Tensor, data: Any) -> bytes:
-        """The same for large data as of a reference to it."""
+        """Return a tensor's part of the key, for large data as for a reference to it."""
         is_large = len(data) > INLINE_BYTES
         return self._of_tensor(tensor, len(data), self.digest(data) if is_large else data)
 
     def marked(self, tensor: Tensor, data: Any) -> tuple[Tensor, bytes]:
-        """The tensor, with the digest of this data if it refers to it, and its part of a key."""
+        """Return the tensor, with a digest of the data if it is a reference.
+
+        Its part of the key.
+        """
         if type(tensor.data) is not Reference:
             return tensor, self.of_tensor(tensor, data)
         reference = tensor.data._replace(digest=self.digest(data))
@@ -41,13 +47,13 @@ class Keys:
         return marked, self.of_reference(marked, reference)
 
     def of_reference(self, tensor: Tensor, reference: Reference) -> bytes:
-        """None where who placed the data has not looked at it."""
+        """Return a reference's part of the key; None if it has no digest."""
         if len(reference.digest) != KEY_BYTES:
             return b""
         return self._of_tensor(tensor, reference.size, reference.digest)
 
     def digest(self, data: Any) -> bytes:
-        """Of the bytes of a large tensor, whatever it is called."""
+        """Return the digest of the bytes of a large tensor, whatever it is called."""
         return hashlib.blake2b(data, digest_size=KEY_BYTES, key=self._secret).digest()
 
     def _of_tensor(self, tensor: Tensor, size: int, content: Any) -> bytes:
@@ -60,7 +66,7 @@ class Keys:
         return digest.digest()
 
     def of_placed(self, body: RequestBody) -> bytes:
-        """For a request whose large tensors are placed; none where one of them has no digest."""
+        """Return the key of a request whose large tensors are placed; b"" if one has no digest."""
         parts = []
         for tensor in body.inputs:
             if type(tensor.data) is Reference:
@@ -70,7 +76,7 @@ class Keys:
         return self.of_parts(body.outputs, parts) if all(parts) else b""
 
     def of_parts(self, outputs: Sequence[str], tensors: Iterable[bytes]) -> bytes:
-        """The order of neither means anything."""
+        """Combine parts whose order means nothing."""
         names = repr(sorted(outputs)).encode()
         return hashlib.blake2b(
             b"".join([*sorted(tensors), names]), digest_size=KEY_BYTES, key=self._secret
@@ -78,11 +84,11 @@ class Keys:
 
 
 def is_cached(config: Mapping[str, Any]) -> bool:
-    """Whether what this model answers may be kept for those who ask the same."""
+    """True if answers of this model are kept for equal requests."""
     return bool((config.get("response_cache") or {}).get("enable"))
 
 
 def keys_of(settings: dict[str, Any]) -> Keys | None:
-    """As the settings in the Bootstrap say; None where the server has no cache."""
+    """Create the keys as the settings of the Bootstrap say; None without a cache."""
     secret = settings.get("cache_secret", "")
     return Keys(bytes.fromhex(secret)) if secret else None

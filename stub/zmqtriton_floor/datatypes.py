@@ -1,4 +1,4 @@
-"""Datatypes and their names, for every process, those without numpy too.
+"""Datatypes and their names, for every process, also those without numpy.
 
 A datatype has four names: the protocol's (FP32), the configuration's (TYPE_FP32), Triton's number
 (11) and numpy's.
@@ -17,12 +17,12 @@ class Datatype(NamedTuple):
     number: int
     #: Bytes of an element; 0 for BYTES.
     size: int
-    #: "" where numpy has no such type.
+    #: "" if numpy has no such type.
     numpy_name: str
 
     @property
     def numpy(self) -> Any:
-        """The type of numpy, or None; numpy is imported no sooner."""
+        """Return numpy's type, or None; numpy is only imported here."""
         import numpy
 
         return getattr(numpy, self.numpy_name) if self.numpy_name else None
@@ -53,7 +53,7 @@ BY_NUMBER: dict[int, Datatype] = {d.number: d for d in DATATYPES}
 
 
 def count_elements(shape: Sequence[int]) -> int:
-    """The product of the dimensions."""
+    """Return the product of the dimensions."""
     count = 1
     for dim in shape:
         count *= dim

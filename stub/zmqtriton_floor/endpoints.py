@@ -1,4 +1,4 @@
-"""Where the ZeroMQ sockets are, and how those of libzmq are set; the only place that opens these.
+"""The addresses of ZeroMQ sockets and the options of libzmq's; the only place that opens these.
 
 Addresses are short numbers in the runtime directory, never made of model names. A socket belongs to
 one thread at a time. ROUTER and DEALER, through which all requests pass, are in zmtp.py.
@@ -13,7 +13,7 @@ import zmq
 
 Socket = Any  # zmq.Socket; generic in newer pyzmq only
 
-#: Of a topic.
+#: The length of a topic.
 TOPIC_BYTES = 8
 
 _EVENTS = int(zmq.EVENTS)
@@ -25,34 +25,36 @@ _put: Any = zmq.backend.Socket.send
 
 
 def requests_address(directory: str, epoch: int) -> str:
-    """The broker's ROUTER for frontends and models that ask."""
+    """Return the address of the broker's ROUTER for frontends and calling models."""
     return "ipc://" + os.path.join(directory, f"requests-{epoch}")
 
 
 def stubs_address(directory: str, epoch: int) -> str:
-    """The broker's ROUTER for stubs."""
+    """Return the address of the broker's ROUTER for stubs."""
     return "ipc://" + os.path.join(directory, f"stubs-{epoch}")
 
 
 def stream_path(directory: str, serial: int) -> str:
-    """The file of a stub's XPUB; it stays where the stub is killed, and is of no use then."""
+    """Return the file of a stub's XPUB; after a kill it stays and is of no use."""
     return os.path.join(directory, f"stream-{serial}")
 
 
 def stream_address(directory: str, serial: int) -> str:
-    """The XPUB of a stub with a decoupled model, for the frontends."""
+    """Return the address of the XPUB of a stub with a decoupled model, for the frontends."""
     return "ipc://" + stream_path(directory, serial)
 
 
 def topic(serial: int) -> bytes:
-    """What the first frame of a message to this peer begins with, before the header; all are
-    equally long, so that none begins another."""
+    """Return the start of the first frame of a message to this peer, before the header.
+
+    All topics have the same length, so that none is a prefix of another.
+    """
     return serial.to_bytes(TOPIC_BYTES, "big")
 
 
 def _open(context: Any, kind: int) -> Socket:
     socket = context.socket(kind)
-    # No marks: a publisher at its mark drops silently. Credits bound the memory.
+    # no high-water mark: a publisher that reaches it drops silently; credits limit the memory
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.LINGER, 0)
@@ -60,12 +62,12 @@ def _open(context: Any, kind: int) -> Socket:
 
 
 def spans_address(directory: str) -> str:
-    """The PULL of the process that keeps traces."""
+    """Return the address of the PULL of the tracing process."""
     return "ipc://" + os.path.join(directory, "spans")
 
 
 def open_pusher(context: Any, address: str, limit: int) -> Socket:
-    """A connected PUSH that keeps up to `limit` messages for a peer that is not there, or slow."""
+    """Open a connected PUSH that keeps up to `limit` messages for a slow or absent peer."""
     socket = _open(context, zmq.PUSH)
     socket.setsockopt(zmq.SNDHWM, limit)
     socket.connect(address)
@@ -73,7 +75,7 @@ def open_pusher(context: Any, address: str, limit: int) -> Socket:
 
 
 def open_puller(context: Any, address: str, limit: int) -> Socket:
-    """A bound PULL that takes in up to `limit` messages of each peer."""
+    """Open a bound PULL that takes up to `limit` messages of each peer."""
     socket = _open(context, zmq.PULL)
     socket.setsockopt(zmq.RCVHWM, limit)
     socket.bind(address)
@@ -81,29 +83,32 @@ def open_puller(context: Any, address: str, limit: int) -> Socket:
 
 
 def open_publisher(context: Any, address: str) -> Socket:
-    """A bound XPUB; what it receives are subscriptions: 1 or 0, and the topic."""
+    """Open a bound XPUB; what it receives are subscriptions: 1 or 0, and the topic."""
     socket = _open(context, zmq.XPUB)
     socket.bind(address)
     return socket
 
 
 def open_subscriber(context: Any, serial: int) -> Socket:
-    """A SUB for this peer's topic, to be connected to publishers."""
+    """Open a SUB for this peer's topic, to be connected to publishers."""
     socket = _open(context, zmq.SUB)
-    # One that is gone does not come back: its number is never used again.
+    # a stub that is gone does not come back: its number is never used again
     socket.setsockopt(zmq.RECONNECT_IVL, -1)
     socket.setsockopt(zmq.SUBSCRIBE, topic(serial))
     return socket
 
 
 def has_input(socket: Socket) -> bool:
-    """Whether receive() has something. The FD is edge-triggered: ask until this says no, and
-    again after every send, before waiting on the FD."""
+    """True if receive() has something.
+
+    The FD is edge-triggered: ask until this is False, and again after every send, before waiting on
+    the FD.
+    """
     return bool(socket.get(_EVENTS) & _POLLIN)
 
 
 def receive(socket: Socket) -> list[bytes]:
-    """All frames of one message; call it after has_input() only."""
+    """Return all frames of one message; to be called after has_input() only."""
     frame = socket.recv(_LAST, False)
     frames = [frame.bytes]
     while frame.more:
@@ -113,8 +118,10 @@ def receive(socket: Socket) -> list[bytes]:
 
 
 def take(socket: Socket) -> list[bytes] | None:
-    """All frames of one message, or None if there is none; then wait on the FD. Cheaper than
-    has_input() and receive() where many come at a time."""
+    """Return all frames of one message, or None; then wait on the FD.
+
+    Cheaper than has_input() and receive() if many messages come at a time.
+    """
     try:
         return receive(socket)
     except zmq.Again:
@@ -122,7 +129,7 @@ def take(socket: Socket) -> list[bytes] | None:
 
 
 def send(socket: Socket, frames: Sequence[bytes]) -> None:
-    """Queues one message; raises zmq.Again at the mark of a socket that has one."""
+    """Queue one message. Raises zmq.Again at the high-water mark of a socket that has one."""
     for frame in frames[:-1]:
         _put(socket, frame, _SNDMORE)
     _put(socket, frames[-1], _LAST)

@@ -18,7 +18,7 @@ A frontend needs one `except ZmqTritonError`.
 
 from __future__ import annotations
 
-#: In the reason of a version that did serve, and whose instances died too often.
+#: Begins the reason of a version that did serve, and whose instances died too often.
 GIVEN_UP = "given up after"
 
 
@@ -26,10 +26,10 @@ class ZmqTritonError(Exception):
     """Base of all errors with a status; its only argument is the text that the client reads."""
 
     code = "INTERNAL"
-    #: On the wire; 0 there means "no error", so that a reply needs no second field.
+    #: On the wire; 0 means "no error" there, so that a reply needs no second field.
     number = 2
     http_status = 500
-    #: The integer value of grpc.StatusCode, so that this file needs no grpc.
+    #: The integer value of grpc.StatusCode, so that this file does not import grpc.
     grpc_status = 13
 
     @property
@@ -37,9 +37,9 @@ class ZmqTritonError(Exception):
         return str(self.args[0]) if self.args else ""
 
 
-#: How the text ends of what is refused because as much is under way as may be.
+#: Ends the text of a refusal because a limit of unanswered requests is reached.
 OVERLOADED = "Exceeds maximum queue size"
-#: Of what a process found no memory for.
+#: The text if a process has no memory for a request.
 NO_MEMORY = "Out of memory for this request; retry later"
 
 
@@ -50,11 +50,11 @@ class UnknownError(ZmqTritonError):
 
 
 class InternalError(ZmqTritonError):
-    """Raised when the server or a model failed on a request that was right."""
+    """Raised when the server or a model failed on a valid request."""
 
 
 class NotFound(ZmqTritonError):
-    """Raised when a version, region or file that was named does not exist."""
+    """Raised when a named version, region or file does not exist."""
 
     code, number, http_status, grpc_status = "NOT_FOUND", 3, 404, 5
 
@@ -72,7 +72,7 @@ class Unavailable(ZmqTritonError):
 
 
 class Unsupported(ZmqTritonError):
-    """Raised when the request is understood and not offered."""
+    """Raised when the request is understood but not supported."""
 
     code, number, http_status, grpc_status = "UNSUPPORTED", 6, 501, 12
 
@@ -84,7 +84,7 @@ class AlreadyExists(ZmqTritonError):
 
 
 class Cancelled(ZmqTritonError):
-    """Raised when whoever asked no longer wants the answer."""
+    """Raised when the client no longer wants the answer."""
 
     code, number, http_status, grpc_status = "CANCELLED", 8, 400, 1
 
@@ -110,5 +110,5 @@ BY_CODE: dict[str, type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.
 
 
 def from_number(number: int, text: str) -> ZmqTritonError:
-    """The error that travelled as (number, text); an unknown number is an INTERNAL error."""
+    """Return the error that travelled as (number, text); an unknown number is an INTERNAL error."""
     return _BY_NUMBER.get(number, InternalError)(text)

@@ -56,9 +56,11 @@ class Leases:
         self._changes.extend((block, -1, -1) for block in blocks)
 
     def doubt(self, confirmed: Iterable[int] = ()) -> None:
-        """Doubt all leases that are out, since the broker has died with the account of them, but
-        for the confirmed ones: those that this process reports itself. Called under the arena's
-        lock, after `apply()`."""
+        """Doubt all leases given out through a broker that has died with the account of them.
+
+        The confirmed ones are excepted, which this process reports itself. Called under the arena's
+        lock, after `apply()`.
+        """
         out, doubted = self._out, self._doubted
         self._out = {}
         for block in confirmed:

@@ -1,8 +1,8 @@
 """A lifeline: the socketpair between the supervisor and one child, for control messages.
 
 Nobody can connect to it, so what arrives is from the supervisor or from the child itself. A message
-is cut into packets, each one byte (1: the last) and up to 60 KiB, since a packet must fit the
-socket's buffer. Sending never blocks: what the kernel does not take waits in a queue.
+is cut into packets, each with one byte (1: the last) and up to 60 KiB, since a packet must fit into
+the socket's buffer. Sending never blocks: what the kernel does not take waits in a queue.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MAX_DESCRIPTORS = 16
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends."""
+    """Return two connected ends."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 class Lifeline:
-    """One end. Safe for use by several threads as far as sending goes; one thread receives."""
+    """One end. Several threads may send; one thread receives."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -40,12 +40,12 @@ class Lifeline:
         self._lock = threading.Lock()
         #: Messages that did not decode.
         self.malformed = 0
-        #: True once the other side is closed; nothing will arrive any more.
+        #: The other end is closed; nothing will arrive any more.
         self.ended = False
 
     @classmethod
     def inherited(cls, descriptor: int) -> Lifeline:
-        """The end that a child was started with; its own children shall not have it."""
+        """Return the end that a child was started with; its own children must not have it."""
         os.set_inheritable(descriptor, False)
         return cls(socket.socket(fileno=descriptor))
 
@@ -59,7 +59,7 @@ class Lifeline:
             self._drop(self._outgoing.popleft()[1])
 
     def send(self, message: Any, *descriptors: int) -> None:
-        """Queues a message and duplicates of the descriptors; lost if the end is closed."""
+        """Queue a message with duplicates of the descriptors; it is lost if the end is closed."""
         data = memoryview(wire.encode(message))
         packets = [bytes(data[i : i + _PACKET]) for i in range(0, len(data), _PACKET)]
         with self._lock:
@@ -72,7 +72,7 @@ class Lifeline:
             self._flush()
 
     def flush(self) -> None:
-        """Sends what the kernel takes now."""
+        """Send what the kernel takes now."""
         with self._lock:
             self._flush()
 
@@ -90,7 +90,7 @@ class Lifeline:
                 self._socket.sendmsg([packet], ancillary, socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 return
-            except OSError:  # the other side is gone: its pidfd says so, or our own end does
+            except OSError:  # the other side is gone: its pidfd shows that, or our own end does
                 self.ended = True
             self._outgoing.popleft()
             self._drop(descriptors)
@@ -101,8 +101,10 @@ class Lifeline:
             os.close(descriptor)
 
     def receive(self) -> list[tuple[Any, list[int]]]:
-        """All whole messages that are here, each with the descriptors that came along, which the
-        caller owns. What does not decode is counted and left out."""
+        """Return all complete messages, each with its descriptors, which the caller owns.
+
+        What does not decode is counted and left out.
+        """
         messages: list[tuple[Any, list[int]]] = []
         room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4)
         while not self.ended:
@@ -137,7 +139,10 @@ class Lifeline:
                 os.close(descriptor)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Blocks until receive() has something, or the end; flushes meanwhile. False: timed out."""
+        """Block until receive() has something, or the end; flush meanwhile.
+
+        False after the timeout.
+        """
         poller = select.poll()
         while True:
             poller.register(self, select.POLLIN | (select.POLLOUT if self.is_backed_up else 0))

@@ -29,18 +29,18 @@ LEVEL_NUMBERS = {
     "E": logging.ERROR,
 }
 FORMS = ("default", "ISO8601", "json")
-#: What syslog calls the levels, which journald reads at the beginning of a line.
+#: The levels in syslog's numbers, which journald reads at the beginning of a line.
 _PRIORITIES = {"E": 3, "W": 4, "I": 6, "V": 7}
 
-#: Of one place in the code: clients can make some of them happen as often as they like.
+#: The limit for one place in the code: clients can cause some lines as often as they like.
 MAX_LINES_A_SECOND = 100
-#: That the log cannot be written is said so often.
+#: How often a failure to write the log is reported.
 _TELL_EVERY_S = 60.0
 _LEFT_OUT = "left out %d more lines like those before"
 
 
 def quote(text: str) -> str:
-    """The text as one token: JSON, with what would move a terminal escaped too."""
+    """Return the text as one token: JSON, with what would control a terminal escaped, too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f").translate(_SEPARATORS)
 
 
@@ -50,7 +50,7 @@ _SEPARATORS = {c: f"\\u{c:04x}" for c in (0x85, 0x2028, 0x2029, *range(0x80, 0xA
 def line(
     level: str, origin: tuple[int, str, int], text: str, now_s: float, form: str = "default"
 ) -> str:
-    """One record, without the newline; its origin is (pid, file, line)."""
+    """Format a record without the newline; its origin is (pid, file, line)."""
     if form == "json":
         pid, file, number = origin
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
@@ -61,7 +61,7 @@ def line(
 
 
 def _head(level: str, origin: tuple[int, str, int], now_s: float, form: str) -> str:
-    """What stands before the text. Triton has no letter for verbose records."""
+    """Return what precedes the text. Triton has no letter for verbose records."""
     pid, file, number = origin
     letter = "I" if level == "V" else level
     if form == "ISO8601":
@@ -73,14 +73,16 @@ def _head(level: str, origin: tuple[int, str, int], now_s: float, form: str) -> 
 
 
 class Formatter(logging.Formatter):
-    """A stdlib record as such a line. Where `extra={"origin": (pid, file, line)}` is given, those
-    are printed instead of the place in our own code. `extra={"raw": text}` follows unquoted, as
-    Triton prints tables."""
+    """Formats a record of the logging module as such a line.
+
+    `extra={"origin": (pid, file, line)}` replaces the place in our own code. `extra={"raw": text}`
+    follows unquoted, as Triton prints tables.
+    """
 
     def __init__(self, *, is_journal: bool = False) -> None:
         super().__init__()
         self.form = "default"
-        #: journald reads it, which has a record for each line.
+        #: journald reads the stream; it makes a record of each line.
         self._is_journal = is_journal
 
     def format(self, record: logging.LogRecord) -> str:
@@ -103,7 +105,7 @@ class Formatter(logging.Formatter):
 
 
 class LogOptions(NamedTuple):
-    """Which records are written, and how; as wire.LogSettings has it."""
+    """Which records are written, and how, as in wire.LogSettings."""
 
     form: str = "default"
     verbose: int = 0
@@ -113,16 +115,16 @@ class LogOptions(NamedTuple):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> LogOptions:
-        """What a Bootstrap says."""
+        """Read the settings of a Bootstrap."""
         numbers = (int(settings.get(f"log_{f}", cls._field_defaults[f])) for f in cls._fields[1:])
         return cls(settings.get("log_format", "default"), *numbers)
 
     def settings(self) -> dict[str, Any]:
-        """The same as a Bootstrap says it."""
+        """Return the settings as a Bootstrap has them."""
         return {"log_format": self.form, **{f"log_{f}": getattr(self, f) for f in self._fields[1:]}}
 
     def has(self, level: str) -> bool:
-        """Whether records of this level (I W E V) are written."""
+        """True if records of this level (I W E V) are written."""
         wanted = {"V": self.verbose, "I": self.info, "W": self.warning, "E": self.error}
         return bool(wanted.get(level, True))
 
@@ -137,8 +139,10 @@ class _Filter(logging.Filter):
 
 
 class Stream(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes at most so many lines a second of one place in our code; of more it says how many they
-    were, before whatever comes next. What models say is theirs, and all of it is written."""
+    """Limits the lines per second of each place in our code, and then reports how many it left out.
+
+    The output of models is not limited here.
+    """
 
     def __init__(
         self,
@@ -149,11 +153,11 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
         super().__init__(stream)
         self._clock = clock
         self._most = most
-        #: By place: when its second began, and how many lines it has had since then.
+        #: By place: when its current second began, and its lines since then.
         self._lines: dict[tuple[str, int], tuple[float, int]] = {}
-        #: The last line that was left out of each place, and how many those were.
+        #: By place: the last line that was left out, and how many there were.
         self._left_out: dict[tuple[str, int], tuple[logging.LogRecord, int]] = {}
-        #: Lines that could not be written, and when that was last told.
+        #: Lines that could not be written, and when that was last reported.
         self._lost = 0
         self._told_s = -math.inf
 
@@ -165,7 +169,7 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """A full disk must not fill stderr with one traceback for each line that is lost."""
+        """Count the lost line: a full disk must not fill stderr with one traceback for each."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
@@ -182,7 +186,7 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
             pass  # that is where the log goes
 
     def close(self) -> None:
-        """Called when the process ends."""
+        """Report what was left out when the process ends."""
         self._tell(math.inf)
         super().close()
 
@@ -210,7 +214,7 @@ def configure(
     stream: IO[str] | None = None,
     most: int = MAX_LINES_A_SECOND,
 ) -> None:
-    """Sends this process's records to the stream (stderr), those that are wanted."""
+    """Send the wanted records of this process to the stream (stderr)."""
     handler = Stream(stream or sys.stderr, most)
     handler.setFormatter(Formatter(is_journal=_is_journal(stream or sys.stderr)))
     logging.getLogger().handlers[:] = [handler]
@@ -218,7 +222,7 @@ def configure(
 
 
 def _is_journal(stream: IO[str]) -> bool:
-    """Whether what is written there goes to systemd's journal, which says so by its inode."""
+    """True if the stream is systemd's journal, which announces its inode."""
     named = os.environ.get("JOURNAL_STREAM", "")
     try:
         found = os.fstat(stream.fileno())
@@ -228,7 +232,7 @@ def _is_journal(stream: IO[str]) -> bool:
 
 
 def change(wanted: LogOptions) -> dict[str, Any]:
-    """The same stream, but from now on these records, and so. Returns the settings."""
+    """Change the options for the same stream, and return the settings."""
     root = logging.getLogger()
     root.setLevel(logging.DEBUG if wanted.verbose else logging.INFO)
     for handler in root.handlers:

@@ -1,9 +1,9 @@
-"""What this process reads of other processes' arenas: each segment is mapped at its first use.
+"""The segments of other processes' arenas, mapped at their first use.
 
 A frontend maps read-only. A stub maps private and writable, since models may change their inputs;
 what they have changed is dropped with the last array over it, and what they have only read stays
-mapped. Nothing that a reference says is believed: it is compared with the segment as the kernel
-knows it. Does not talk to anybody.
+mapped. No reference is trusted: it is compared with the segment as the kernel knows it. Talks to
+nobody.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from zmqtriton_floor.wire import Block, Reference
 #: A segment: its owner and the owner's number for it.
 Name = Tuple[int, int]
 
-#: Segments from this number on are clients' own memory. The supervisor gives them only where the
-#: operator has said that clients are to be trusted; they can be cut short under their readers.
+#: Segments from this number on are clients' own memory. The supervisor gives them out only if the
+#: operator trusts clients: they can truncate them under their readers.
 REGIONS_FROM = 1 << 32
 
 _MADV_POPULATE_WRITE = 23  # since Linux 5.14
@@ -36,10 +36,11 @@ class _Segment:
     def __init__(self, memory: Any, size: int, descriptor: int) -> None:
         self.memory = memory
         self.size = size
-        #: For a look at pages of which somebody here has private copies; -1 where that cannot be.
+        #: For looking at pages of which this process has private copies; -1 if that is not
+        #: possible.
         self.descriptor = descriptor
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if descriptor >= 0 else 0
-        #: Those that are still read, by their id().
+        #: The views that are still read, by their id().
         self.views: dict[int, _View] = {}
 
     def overlaps(self, start: int, end: int) -> bool:
@@ -47,13 +48,13 @@ class _Segment:
 
 
 class _View(weakref.ref):  # type: ignore[type-arg]
-    """A piece of a segment that arrays lie over; to be held until they are gone."""
+    """A part of a segment under arrays; to be held until they are gone."""
 
     __slots__ = ("block", "end", "is_own", "leased", "segment", "start")
 
     segment: _Segment
     block: Block
-    #: To be released; as often as there were references to it.
+    #: The blocks to release, one entry for each reference.
     leased: list[Block]
     #: Detached: its pages are this process's own.
     is_own: bool
@@ -62,13 +63,15 @@ class _View(weakref.ref):  # type: ignore[type-arg]
 
 
 class Mappings:
-    """The segments of others. Safe for threads; arrays may end in any of them."""
+    """The segments of others. Thread-safe; arrays may end in any thread."""
 
     def __init__(
         self, *, is_private: bool, on_release: Callable[[list[Block]], None] | None = None
     ) -> None:
-        """`on_release` gets the blocks of what was opened as leased, when nothing reads them any
-        more; it is called from destructors too, and must not wait for anything."""
+        """Create an empty set; `on_release` gets leased blocks that nothing reads any more.
+
+        It is called from destructors, too, and must not wait for anything.
+        """
         self._is_private = is_private
         self._pagemap = Pagemap() if is_private else None
         self._on_release = on_release or (lambda blocks: None)
@@ -78,9 +81,12 @@ class Mappings:
     # -------------------------------------------------------------- segments
 
     def add(self, owner: int, segment: int, descriptor: int) -> None:
-        """Maps a segment; the descriptor is taken over. Raises ProtocolError where it could be cut
-        short under its readers, Unavailable where there is no room for it."""
-        if (owner, segment) in self._segments:  # two have asked for it
+        """Map a segment and take over the descriptor.
+
+        Raises ProtocolError if it could be truncated under its readers, Unavailable if there is no
+        room for it.
+        """
+        if (owner, segment) in self._segments:  # two have requested it
             os.close(descriptor)
             return
         memory = None
@@ -105,7 +111,10 @@ class Mappings:
             self._segments[owner, segment] = _Segment(memory, size, kept)
 
     def remove(self, owner: int, segment: int) -> None:
-        """The owner has dropped it. What is still being read stays until nobody does."""
+        """Drop a segment that its owner has dropped.
+
+        What is still being read stays until nobody does.
+        """
         with self._lock:
             found = self._segments.pop((owner, segment), None)
             if found is not None and found.descriptor >= 0:
@@ -118,7 +127,7 @@ class Mappings:
             self._pagemap.close()
 
     def missing(self, references: Iterable[Reference]) -> list[Name]:
-        """The segments that have to be added before these can be opened."""
+        """Return the segments that have to be added before these references can be opened."""
         names = dict.fromkeys((r.owner, r.segment) for r in references)
         return [name for name in names if name not in self._segments]
 
@@ -129,14 +138,16 @@ class Mappings:
     # --------------------------------------------------------------- reading
 
     def leased(self) -> list[Block]:
-        """What was opened as leased and is still read."""
+        """Return the leased blocks that are still read."""
         with self._lock:
             views = [v for s in self._segments.values() for v in list(s.views.values())]
         return [block for view in views for block in view.leased]
 
     def open(self, references: Sequence[Reference], *, is_leased: bool = False) -> list[Any]:
-        """For each its bytes as an array. ProtocolError, and nothing opened, where one of them is
-        not inside of its segment."""
+        """Return the bytes of each reference as an array.
+
+        Raises ProtocolError, with nothing opened, if one of them is not inside its segment.
+        """
         ranges: dict[Block, tuple[int, int]] = {}
         leases: dict[Block, list[Block]] = {}
         with self._lock:
@@ -159,17 +170,17 @@ class Mappings:
         return arrays
 
     def _open(self, block: Block, low: int, high: int, leased: list[Block]) -> tuple[int, Any]:
-        """Where the array begins within the segment, and the array."""
+        """Return the offset of the array within the segment, and the array."""
         segment = self._segments[block.owner, block.segment]
         start, end = low // PAGE * PAGE, min(-(-high // PAGE) * PAGE, segment.size)
         if self._is_private and segment.overlaps(start, end):
-            # Another request has the same tensor, or a model has kept an array that lay here: what
-            # it changes is not for this one, and pages of its own hide those of the owner.
+            # Another request has the same tensor, or a model has kept an array here: this one must
+            # not see its changes, and pages of its own hide those of the owner.
             copy = _read(segment.descriptor, start, end)
             if leased:
                 self._on_release(leased)
             return start, copy
-        import numpy as np  # who reads nothing large can do without it
+        import numpy as np  # a process that reads nothing large can do without it
 
         if end == start:
             return start, np.empty(0, np.uint8)
@@ -185,17 +196,19 @@ class Mappings:
         pagemap = self._pagemap
         if pagemap and not pagemap.is_unwritten(segment.address + view.start, size):
             segment.memory.madvise(mmap.MADV_DONTNEED, view.start, size)
-        # Not before: until here its range cannot be opened again.
+        # only now: until here its range cannot be opened again
         segment.views.pop(id(view), None)
         if view.leased:
             self._on_release(view.leased)
 
     def detach(self, blocks: Iterable[Block]) -> None:
-        """The owner may use these again from here on. Whoever still reads them gets pages of his
-        own, with what is in them now."""
+        """Let the owner reuse these blocks.
+
+        Whoever still reads them gets private pages with their content.
+        """
         for block in blocks:
             segment = self._segments.get((block.owner, block.segment))
-            # Without one its owner has dropped it, and will not write there any more.
+            # if there is none, its owner has dropped it and will not write there any more
             for view in list(segment.views.values()) if segment else ():
                 array = view() if view.block == block else None
                 if array is not None:
@@ -203,8 +216,11 @@ class Mappings:
                     _make_own(view, array)
 
     def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
-        """Where these bytes lie, and whether that is leased; None if that is not in a block which
-        is open here, or not as its owner has written it. Nor what a client may yet change."""
+        """Return the reference of these bytes, and whether it is leased; None if there is none.
+
+        There is none if the bytes are not in an open block, are not as the owner has written them,
+        or may still be changed by a client.
+        """
         pagemap, size = self._pagemap, data.nbytes
         if pagemap is None or data.readonly or not self._segments:
             return None
@@ -222,7 +238,7 @@ class Mappings:
 
 
 def check_inside(reference: Reference, segment_size: int | None) -> None:
-    """Raises ProtocolError for what is not inside of its segment; None: there is none."""
+    """Raise ProtocolError if a reference is not inside its segment; None means no segment."""
     if segment_size is None:
         raise ProtocolError(f"a tensor in the unknown segment {reference[:2]}")
     if min(reference[:5]) < 0 or reference.offset + reference.size > segment_size:
@@ -230,7 +246,7 @@ def check_inside(reference: Reference, segment_size: int | None) -> None:
 
 
 def _read(descriptor: int, start: int, end: int) -> Any:
-    """What the owner has written there, in memory of its own."""
+    """Return what the owner has written there, in separate memory."""
     import numpy as np
 
     array: Any = np.empty(end - start, np.uint8)
@@ -244,7 +260,7 @@ def _read(descriptor: int, start: int, end: int) -> Any:
 
 
 def _make_own(view: _View, array: Any) -> None:
-    """Gives this process pages of its own there; another thread may be writing to them."""
+    """Give this process private pages; another thread may be writing to them."""
     try:
         view.segment.memory.madvise(_MADV_POPULATE_WRITE, view.start, view.end - view.start)
     except OSError:  # an older kernel: any write to a page does it

@@ -1,22 +1,20 @@
-"""What a request to a model leads to: the model, and where it is an ensemble, its members.
+"""The models that a request leads to: the model itself and, for an ensemble, its members.
 
-Asked by whoever knows the configurations of all: frontends, broker and supervisor. Knows nothing
-but configurations.
+Used wherever all configurations are known: in frontends, broker and supervisor.
 """
 
 from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Mapping, Optional
 
-#: The configuration that a request by this name and version (-1: the newest) goes to; None: to
-#: none.
+#: Returns the configuration for a name and version (-1: the newest), or None.
 Find = Callable[[str, int], Optional[Mapping[str, Any]]]
 
 
 def inside(
     find: Find, model: str, version: int, around: frozenset[str] = frozenset()
 ) -> Iterator[Mapping[str, Any]]:
-    """The configurations of the model and of all that it leads to, as far as they are there."""
+    """Return the known configurations of the model and of all that it leads to."""
     config = find(model, version) if model not in around else None
     if config is None:
         return

@@ -1,6 +1,6 @@
-"""What a metric of a model may look like: kinds, names, labels, buckets, and how many there may be.
+"""The rules for models' metrics: kinds, names, labels, buckets, and how many there may be.
 
-Stubs ask here before they tell the broker, which asks again, because a model can make its stub say
+Stubs check before they tell the broker, which checks again, because a model can make its stub send
 anything. Knows no series and no values.
 """
 
@@ -24,7 +24,8 @@ MAX_BUCKETS = 256
 
 _FAMILY = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-#: Families of the server itself begin so; a second one of that name would spoil the whole page.
+#: The prefixes of the server's own families; a second one of such a name would spoil the whole
+#: page.
 _RESERVED = (
     *("nv_inference_", "nv_model_", "nv_cache_", "nv_cpu_", "nv_gpu_", "nv_energy_", "nv_pinned_"),
     "zmqtriton_",
@@ -32,7 +33,7 @@ _RESERVED = (
 
 
 def check_family(name: Any, description: Any, kind: Any) -> None:
-    """Raises a ZmqTritonError that says what is wrong."""
+    """Check a family. Raises a ZmqTritonError that says what is wrong."""
     if type(name) is not str or len(name) > MAX_NAME or not _FAMILY.fullmatch(name):
         raise InvalidArgument("Invalid metric name")
     if name.startswith(_RESERVED):
@@ -44,10 +45,10 @@ def check_family(name: Any, description: Any, kind: Any) -> None:
 
 
 def check_metric(kind: int, labels: Any, buckets: Any) -> None:
-    """Likewise for one metric of a family of that kind."""
+    """Check a metric of a family of that kind, likewise."""
     size = 0
     for key, value in labels.items():
-        # A histogram has `le` for itself.
+        # a histogram has `le` for itself
         if type(key) is not str or not _LABEL.fullmatch(key) or (kind == HISTOGRAM and key == "le"):
             raise InvalidArgument("Invalid label name")
         if type(value) is not str:
@@ -64,7 +65,7 @@ def check_metric(kind: int, labels: Any, buckets: Any) -> None:
 
 
 def check_count(count: int) -> None:
-    """Before one more is made by a process that has so many."""
+    """Check that a process with so many may make one more."""
     if count >= MOST:
         raise Unavailable(f"a model instance may have {MOST} metrics and families at a time")
 
@@ -78,12 +79,12 @@ class MetricsConfig(NamedTuple):
     has_counters: bool
     has_histograms: bool
     has_summaries: bool
-    #: Ascending.
+    #: In ascending order.
     quantiles: List[float]
 
 
 def of_settings(settings: Dict[str, Any]) -> MetricsConfig:
-    """Of options that were given more than once the last one counts."""
+    """Read the settings; if an option was given more than once, the last one counts."""
     said: Dict[str, str] = {}
     for _, key, value in settings.get("metrics_config") or []:
         said[key] = value
@@ -100,7 +101,7 @@ def _is_on(value: str) -> bool:
 
 
 def _quantiles(text: str) -> List[float]:
-    """`0.5:0.05,0.9:0.01`: each with an error that it may have, which here is none of its rank."""
+    """Parse `0.5:0.05,0.9:0.01`; the allowed errors are ignored, as ours has none in rank."""
     found = set()
     for pair in text.split(","):
         try:

@@ -1,7 +1,7 @@
-"""Whether this process has written to pages of a private mapping, as the kernel knows it.
+"""Asks the kernel whether this process has written to pages of a private mapping.
 
-Asked by mappings.py before it drops what a model has changed: mapping pages anew costs ten times as
-much as this question, and most models only read. Changes nothing.
+mappings.py asks before it drops what a model has changed: mapping pages anew costs ten times as
+much, and most models only read.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import os
 from zmqtriton_floor.arena import PAGE
 
 _ENTRY_BYTES = 8
-#: Of an entry's last byte: the page is in memory, is swapped out, is the file's own.
+#: Bits of an entry's last byte: the page is in memory, is swapped out, is the file's own.
 _PRESENT, _SWAPPED, _OF_FILE = 128, 64, 32
-#: By such a byte: 1 for a page of the process's own. As a table, a tenth of what numpy takes.
+#: By such a byte: 1 for a private page. As a table it takes a tenth of numpy's time.
 _IS_OWN = bytes(bool(b & (_PRESENT | _SWAPPED)) and not b & _OF_FILE for b in range(256))
 
 
 class Pagemap:
-    """That of the process that makes it."""
+    """The page map of the process that creates it."""
 
     def __init__(self, path: str = "/proc/self/pagemap") -> None:
         try:
@@ -33,9 +33,11 @@ class Pagemap:
             self._descriptor = -1
 
     def is_unwritten(self, address: int, size: int) -> bool:
-        """True if every page in this range of a private mapping is the file's or not there; False
-        if one is a copy of this process's own, or if nobody says."""
-        # A fork of it would be told of its parent's pages.
+        """True if every page in this range of a private mapping is the file's own or not present.
+
+        False if one is a private copy, or if that is unknown.
+        """
+        # a fork would be told of its parent's pages
         if self._descriptor < 0 or self._pid != os.getpid():
             return False
         count = (address + size + PAGE - 1) // PAGE - address // PAGE

@@ -1,4 +1,4 @@
-"""What a process asks of the kernel for itself: how `ps` shows it, and whose end is its own."""
+"""Requests to the kernel about this process: its name in `ps`, and whose death ends it."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ _SBRK.argtypes = (ctypes.c_ssize_t,)
 
 
 def set_name(name: str) -> None:
-    """The name that `ps` shows; the kernel keeps 15 bytes of it."""
+    """Set the name that `ps` shows; the kernel keeps 15 bytes of it."""
     _LIBC.prctl(_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def die_with_parent() -> None:
-    """From now on the kernel kills this process when its parent ends."""
+    """Have the kernel kill this process when its parent ends."""
     _LIBC.prctl(_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def die_with(parent: int) -> None:
-    """The same for a parent that may have ended before this; then it exits."""
+    """Likewise, for a parent that may have ended before this; then exit."""
     die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """What children leave behind becomes ours, to be reaped, instead of init's."""
+    """Become the parent of orphaned descendants in place of init, and so reap them."""
     _LIBC.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def show_arguments(start: int, end: int) -> bool:
-    """Lets /proc/PID/cmdline end there; False where the kernel does not do that for everybody.
+    """Let /proc/PID/cmdline end there; False if the kernel does not allow it.
 
-    Only while the process has one thread: the end of the heap is told along with it.
+    Only while the process has one thread: the end of the heap is set along with it.
     """
     layout = _layout()
     layout.arg_start, layout.arg_end = start, end
@@ -52,13 +52,13 @@ def show_arguments(start: int, end: int) -> bool:
 
 
 def argument_area() -> tuple[int, int]:
-    """Where in this process's memory its command line lies."""
+    """Return where in this process's memory its command line lies."""
     layout = _layout()
     return int(layout.arg_start), int(layout.arg_end)
 
 
 class _Layout(ctypes.Structure):
-    """struct prctl_mm_map: all of it must be told, to change any of it."""
+    """struct prctl_mm_map: all of it must be given, to change any of it."""
 
     _fields_ = [
         *((name, ctypes.c_uint64) for name in ("start_code", "end_code", "start_data", "end_data")),
@@ -72,7 +72,7 @@ class _Layout(ctypes.Structure):
 
 def _layout() -> _Layout:
     with open("/proc/self/stat", "rb") as file:
-        # Counted as in proc(5), where the name in parentheses, which may hold anything, is 2.
+        # counted as in proc(5), where the name in parentheses, which may hold anything, is 2
         words = [b"", b"", b"", *file.read().rpartition(b")")[2].split()]
     layout = _Layout(exe_fd=0xFFFFFFFF)
     layout.start_code, layout.end_code, layout.start_stack = map(int, words[26:29])

@@ -1,4 +1,4 @@
-"""Prints the protocol as Markdown, which is docs/protocol.md; what it says stands in wire.py."""
+"""Prints the protocol as Markdown for docs/protocol.md, from what is written in wire.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _document(cls: type[Any], number: int | None) -> list[str]:
 
 
 def describe() -> str:
-    """The whole protocol as Markdown."""
+    """Return the whole protocol as Markdown."""
     lines = ["# Protocol", "", "Written by `python -m zmqtriton_floor.protocol_page` from wire.py;"]
     lines += ["edit that file.", "", f"Version {wire.VERSION}.", "", "```text"]
     lines += [(wire.__doc__ or "").strip(), "```", ""]

@@ -1,7 +1,7 @@
-"""Tensors whose shape is another for the model than for those who ask, by the option `reshape`.
+"""The option `reshape`: tensors whose shape differs between the model and its clients.
 
-Called where requests reach a model or an ensemble and where its responses leave. Requests were
-checked against the shapes of those who ask; only shapes change here, never data.
+Applied where requests reach a model or an ensemble and where its responses leave. Requests were
+checked against the clients' shapes; only shapes change here, never data.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from zmqtriton_floor.wire import Tensor
 
 
 class _Change(NamedTuple):
-    """Of the dimensions behind that of a batch; -1: any length."""
+    """The dimensions after that of a batch; -1 is any length."""
 
     before: Sequence[int]
     after: Sequence[int]
 
 
 class Reshaping:
-    """That of one configuration; false where it has none."""
+    """The reshapes of one configuration; false if it has none."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._batch_dims = 1 if config.get("max_batch_size", 0) else 0
@@ -40,12 +40,14 @@ class Reshaping:
         return bool(self._inputs or self._outputs)
 
     def given(self, inputs: Sequence[Tensor]) -> List[Tensor]:
-        """The inputs as the model sees them."""
+        """Return the inputs as the model sees them."""
         return [self._apply(self._inputs, tensor) for tensor in inputs]
 
     def sent(self, outputs: Sequence[Tensor]) -> List[Tensor]:
-        """The outputs as those who asked see them; InternalError where a model's tensor has another
-        number of elements."""
+        """Return the outputs as clients see them.
+
+        Raises InternalError if a model's tensor has another number of elements.
+        """
         changed = [self._apply(self._outputs, tensor) for tensor in outputs]
         for before, after in zip(outputs, changed):
             if count_elements(before.shape) != count_elements(after.shape):
@@ -66,5 +68,5 @@ class Reshaping:
             return tensor._replace(
                 shape=[*batch, *(next(sizes) if dim == -1 else dim for dim in wanted)]
             )
-        # The model made another number of dimensions, which cannot be right.
+        # the model made another number of dimensions, which cannot be right
         return tensor._replace(shape=[0])

@@ -1,4 +1,4 @@
-"""The categories by which an operator may restrict what clients ask; each route and RPC has one."""
+"""The categories by which an operator may restrict clients; each route and RPC has one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whether a request fits its model: names, datatypes, shapes, batch, bytes. No size is believed.
+"""Checks that a request fits its model: names, datatypes, shapes, batch, bytes.
 
-Frontends run it on what clients send; the receiving stub on what other models send. Knows nothing
-of who asks; raises InvalidArgument with Triton's texts.
+Frontends check what clients send; the receiving stub checks what other models send. No size is
+trusted. Raises InvalidArgument with Triton's texts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _BATCH_NOTE = (
 
 
 class Input(NamedTuple):
-    """What a configuration says of one input."""
+    """One input of a configuration."""
 
     name: str
     datatype: int
-    #: With a leading -1 where the model batches.
+    #: With a leading -1 if the model batches.
     dims: tuple[int, ...]
     optional: bool
-    #: Bytes of one batch element where all dimensions are fixed, else None.
+    #: Bytes of one batch element if all dimensions are fixed, else None.
     fixed_size: int | None
 
 
@@ -45,7 +45,7 @@ def _list(dims: Sequence[int]) -> str:
 
 
 def takes_gpu(config: dict[str, Any]) -> bool:
-    """Whether inputs of this model may lie on a GPU."""
+    """True if inputs of this model may lie on a GPU."""
     parameters = config.get("parameters") or {}
     only_cpu = parameters.get("FORCE_CPU_ONLY_INPUT_TENSORS") or {}
     return bool(only_cpu.get("string_value") == "no")
@@ -68,11 +68,11 @@ class Signature:
         }
         self._required = sum(not i.optional for i in self.inputs.values())
         self._is_batching = "dynamic_batching" in config or "sequence_batching" in config
-        #: Those of which requests with other shapes share a batch.
+        #: Inputs of which requests with other shapes share a batch.
         self._ragged = frozenset(
             entry["name"] for entry in config.get("input", []) if entry.get("allow_ragged_batch")
         )
-        #: Whatever fits may share a batch.
+        #: All valid requests may share a batch.
         self.has_constant_key = all(
             (i.fixed_size is not None or i.name in self._ragged) and not i.optional
             for i in self.inputs.values()
@@ -88,7 +88,7 @@ class Signature:
         )
 
     def check(self, body: RequestBody) -> Admission:
-        """Raises InvalidArgument that names what does not fit."""
+        """Check a request. Raises InvalidArgument that names what does not fit."""
         try:
             return self._check(body)
         except InvalidArgument as error:
@@ -96,12 +96,12 @@ class Signature:
             raise InvalidArgument(f"[request id: {request_id}] {error.text}") from None
 
     def admit(self, given: Sequence[Tensor]) -> Admission:
-        """Of a request that whoever gets it checks; raises nothing, looks at no data."""
+        """Return the admission of a request that its receiver checks; looks at no data."""
         is_batch = self.max_batch_size and given and given[0].shape
         return Admission(given[0].shape[0] if is_batch else 0, self._key(given))
 
     def rank(self, name: str) -> int:
-        """How many dimensions an input has, that of a batch included; 0 for an unknown one."""
+        """Return the number of an input's dimensions, the batch included; 0 for an unknown one."""
         wanted = self.inputs.get(name)
         return len(wanted.dims) if wanted else 0
 
@@ -125,7 +125,7 @@ class Signature:
     def _check_names(self, given: list[Tensor]) -> None:
         seen = {tensor.name for tensor in given}
         if len(seen) < len(given):
-            # First of all, as in Triton: a name given twice is not one input too many.
+            # first of all, as in Triton: a name given twice is not one input too many
             _refuse_twin(given)
         if not self._required <= len(given) <= len(self.inputs):
             self._refuse_count([tensor.name for tensor in given])
@@ -219,8 +219,11 @@ def _refuse_twin(given: Sequence[Tensor]) -> None:
 
 
 def batch_key(given: Sequence[Tensor], start: int, ragged: Collection[str] = frozenset()) -> int:
-    """Equal for requests whose tensors differ in nothing but their first `start` dimensions, or in
-    any of the ragged ones."""
+    """Return a key that is equal for requests that may share a batch.
+
+    Their tensors differ in nothing but their first `start` dimensions, or in any of the ragged
+    ones.
+    """
     shapes = sorted(
         (t.name, t.datatype, [] if t.name in ragged else t.shape[start:]) for t in given
     )
@@ -229,7 +232,7 @@ def batch_key(given: Sequence[Tensor], start: int, ragged: Collection[str] = fro
 
 
 def check_elements(tensor: Tensor, model: str) -> None:
-    """Raises InvalidArgument unless a BYTES tensor holds as many elements as its shape says."""
+    """Raise InvalidArgument unless a BYTES tensor holds as many elements as its shape says."""
     expected, data = count_elements(tensor.shape), tensor.data
     position, end, found = 0, len(data), 0
     where = f"for inference input '{tensor.name}' for model '{model}'"

@@ -1,8 +1,8 @@
-"""Files that a load brings along, in place of a model's directory: checked, and written.
+"""Files that a load brings along, in place of a model's directory: checked and written.
 
-Whoever asks for the load, a frontend or a stub, writes them into the server's private directory,
-where the supervisor takes them over by their name; so the supervisor never waits for a large write.
-Until it has, they belong to the process whose serial number the name begins with.
+The process that requests the load, a frontend or a stub, writes them into the server's private
+directory, where the supervisor takes them over by their name; so the supervisor never waits for a
+large write. Until then they belong to the process whose serial number the name begins with.
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ from typing import Any, Dict, Iterable, Mapping
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 
-#: What the name of a file begins with, among the parameters of a load.
+#: The prefix of file names among the parameters of a load.
 PREFIX = "file:"
 #: In the runtime directory.
 _FOLDER = "files"
 #: The supervisor removes them one by one.
 _MOST_FILES = 4096
-#: Of one path; enough for any package, and few enough for whoever walks through them.
+#: Parts of one path; enough for any package, and few enough for whoever walks through them.
 _MOST_PARTS = 64
 _MAX_PART = 255
 _MAX_PATH = 2048
 
 
 def folder(runtime: str) -> str:
-    """Where the directories of all loads are."""
+    """Return where the directories of all loads are."""
     return os.path.join(runtime, _FOLDER)
 
 
 def arguments(
     runtime: str, serial: int, model: str, parameters: Mapping[str, str], files: Mapping[str, bytes]
 ) -> Dict[str, Any]:
-    """Of the control call for a load. Writes the files, by their parameters; what is wrong with
-    them is left for the supervisor to say, which first looks at whether a load is allowed at all.
-    Raises InternalError where the disk does not take them."""
+    """Write the files and return the arguments of the load's control call.
+
+    What is wrong with the files is reported by the supervisor, which first checks whether a load is
+    allowed at all. Raises InternalError if the disk does not take them.
+    """
     found: Dict[str, Any] = {"model": model, "parameters": dict(parameters)}
     if files and "config" not in parameters:
         found["files"] = {"refusal": ""}
@@ -50,7 +52,10 @@ def arguments(
 
 
 def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
-    """The name of a new directory with these files. Raises InvalidArgument, InternalError."""
+    """Write these files and return the name of their new directory.
+
+    Raises InvalidArgument and InternalError.
+    """
     paths = places(files)
     name = f"{serial}-{secrets.token_hex(8)}"
     root = os.path.join(folder(runtime), name)
@@ -72,12 +77,12 @@ def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
 
 
 def discard(runtime: str, name: str) -> None:
-    """Nobody will load them."""
+    """Remove files that nobody will load."""
     shutil.rmtree(os.path.join(folder(runtime), name), ignore_errors=True)
 
 
 def places(parameters: Iterable[str]) -> Dict[str, str]:
-    """Where each file belongs within the directory. Raises InvalidArgument."""
+    """Return where each file belongs within the directory. Raises InvalidArgument."""
     found: Dict[str, str] = {}
     for parameter in parameters:
         found[parameter] = _place(parameter)
@@ -103,7 +108,7 @@ def _place(parameter: str) -> str:
         raise InvalidArgument("Invalid file parameter: its name is no text.") from None
     if is_long or "\0" in given:
         raise _bad_path(parameter, "is too long" if is_long else "must not contain NUL")
-    # Two slashes in front have a meaning of their own in POSIX.
+    # two slashes in front have a meaning of their own in POSIX
     path = posixpath.normpath(given) if given else "."
     shown = f"Invalid file parameter '{parameter}' with normalized path '{path}'"
     if path == ".." or path.startswith(("../", "/")):
@@ -127,7 +132,7 @@ def _clash(parameter: str, path: str, other: str) -> InvalidArgument:
 
 
 def _parents(path: str) -> list[str]:
-    """From the nearest to the first below the root."""
+    """Return the parents from the nearest to the first below the root."""
     found = []
     while "/" in path:
         path = path.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""Tensors as numpy arrays and as the bytes that travel.
+"""Converts tensors between numpy arrays and the bytes of messages.
 
 BYTES elements travel as a little-endian 4-byte length and the bytes.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, DATATYPES, Datatype, count_elements
 
 _LENGTH = struct.Struct("<I")
-#: Below this a copy is cheaper than a view.
+#: Below this size a copy is cheaper than a view.
 _VIEW_BYTES = 4096
 
 _NUMPY: dict[int, Any] = {d.number: d.numpy for d in DATATYPES}
@@ -21,12 +21,15 @@ _BY_NUMPY: dict[Any, Datatype] = {np.dtype(d.numpy): d for d in DATATYPES if d.n
 
 
 def datatype_of(array: Any) -> Datatype:
-    """The datatype of a numpy array; KeyError where the protocol has none for its dtype."""
+    """Return the datatype of a numpy array. Raises KeyError for a dtype without one."""
     return BY_NUMBER[BYTES] if array.dtype.kind == "S" else _BY_NUMPY[array.dtype]
 
 
 def encode_bytes(elements: Any) -> bytes:
-    """The elements of an object or S array in C order; what is not bytes goes as str() in UTF-8."""
+    """Encode the elements of an object or S array in C order.
+
+    What is not bytes goes as UTF-8 of str().
+    """
     pieces = []
     for element in np.ravel(elements, order="C").tolist():
         data = element if type(element) is bytes else str(element).encode()
@@ -36,7 +39,7 @@ def encode_bytes(elements: Any) -> bytes:
 
 
 def decode_bytes(data: bytes | memoryview) -> list[bytes]:
-    """The elements; ValueError where a length does not fit."""
+    """Return the elements. Raises ValueError if a length does not fit."""
     elements = []
     position, end = 0, len(data)
     while position < end:
@@ -51,8 +54,10 @@ def decode_bytes(data: bytes | memoryview) -> list[bytes]:
 
 
 def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> Any:
-    """A writable array: over the memory of a writable view, else of its own. Sizes must have been
-    checked. BF16 raises KeyError."""
+    """Return a writable array over a writable view, or else over memory of its own.
+
+    Sizes must have been checked. BF16 raises KeyError.
+    """
     if datatype == BYTES:
         array = np.empty(count_elements(shape), dtype=np.object_)
         array[:] = decode_bytes(data)
@@ -67,7 +72,7 @@ def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> A
 
 
 def from_numpy(array: Any) -> bytes | memoryview:
-    """The bytes of a tensor as they travel; those of a large array are not copied."""
+    """Return the bytes of a tensor as they travel; those of a large array are not copied."""
     if array.dtype.kind in "OS":
         return encode_bytes(array)
     if array.nbytes < _VIEW_BYTES:

@@ -1,6 +1,6 @@
-"""How far the clock on the wall is beyond the one that all processes measure by.
+"""The offset of the wall clock from the clock by which all processes measure.
 
-Asked where times that were measured are shown to people or to other programs; never to measure.
+Used where measured times are shown to people or to other programs, never to measure.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ _LOOKS = 4
 
 
 def offset_ns() -> int:
-    """What to add to a time of time.monotonic_ns()."""
+    """Return what to add to a time of time.monotonic_ns()."""
     found = []
-    # Between two looks the machine may do something else for long; of several one is undisturbed.
+    # the machine may do something else between two readings; one of several is undisturbed
     for _ in range(_LOOKS):
         before_ns = time.monotonic_ns()
         wall_ns = time.time_ns()

@@ -743,12 +743,12 @@ class ResponseBody(NamedTuple):
 
 # ------------------------------------------------------- encode and decode
 
-# A new Packer each time: while one packs, the collector may run a destructor that packs too.
+# a new Packer each time: while one packs, the collector may run a destructor that packs, too
 _pack: Callable[[Any], bytes] = msgpack.packb
 
 
 def encode(message: Any) -> bytes:
-    """Returns the header of a message. Does not raise for fields of the declared types."""
+    """Return the header of a message. Does not raise for fields of the declared types."""
     return _pack((VERSION, _NUMBERS[type(message)], *message))
 
 
@@ -781,7 +781,7 @@ class _Schema:
         return (int, str) if kind == "Correlation" else (list,)
 
     def read(self, row: list[Any]) -> Any:
-        """Returns the list as a message or row; ProtocolError names the offending field."""
+        """Return the list as a message or row; ProtocolError names the offending field."""
         if tuple(map(type, row)) not in self.types:
             raise ProtocolError(f"{self.cls.__name__}: fields of wrong types or number")
         for i, low, high in self.integers:
@@ -819,7 +819,7 @@ _BY_KIND: dict[int, _Schema] = {number: SCHEMAS[cls.__name__] for number, cls in
 
 
 def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
-    """Returns the message of a header. Raises ProtocolError, and nothing else, if it is not one."""
+    """Return the message of a header. Raises ProtocolError, and nothing else, if it is not one."""
     if len(header) > limit:
         raise ProtocolError(f"header too large: {len(header)} bytes")
     try:
@@ -840,7 +840,7 @@ _REFERENCE = _Schema(Reference)
 
 
 def encode_body(body: RequestBody | ResponseBody) -> bytes:
-    """Returns the frame of a body; the data of tensors may be any buffer."""
+    """Return the frame of a body; the data of tensors may be any buffer."""
     return _pack(body)
 
 
@@ -862,7 +862,7 @@ def _tensors(rows: Any) -> list[Tensor]:
 
 
 def decode_request(body: bytes) -> RequestBody:
-    """Raises ProtocolError if the bytes are not a request body."""
+    """Decode a request body. Raises ProtocolError if it is not one."""
     try:
         request_id, parameters, outputs, inputs = msgpack.unpackb(body)
         if type(request_id) is not str or type(parameters) is not dict or type(outputs) is not list:
@@ -873,7 +873,7 @@ def decode_request(body: bytes) -> RequestBody:
 
 
 def decode_response(body: bytes) -> ResponseBody:
-    """Raises ProtocolError if the bytes are not a response body."""
+    """Decode a response body. Raises ProtocolError if it is not one."""
     try:
         parameters, outputs = msgpack.unpackb(body)
         if type(parameters) is not dict:

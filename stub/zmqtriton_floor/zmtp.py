@@ -1,8 +1,8 @@
 """ZeroMQ's protocol (ZMTP 3.0, NULL) on unix sockets, without a thread: a DEALER and a ROUTER.
 
 Whoever sends writes to the socket itself, and whoever waits is woken by the message; libzmq's own
-threads would be woken for each one too, on both sides. A DEALER of libzmq can connect as well.
-Opened by endpoints.py alone; knows frames, and nothing of what they mean.
+threads would be woken for each one, too, on both sides. A DEALER of libzmq can connect as well.
+Knows frames, and nothing of what they mean.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any, Callable, Sequence
 
 _GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 _MORE, _LONG, _COMMAND = 1, 2, 4
-#: The heads of frames of up to 255 bytes, the last one of a message and the others.
+#: The heads of frames of up to 255 bytes: the last frame of a message, and the others.
 _LAST_HEADS = [bytes((0, size)) for size in range(256)]
 _MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
 
-#: Beyond these a peer is taken for one that speaks nonsense.
+#: A peer that announces more than this is taken for one that sends nonsense.
 MOST_BYTES = 1 << 30
 MOST_FRAMES = 1 << 13
-#: Connections of a ROUTER that nobody knows yet.
+#: Connections of a ROUTER whose peers are not known yet.
 _MOST_STRANGERS = 256
-#: What is read at a time, and what the kernel may keep for a reader that is busy.
+#: How much is read at a time, and what the kernel may keep for a busy reader.
 _PIECE = 1 << 18
 _KEPT = 1 << 20
 
@@ -46,7 +46,7 @@ def _ready(kind: bytes) -> bytes:
 
 
 def _join(pieces: list[bytes], frames: Sequence[bytes]) -> None:
-    """Adds a message as it is written."""
+    """Add a message as it is written."""
     heads = _MORE_HEADS
     last = len(frames) - 1
     for number, frame in enumerate(frames):
@@ -71,30 +71,30 @@ class Connection:
         self.descriptor = end.fileno()
         #: False once the other side is gone: nothing more comes, and what is sent is lost.
         self.is_open = True
-        #: Whole messages that have come.
+        #: Complete messages that have come.
         self.messages: deque[list[bytes]] = deque()
         #: Something waits until the socket is writable.
         self.is_blocked = False
-        #: Of messages that flush() is to write.
+        #: The parts of messages that flush() is to write.
         self._pieces: list[bytes] = [_GREETING, _ready(own)]
         self._unsent: deque[memoryview] = deque()
         self._other = other
         self._is_greeted = self._is_ready = False
         self._frames: list[bytes] = []
         self._piece, self._view = piece, memoryview(piece)
-        #: What came of a frame that is not whole yet.
+        #: What has come of an incomplete frame.
         self._rest = bytearray()
         self.flush()
 
     # --------------------------------------------------------------- sending
 
     def put(self, frames: Sequence[bytes]) -> None:
-        """Queues one message behind what waits already; it leaves with the next flush()."""
+        """Queue one message after what waits already; it leaves with the next flush()."""
         if self.is_open:
             _join(self._pieces, frames)
 
     def flush(self) -> int:
-        """Writes what waits, as far as the kernel takes it; how much that was."""
+        """Write what waits, as far as the kernel takes it; return how much that was."""
         if self._pieces:
             self._unsent.append(memoryview(b"".join(self._pieces)))
             self._pieces = []
@@ -120,7 +120,7 @@ class Connection:
     # ------------------------------------------------------------- receiving
 
     def read(self) -> int:
-        """Takes in what is there, up to some size; how much that was."""
+        """Read what is there, up to some size; return how much that was."""
         if not self.is_open:
             return 0
         try:
@@ -145,7 +145,7 @@ class Connection:
         return size
 
     def _parse(self, data: Any, size: int) -> int:
-        """How much of it was whole frames."""
+        """Parse complete frames; return how many bytes they had."""
         at = 0
         if not self._is_greeted:
             if size < len(_GREETING):
@@ -176,7 +176,7 @@ class Connection:
 
     def _take(self, flags: int, frame: bytes) -> None:
         if flags & _COMMAND or not self._is_ready:
-            # Of commands there is one; others would be answers to what is not said here.
+            # READY is the only command; others would answer what is not sent here
             if self._is_ready or not (flags & _COMMAND and self._fits(frame)):
                 raise _ProtocolViolation
             self._is_ready = True
@@ -195,13 +195,16 @@ class Connection:
     # ------------------------------------------------------------------- end
 
     def _break_off(self) -> None:
-        """Nothing more will come; the descriptor stays until close(), for whoever polls it."""
+        """Note that nothing more will come.
+
+        The descriptor stays until close(), for whoever polls it.
+        """
         self.is_open = self.is_blocked = False
         self._pieces.clear()
         self._unsent.clear()
 
     def close(self, within_ms: int = 0) -> None:
-        """What waits to be written has so long."""
+        """Close; what waits to be written gets this long."""
         deadline = time.monotonic() + within_ms / 1000
         if within_ms:
             self.flush()
@@ -225,12 +228,12 @@ def _path(address: str) -> str:
 
 
 class Dealer:
-    """The end of one peer of a Router, which must be bound already. Where nobody listens any more
-    it is as if the Router had died just after. It does not wait for greetings, so that what is
-    asked leaves though nobody looks for an answer; libzmq's ROUTER would not always fork that.
+    """The end of one peer of a Router, which must be bound already.
 
-    Its descriptor is readable when receive() may have something; when `is_open` has turned false it
-    stays so, and should not be polled any longer.
+    If nobody listens any more it is as if the Router had died just after. It does not wait for
+    greetings, so that messages leave though nobody looks for an answer; libzmq's ROUTER would not
+    always forgive that. Its descriptor is readable when receive() may have something; once
+    `is_open` is False it stays readable and should not be polled any longer.
     """
 
     def __init__(self, address: str) -> None:
@@ -239,7 +242,7 @@ class Dealer:
             end.connect(_path(address))
         self._connection = Connection(end, b"DEALER", b"ROUTER", bytearray(_PIECE))
         self._messages = self._connection.messages
-        #: The last read took all there was, so the next one would have nothing.
+        #: The last read took everything, so another one would have nothing.
         self._is_dry = False
 
     @property
@@ -248,15 +251,18 @@ class Dealer:
 
     @property
     def is_blocked(self) -> bool:
-        """flush() is to be called when the descriptor is writable."""
+        """flush() must be called when the descriptor is writable."""
         return self._connection.is_blocked
 
     def fileno(self) -> int:
         return self._connection.descriptor
 
     def has_input(self) -> bool:
-        """Whether receive() has something. Says no once after all was taken without asking the
-        kernel again: what came meanwhile has made the descriptor readable."""
+        """True if receive() has something.
+
+        Returns False once, after everything was taken, without asking the kernel again: what came
+        meanwhile has made the descriptor readable.
+        """
         while not self._messages:
             if self._is_dry:
                 self._is_dry = False
@@ -269,37 +275,42 @@ class Dealer:
 
     @property
     def has_more(self) -> bool:
-        """The same of what was read along with the last message."""
+        """True if more was read along with the last message."""
         return bool(self._messages)
 
     def receive(self) -> list[bytes]:
-        """All frames of one message; call it after has_input() only."""
+        """Return all frames of one message; to be called after has_input() only."""
         return self._messages.popleft()
 
     def put(self, frames: Sequence[bytes]) -> None:
-        """Queues one message, which leaves with the next flush(): those that leave together wake
-        their reader once."""
+        """Queue one message, which leaves with the next flush().
+
+        Messages that leave together wake their reader once.
+        """
         self._connection.put(frames)
 
     def flush(self) -> None:
-        """Never blocks."""
+        """Write what is queued. Never blocks."""
         self._connection.flush()
 
     def finish(self) -> None:
-        """Sends what is queued and blocks until it is with the kernel; for whoever will not look
-        again soon. The Router reads at all times, and when it dies there is nothing to wait for."""
+        """Send what is queued and block until the kernel has it.
+
+        For whoever will not look again soon. The Router reads at all times, and when it dies there
+        is nothing to wait for.
+        """
         self._connection.flush()
         while self._connection.is_blocked:
             _await_room(self._connection.descriptor, 1000)
             self._connection.flush()
 
     def close(self, within_ms: int = 0) -> None:
-        """What was sent and did not fit into the socket yet has so long."""
+        """Close; what was sent and did not fit into the socket yet gets this long."""
         self._connection.close(within_ms)
 
 
 class Router:
-    """A bound ROUTER in the epoll of whoever runs it; its peers are their connections."""
+    """A bound ROUTER in the epoll of its owner; its peers are their connections."""
 
     def __init__(self, address: str, epoll: select.epoll) -> None:
         path = _path(address)
@@ -312,15 +323,15 @@ class Router:
         self._epoll = epoll
         self._piece = bytearray(_PIECE)
         self.connections: set[Connection] = set()
-        #: Those that are not known yet, oldest first.
+        #: Connections whose peers are not known yet, oldest first.
         self._strangers: dict[Connection, None] = {}
-        #: What is to be called when a descriptor of the epoll is ready: with its events.
+        #: What to call, with its events, when a descriptor of the epoll is ready.
         self.hears: dict[int, Callable[[int], None]] = {}
-        #: Messages that have come, and from whom.
+        #: Messages that have come, with their senders.
         self.inbox: deque[tuple[Connection, list[bytes]]] = deque()
-        #: To whom something was queued since the last flush().
+        #: Connections for which something was queued since the last flush().
         self._due: dict[Connection, None] = {}
-        #: In all connections.
+        #: Of all connections.
         self.received_bytes = self.sent_bytes = 0
         self._watch(self._listener.fileno(), self._accept)
 
@@ -335,7 +346,7 @@ class Router:
             except OSError:
                 return
             if len(self._strangers) >= _MOST_STRANGERS:
-                self.close(next(iter(self._strangers)))  # whoever is expected speaks at once
+                self.close(next(iter(self._strangers)))  # an expected peer speaks at once
             connection = Connection(end, b"ROUTER", b"DEALER", self._piece)
             self.connections.add(connection)
             self._strangers[connection] = None
@@ -348,7 +359,7 @@ class Router:
             self.read(connection)
 
     def read(self, connection: Connection) -> bool:
-        """Takes in what one peer has sent, up to some size; False: there was nothing."""
+        """Read what one peer has sent, up to some size; False if there was nothing."""
         size = connection.read()
         self.received_bytes += size
         messages = connection.messages
@@ -359,11 +370,11 @@ class Router:
         return size > 0
 
     def know(self, connection: Connection) -> None:
-        """It may stay; of those that do not say who they are there are few."""
+        """Keep a connection whose peer is known; only few unknown ones are kept."""
         self._strangers.pop(connection, None)
 
     def write(self, connection: Connection, frames: Sequence[bytes]) -> bool:
-        """Queues a message, which leaves with the next flush(); False where the peer is gone."""
+        """Queue a message, which leaves with the next flush(); False if the peer is gone."""
         connection.put(frames)
         self._due[connection] = None
         return connection.is_open
@@ -380,7 +391,7 @@ class Router:
             self._epoll.modify(connection.descriptor, select.EPOLLIN | room)
 
     def close(self, connection: Connection) -> None:
-        """Ends a connection, if it is not over already."""
+        """End a connection, if it is not over already."""
         self._strangers.pop(connection, None)
         if connection in self.connections:
             self.connections.discard(connection)
@@ -389,7 +400,7 @@ class Router:
             connection.close()
 
     def close_all(self) -> None:
-        """Ends all of it."""
+        """End all connections, and close the sockets."""
         for connection in list(self.connections):
             self.close(connection)
         self._epoll.unregister(self._listener.fileno())

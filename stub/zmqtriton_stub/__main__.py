@@ -1,9 +1,9 @@
-"""Started by path, by the model's own interpreter: a stub with
-`python …/__main__.py --lifeline FD --progress FD m m_0_0`, the fork server with `--fork-server FD`.
+"""The entry point of a stub, started by path by the model's own interpreter.
 
-Loads the floor and the stub from where they lie, so that neither this directory nor the server's
-site-packages come onto the model's path. The loading stands outside of the guard, since children
-that a model makes with multiprocessing's spawn run this file too, under another name.
+`python …/__main__.py --lifeline FD --progress FD m m_0_0` is a stub, `--fork-server FD` the fork
+server. Loads the floor and the stub from where they lie, so that neither this directory nor the
+server's site-packages come onto the model's path. The loading stands outside the guard, since
+children that a model makes with multiprocessing's spawn run this file, too, under another name.
 
 Exit status: 0 finished, 1 the model failed to load or nobody is left, 2 wrong arguments, 3 the
 environment lacks a module; what a model passes to sys.exit() is passed on.
@@ -48,7 +48,7 @@ def main() -> int:
             return 0
         arguments = born
     if arguments[4:5] == ["--support"]:
-        # Behind all that the environment has, and in front of what lies beside the model.
+        # after everything that the environment has, and before what lies beside the model
         sys.path.append(arguments[5])
         del arguments[4:6]
     if len(arguments) != 6 or arguments[0:3:2] != ["--lifeline", "--progress"]:

@@ -1,8 +1,8 @@
-"""The fork server: a process that has loaded what every stub loads, and forks one when it is asked.
+"""The fork server: a process that has loaded what every stub loads, and forks stubs on request.
 
 Started by __main__, which goes on as a stub in each process that `run` has forked. What they have
-in common stays in memory once. Runs no code of a model, has one thread, and leaves nothing of its
-own in a stub: no descriptor, no signal handler, no module on any path.
+in common is in memory once. Runs no code of a model, has one thread, and leaves nothing of its own
+in a stub: no descriptor, no signal handler, no module on any path.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
 
-# What stubs load later, and their models at once: here it is loaded once for all.
+# loaded here once for all: what stubs load later, and their models at once
 from zmqtriton_stub import process  # noqa: F401
 from zmqtriton_stub.api import pb_utils  # noqa: F401
 
-#: What a service manager or a terminal sends to everybody; with the handlers of a fresh process.
+#: Signals that a service manager or a terminal sends to everybody, with the handlers of a fresh
+#: process.
 _ORDERLY = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
 
 
 def run(descriptor: int) -> list[str] | None:
-    """In a new stub its arguments; in the fork server None, when it is to end."""
+    """Return its arguments in a new stub; in the fork server return None at its end."""
     lifeline = Lifeline.inherited(descriptor)
     problem = why_unfit()
     if problem:
@@ -42,7 +43,7 @@ def run(descriptor: int) -> list[str] | None:
 
 
 def why_unfit() -> str:
-    """What makes a copy of this process something else than a fresh one; "" if nothing does."""
+    """Return why a copy of this process would differ from a fresh one; "" if it would not."""
     library = os.path.dirname(os.__file__)
     for name in ("sitecustomize", "usercustomize"):
         file = getattr(sys.modules.get(name), "__file__", None)
@@ -58,7 +59,7 @@ class ForkServer:
         self._lifeline = lifeline
         self._supervisor = os.getppid()
         self._command_line = CommandLine()
-        #: Asked for and not begun, each with its descriptors.
+        #: Requests that were not begun, each with its descriptors.
         self._waiting: deque[tuple[Any, list[int]]] = deque()
 
     def prepare(self) -> None:
@@ -67,11 +68,11 @@ class ForkServer:
         for number, _ in _ORDERLY:
             signal.signal(number, signal.SIG_IGN)
         gc.collect()
-        # A collection in a stub would else write to every object, and make a copy of its page.
+        # otherwise a collection in a stub would write to every object, and copy its page
         gc.freeze()
 
     def run(self) -> list[str] | None:
-        """As the function."""
+        """Serve requests; see the function."""
         self._lifeline.send(wire.Synced(0))
         while not self._lifeline.ended:
             self._lifeline.wait()
@@ -86,7 +87,7 @@ class ForkServer:
         return None
 
     def _fork(self, call: wire.Call, descriptors: list[int]) -> list[str] | None:
-        """Forks twice, so that the stub is an orphan, which the supervisor adopts."""
+        """Fork twice, so that the stub is an orphan, which the supervisor adopts."""
         gate, key = os.pipe()
         try:
             between = os.fork()
@@ -99,7 +100,7 @@ class ForkServer:
         if between:
             os.close(gate)
             status = os.waitpid(between, 0)[1]
-            # Not before: until now the stub was the child of that one.
+            # only now: until here the stub was the child of that one
             os.close(key)
             if status:
                 self._lifeline.send(
@@ -113,7 +114,7 @@ class ForkServer:
         return self._become(call, descriptors)
 
     def _become(self, call: wire.Call, descriptors: list[int]) -> list[str]:
-        """The stub's arguments; from here on nothing tells it from one that was spawned."""
+        """Return the stub's arguments; from here on nothing tells it from one that was spawned."""
         prctl.die_with(self._supervisor)
         os.setpgid(0, 0)
         for number, handler in _ORDERLY:
@@ -133,14 +134,14 @@ class ForkServer:
         _correct_thread()
         self._lifeline.send(wire.CallResult(call.id, 0, "", str(os.getpid())))
         if self._lifeline.ended or self._lifeline.is_backed_up:
-            os._exit(1)  # nobody would ever speak to it
+            os._exit(1)  # nobody would ever talk to it
         self._lifeline.close()
         _close((output, *(d for _, others in self._waiting for d in others)))
         return arguments
 
 
 def _fork_and_leave() -> None:
-    """Returns in the child."""
+    """Fork, and return in the child."""
     try:
         child = os.fork()
     except OSError:
@@ -150,14 +151,14 @@ def _fork_and_leave() -> None:
 
 
 def _reseed() -> None:
-    """Else all would draw the same numbers; the module `random` sees to it itself."""
+    """Reseed numpy: otherwise all would draw the same numbers; `random` reseeds itself."""
     random = sys.modules.get("numpy.random")
     if random is not None:
         random.seed()
 
 
 def _correct_thread() -> None:
-    """Python keeps the number that the kernel had given to the thread before the fork."""
+    """Correct the thread's id: Python keeps the one from before the fork."""
     correct = getattr(threading.main_thread(), "_set_native_id", None)
     if correct is not None:
         correct()
@@ -169,16 +170,16 @@ def _close(descriptors: Iterable[int]) -> None:
 
 
 class CommandLine:
-    """The memory that /proc/PID/cmdline shows; as long as it was at the start of the process."""
+    """The memory that /proc/PID/cmdline shows, as long as at the start of the process."""
 
     def __init__(self) -> None:
         self._start, self._end = prctl.argument_area()
 
     def show(self, arguments: list[str]) -> None:
-        """What does not fit is cut off."""
+        """Show this command line; what does not fit is cut off."""
         room = self._end - self._start
         text = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)[: room - 1]
         ctypes.memset(self._start, 0, room)
         ctypes.memmove(self._start, text, len(text))
-        # Where this is refused, there are some NULs more.
+        # if this is refused, there are some NULs more
         prctl.show_arguments(self._start, self._start + len(text))

@@ -1,4 +1,4 @@
-"""What a process knows of the instance that it runs; for functions of pb_utils without an object.
+"""The instance that this process runs, for functions of pb_utils without an object.
 
 `current` is set once, by the loop, before the model is imported. It is None where a test imports
 pb_utils without a server.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from zmqtriton_stub.broker.bls_client import BlsClient
     from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
-#: Batches that one instance may have at once, and the model parameter that asks for them.
+#: The limit for the batches of one instance, and the model parameter that sets their number.
 _MOST_INFLIGHT = 1024
 _MAX_INFLIGHT = "MAX_INFLIGHT"
 
@@ -56,38 +56,38 @@ class Instance:
         self.is_decoupled = False
         #: Requests may be executed several times, one step each.
         self.is_iterative = False
-        #: Batches that an async execute() may be given at once; 0: the model does not say.
+        #: How many batches an async execute() may be given at once; 0 if the model does not say.
         self.max_inflight = 0
         #: Its inputs may lie on a GPU.
         self.takes_gpu = False
-        #: Asks other models; None while this one may not, that is outside of execute().
+        #: Calls other models; None while that is not allowed, that is outside of execute().
         self.asker: BlsClient | None = None
-        #: Where large tensors lie; None: all of them travel in messages.
+        #: The memory of large tensors; None: all of them travel in messages.
         self.memory: TensorMemory | None = None
-        #: What requests must look like; None until the configuration is final.
+        #: The signature of requests; None until the configuration is final.
         self.signature: Signature | None = None
-        #: How many tensors the broker adds to each request, behind what it brings.
+        #: How many tensors the broker adds to each request, after its own inputs.
         self.controls = 0
-        #: The names of its outputs; none until then.
+        #: The names of its outputs; empty until the configuration is final.
         self.outputs: Collection[str] = ()
-        #: Makes a control call, JSON arguments, and waits; None while this one may not.
+        #: Makes a control call with JSON arguments and waits; None while that is not allowed.
         self.call: Callable[[str, str], Any] | None = None
         #: Where it stages files for loads, and under which number.
         self.runtime = ""
         self.serial = 0
-        #: Its families and metrics.
+        #: Its metric families and metrics.
         self.measures = ModelMetrics(lambda text: self.say("E", text))
-        #: None where the model sees all tensors as those do who ask.
+        #: None if the model sees all tensors as clients do.
         self.reshaping: Reshaping | None = None
-        #: What sequences have come to; None where the model keeps that itself.
+        #: The states of sequences; None if the model keeps them itself.
         self.states: States | None = None
-        #: Tells of traced requests; of none until there is a server.
+        #: Reports traced requests; none until there is a server.
         self.tracing = Tracing("", has_contexts=False)
         self._directory = load.directory
         self._outbox = Outbox(tell)
 
     def configure(self, config: str) -> None:
-        """The configuration is final."""
+        """Take the final configuration."""
         document = json.loads(config)
         self.signature = Signature(document)
         self.outputs = self.signature.outputs
@@ -101,16 +101,15 @@ class Instance:
         self.takes_gpu = takes_gpu(document)
 
     def tell(self, message: Any) -> None:
-        """Sends the supervisor a message; from any thread."""
+        """Send the supervisor a message; from any thread."""
         self._outbox.put(message)
 
     def failure(self, text: str) -> str:
-        """Triton's words for a batch that failed."""
+        """Return Triton's words for a batch that failed."""
         return f"Failed to process the request(s) for model '{self.name}', message: {text}"
 
     def say(self, level: str, text: str, depth: int = 1) -> None:
-        """One log line, with the place of the caller `depth` frames up; nothing if it is not
-        wanted."""
+        """Log a line, if it is wanted, with the place of the caller `depth` frames up."""
         if not wanted.has(level):
             return
         frame = sys._getframe(depth)
@@ -119,12 +118,12 @@ class Instance:
 
 
 current: Instance | None = None
-#: Which lines the server writes at the moment.
+#: The lines that the server logs at the moment.
 wanted = logs.LogOptions()
 
 
 def refusal(doing: str, text: str) -> TritonModelException:
-    """Triton's words for what the server does not do for a model."""
+    """Return Triton's words for what the server does not do for a model."""
     name = "" if current is None else current.name
     return TritonModelException(
         f"{doing}: Failed to process the request for model '{name}', message: {text}"

@@ -1,8 +1,8 @@
-"""The stub's life: started, load, complete, initialize, hello, then batch after batch until Finish.
+"""A stub's life: started, load, complete, initialize, hello, then batch after batch until Finalize.
 
 One thread does all of it: waits for the broker and the supervisor, executes, sends the results.
-There is no I/O thread and no heartbeat. Called by __main__; knows the order of things, and leaves
-the model to model.py, the socket to connection.py and what requests are owed to responses.py.
+There is no I/O thread and no heartbeat. Knows the order of things, and leaves the model to
+model.py, the socket to connection.py and what requests are owed to responses.py.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _now_ns = time.monotonic_ns
 _GLANCE_EVERY_NS = 20_000_000
 _SWEEP_S = 0.5
 _SWEEP_AT_MOST_S = 60.0
-#: How long a last message to the supervisor may take to get rid of.
+#: How long a last message to the supervisor may take to be sent.
 _LAST_WORDS_S = 5.0
 
 
 class _Finished(Exception):
-    """Raised when the supervisor has said Finish."""
+    """Raised when the supervisor has sent Finalize."""
 
 
 class _Failed(Exception):
@@ -67,22 +67,22 @@ class Stub:
         self._model: Model
         self._link: BrokerConnection
         self._asker: BlsClient
-        #: Of the broker that we are connected to; 0: none yet.
+        #: The epoch of the connected broker; 0 before the first.
         self._epoch = 0
         self._executions: Executions
         self._warmup: Warmup
-        #: None where the model has no is_ready.
+        #: None if the model has no is_ready.
         self._readiness: Readiness | None = None
         self._next_glance_ns = 0
-        #: When idle, and responses are owed, garbage is looked for after so long.
+        #: When idle with responses owed, garbage is collected after this time.
         self._sweep_s = _SWEEP_S
-        #: The loop takes replies to questions for which nobody waits.
+        #: The loop takes replies to calls for which nobody waits.
         self._has_orphans = False
         self._is_initialized = False
         self._is_backed_up = False
 
     def run(self) -> int:
-        """The exit status."""
+        """Run the stub and return the exit status."""
         try:
             self._bootstrap = self._await(wire.Bootstrap)
             this_process.wanted = LogOptions.of(json.loads(self._bootstrap.settings))
@@ -101,7 +101,7 @@ class Stub:
     # ------------------------------------------------------------ supervisor
 
     def _await(self, kind: type[Any]) -> Any:
-        """The next message of this kind on the lifeline."""
+        """Return the next message of this kind on the lifeline."""
         while True:
             while self._inbox:
                 message = self._inbox.popleft()
@@ -122,7 +122,7 @@ class Stub:
         elif kind is wire.NewEpoch:
             self._bootstrap = self._bootstrap._replace(epoch=message.epoch)
             if self._epoch:
-                # In this order: what is held here is told of before more can come.
+                # in this order: what is held here is reported before more can come
                 self._asker.leave()
                 self._connect_broker()
                 self._asker.follow(self._bootstrap)
@@ -130,7 +130,7 @@ class Stub:
     # ------------------------------------------------------ beginning and end
 
     def _load(self, load: wire.LoadModel) -> None:
-        """Imports, completes and initializes the model, or reports why not."""
+        """Import, complete and initialize the model, or report why not."""
         self._instance = this_process.current = Instance(load, self._lifeline.send)
         try:
             known = json.loads(load.config)
@@ -160,7 +160,7 @@ class Stub:
         gc.freeze()
 
     def _warm_up(self) -> None:
-        """What the configuration wants executed before anybody asks."""
+        """Execute the warm-up samples of the configuration."""
         try:
             self._warmup.run(self._model, self._link, self._progress, self._wait)
         except ZmqTritonError as error:
@@ -213,7 +213,7 @@ class Stub:
         is_ready = self._model.is_ready
         self._instance.tell(wire.ModelLoaded(int(is_ready is not None)))
         if is_ready is not None:
-            # Not later: from the first request on the lifeline may go unread for long.
+            # not later: from the first request on the lifeline may be left unread for long
             self._await(wire.ReadinessLifeline)
             line = Lifeline.inherited(self._supervisor.readiness_descriptor)
             self._readiness = Readiness(self._instance, is_ready, line)
@@ -255,7 +255,7 @@ class Stub:
             self._wait()
 
     def _wait(self) -> None:
-        """Until there is a batch or something else to look at."""
+        """Wait until there is a batch or something else to look at."""
         if self._epoch != self._bootstrap.epoch:
             self._connect_broker()
         link = self._link
@@ -267,7 +267,7 @@ class Stub:
             else:
                 self._poller.unregister(self._asker.descriptor)
         link.is_waiting = True
-        # Whoever takes a batch from here on wakes us.
+        # a thread that takes a batch from here on wakes us
         ready = [] if link.batches or self._inbox else self._ready()
         link.is_waiting = False
         self._look_at(ready)
@@ -294,13 +294,13 @@ class Stub:
         link.turn()
 
     def _duties(self) -> dict[int, Callable[[], None]]:
-        """What the main thread looks after while the model waits for another one."""
+        """Return the duties of the main thread while the model waits for another one."""
         return {self._poller.fileno(): self._attend}
 
     def _attend(self) -> None:
-        """While the model is in execute() and waits: everything but executing."""
+        """Do everything but executing, while the model is in execute() and waits."""
         self._look_at(self._poller.poll(0))
-        # One that sent a batch may have sent more, of which nothing else tells.
+        # a broker that sent a batch may have sent more, which nothing else tells
         batches = self._link.batches
         count = -1
         while count != len(batches):
@@ -315,20 +315,22 @@ class Stub:
                 self._hear(message)
 
     def _glance(self) -> None:
-        """A model sends or asks from within its execute(), which may take long: the broker may be
-        another one by now."""
+        """Look at the broker's state: a model sends or calls from within a long execute().
+
+        The broker may be another one by now.
+        """
         now_ns = _now_ns()
         if now_ns >= self._next_glance_ns and self._is_executing():
             self._next_glance_ns = now_ns + _GLANCE_EVERY_NS
             self._attend()
 
     def _is_executing(self) -> bool:
-        """In this thread."""
+        """True in the thread that executes."""
         is_main = threading.current_thread() is threading.main_thread()
         return is_main and self._executions.running > 0
 
     def _ready(self) -> list[tuple[int, int]]:
-        """The descriptors that have something; the model's coroutines run meanwhile."""
+        """Return the descriptors that have something; the model's coroutines run meanwhile."""
         self._memory.trim()
         idle_s = self._memory.arena.next_trim_s()
         is_owing = self._link.pending or self._warmup.owes
@@ -340,7 +342,7 @@ class Stub:
         else:
             ready = self._poller.poll(-1 if idle_s is None else idle_s)
         if not ready and is_owing:
-            # A sender that is garbage, but in a circle, must not keep its client waiting.
+            # a sender that is garbage, but in a circle, must not keep its client waiting
             gc.collect()
             self._sweep_s = min(2 * self._sweep_s, _SWEEP_AT_MOST_S)
         return ready

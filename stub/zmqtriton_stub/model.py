@@ -1,7 +1,7 @@
 """The model's own code: imports model.py and calls its methods with Triton's arguments and rules.
 
-Whatever the model raises passes through, for others to describe. The model's event loop is here:
-it runs while a coroutine is awaited, and while the stub waits. Knows nothing of the broker.
+Whatever the model raises passes through, for others to describe. The model's event loop is here: it
+runs while a coroutine is awaited, and while the stub waits. Knows nothing of the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from zmqtriton_stub.instance import Instance
 
-#: One for each request; None where a response sender is to answer, or has.
+#: One for each request; None if a response sender is to answer, or has.
 Responses = List[Optional[InferenceResponse]]
 
 
@@ -38,17 +38,17 @@ class Model:
         self._class: Any = _import(load).TritonPythonModel
         self._instance: Any = None
         self._execute: Callable[[list[InferenceRequest]], Any] | None = None
-        #: Whether it is ready, as it says itself; None: it does not say.
+        #: The model's own is_ready; None if it has none.
         self.is_ready: Callable[[], Any] | None = None
         self._event_loop: AbstractEventLoop | None = None
         self._is_decoupled = False
-        #: How many batches it executes at once: more than one only where execute() is a coroutine.
+        #: How many batches it executes at once: more than one only if execute() is a coroutine.
         self.slots = 1
         self._must_return_none = (
             f"Python model '{load.instance}' is using the decoupled mode and the execute function "
             "must return None."
         )
-        #: What the event loop has to watch, and what to call then while a coroutine is awaited.
+        #: What the event loop watches while a coroutine is awaited, and what it calls then.
         self._descriptor = -1
         self._attend: Callable[[], None] = lambda: None
         self._is_awaiting = False
@@ -56,7 +56,7 @@ class Model:
         self._tasks: set[Task[Any]] = set()
 
     def complete(self) -> str:
-        """The configuration after the model's own auto_complete_config."""
+        """Return the configuration after the model's own auto_complete_config."""
         config: Any = ModelConfig(self._load.config)
         if hasattr(self._class, "auto_complete_config"):
             config = self._class.auto_complete_config(config)
@@ -91,7 +91,7 @@ class Model:
                 instance.say("W", "MAX_INFLIGHT has no effect: execute() is not 'async def'")
 
     def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
-        """The responses; or a task that goes on in the background, for `result_of`."""
+        """Return the responses; or a task that goes on in the background, for `result_of`."""
         if self._execute is None:
             raise TritonModelException(
                 f"Python model {self._load.path} does not implement `execute` method."
@@ -105,7 +105,7 @@ class Model:
         return self._checked(returned, count)
 
     def result_of(self, task: Task[Any], count: int) -> Responses | None:
-        """What a task has come to that answers so many requests."""
+        """Return the responses of a task that answers so many requests."""
         return self._checked(task.result(), count)
 
     def _checked(self, returned: Any, count: int) -> Responses | None:
@@ -120,23 +120,25 @@ class Model:
     # ------------------------------------------------------------ event loop
 
     def attend(self, descriptor: int, attend: Callable[[], None]) -> None:
-        """While a coroutine is awaited `attend` is called when the descriptor has input; while
-        there is nothing to wait for but those in the background, `run_background` returns."""
+        """Have `attend` called when the descriptor has input while a coroutine is awaited.
+
+        While there is nothing to wait for but those in the background, `run_background` returns.
+        """
         self._descriptor, self._attend = descriptor, attend
 
     @property
     def event_loop(self) -> Any:
-        """None: there is none yet."""
+        """The event loop, if there is one yet."""
         return self._event_loop
 
     def attends(self, loop: Any) -> bool:
-        """Whether it is this event loop that does so."""
+        """Return whether it is this event loop that attends."""
         return loop is self._event_loop
 
     def _run(self, coroutine: Any) -> Any:
         loop = self._loop()
         self._is_awaiting = True
-        # What came together with this batch is here already, and nothing tells of it again.
+        # what came together with this batch is here already, and nothing tells of it again
         loop.call_soon(self._attend)
         try:
             return loop.run_until_complete(coroutine)
@@ -150,7 +152,7 @@ class Model:
         return task
 
     def _loop(self) -> AbstractEventLoop:
-        import asyncio  # most models do without, and it takes long to import
+        import asyncio  # most models do without it, and it takes long to import
 
         loop = self._event_loop
         if loop is None:
@@ -168,8 +170,10 @@ class Model:
 
     @property
     def has_background(self) -> bool:
-        """Whether there may be something for `run_background` to do; also what an execute() that
-        has returned has left behind."""
+        """Return whether `run_background` may have work.
+
+        An execute() that has returned may have left some.
+        """
         if self._event_loop is None:
             return False
         import asyncio
@@ -177,7 +181,7 @@ class Model:
         return self._is_decoupled or bool(asyncio.all_tasks(self._event_loop))
 
     def run_background(self, most_s: float | None) -> None:
-        """Runs the event loop until the descriptor of `attend` has input, or for so long."""
+        """Run the event loop until the descriptor of `attend` has input, or for this long."""
         loop = self._loop()
         timer = None if most_s is None else loop.call_later(most_s, loop.stop)
         loop.run_forever()
@@ -223,14 +227,14 @@ def _import(load: wire.LoadModel) -> Any:
         _provide(module)
     parent, package = os.path.split(directory)
     sys.path.append(directory)
-    if parent != load.directory:  # the code of several models, outside of them
+    if parent != load.directory:  # code shared by several models, outside of them
         return importlib.import_module(name)
     sys.path.append(parent)
     return importlib.import_module(f"{package}.{name}")
 
 
 def _provide(module: str) -> None:
-    """Whatever lies in the model's environment under this name, the model gets ours."""
+    """Provide our modules under these names, whatever lies in the model's environment."""
     path = os.path.join(MODEL_PATH, module, "__init__.py")
     spec = importlib.util.spec_from_file_location(module, path)
     if spec is None or spec.loader is None:
@@ -240,7 +244,7 @@ def _provide(module: str) -> None:
 
 
 def _stop(loop: AbstractEventLoop) -> None:
-    """Cancels what still runs in the background, as asyncio.run() does at its end."""
+    """Cancel what still runs in the background, as asyncio.run() does at its end."""
     import asyncio
 
     tasks = asyncio.all_tasks(loop)

@@ -1,7 +1,7 @@
 """What a configuration asks for before its model is imported: checksums of files, and a priority.
 
-Called by the loop with each load. The stub does it, and not the supervisor, because files may be
-large and a priority is that of one process. Must not import anything of the model.
+The stub does it, and not the supervisor, because files may be large and a priority is that of one
+process. Must not import anything of the model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NICENESS = {"PRIORITY_MAX": -10, "PRIORITY_MIN": 10}
 
 
 def check_files(config: Any, directory: str) -> None:
-    """Compares what the agent `checksum` is told with the files; raises where they differ."""
+    """Compare the files with the parameters of the agent `checksum`. Raises if they differ."""
     agents = config.get("model_repository_agents", {}).get("agents", [])
     for agent in agents:
         for key, expected in agent["parameters"].items():
@@ -45,7 +45,7 @@ def _md5(path: str) -> str:
 
 
 def take_priority(config: Any, say: Callable[[str, str], None]) -> None:
-    """More or less of the processor than others get, as far as the system lets us."""
+    """Set the priority of this process, as far as the system allows it."""
     name = config.get("optimization", {}).get("priority", "")
     if name in _NICENESS:
         try:

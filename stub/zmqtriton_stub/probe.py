@@ -1,4 +1,4 @@
-"""Says what an interpreter is and which modules that stubs need it lacks, as JSON on stdout.
+"""Prints what an interpreter is, and which modules it lacks that stubs need, as JSON.
 
 Run by path, by any Python that a model names, with the variables that its instances will have; so
 it must at least start on those that are too old for anything else here. Imports nothing of ours.
@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-#: What its output starts with: models' own startup files may print too.
+#: The prefix of its output: models' own startup files may print, too.
 MARK = "zmqtriton-probe "
 NEEDED = ("zmq", "msgpack", "numpy")
 

@@ -15,17 +15,17 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub.loop import Stub
 
-#: What a service manager or a terminal sends to everybody.
+#: Signals that a service manager or a terminal sends to everybody.
 _ORDERLY = (signal.SIGINT, signal.SIGTERM)
 _masks = threading.local()
 
 
 def run(lifeline: int, page: int, instance: str) -> int:
-    """The exit status, if the process may end in order; else it has ended."""
+    """Run the loop; return the exit status if the process may end in order, else end it."""
     _prepare(instance)
     progress = Progress(page)
     os.close(page)
-    # Models have no command line.
+    # models have no command line
     sys.argv[1:] = []
     try:
         return Stub(Lifeline.inherited(lifeline), progress).run()
@@ -38,11 +38,11 @@ def run(lifeline: int, page: int, instance: str) -> int:
 
 
 def _prepare(instance: str) -> None:
-    # Before anything else: from here on the supervisor's end is ours.
+    # before anything else: from here on the supervisor's end is ours
     prctl.die_with_parent()
     prctl.set_name(f"stub {instance}")
     for number in _ORDERLY:
-        # Not SIG_IGN: programs that the model starts would inherit that.
+        # not SIG_IGN: programs that the model starts would inherit that
         signal.signal(number, _ignore)
     os.register_at_fork(
         before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_restore_signals
@@ -50,19 +50,19 @@ def _prepare(instance: str) -> None:
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            # Or what was printed last is lost in a crash.
+            # otherwise what was printed last is lost in a crash
             reconfigure(line_buffering=True)
     faulthandler.enable()
-    # Whoever asks where it is; it is told without a turn of Python, so also where one hangs.
+    # for a process that is asked where it is: works without Python's help, so also where one hangs
     faulthandler.register(signal.SIGURG)
 
 
 def _ignore(number: int, frame: Any) -> None:
-    """The supervisor says Finish, or kills."""
+    """Ignore the signal: the supervisor sends Finalize, or kills."""
 
 
 def _block_signals() -> None:
-    # One for a child that is not ready for it yet would be ignored.
+    # a signal for a child that is not ready for it yet would be ignored
     _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ORDERLY)
 
 
@@ -71,7 +71,7 @@ def _unblock_signals() -> None:
 
 
 def _restore_signals() -> None:
-    """Children that a model forks end as they would without us."""
+    """Restore the signals: children that a model forks end as they would without us."""
     if signal.getsignal(signal.SIGINT) is _ignore:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGTERM) is _ignore:
@@ -80,7 +80,7 @@ def _restore_signals() -> None:
 
 
 def _die(code: Any) -> None:
-    """At once: a thread of the model must not keep a process alive that no longer serves."""
+    """End at once: a thread of the model must not keep a process alive that no longer serves."""
     if code is not None and not isinstance(code, int):
         sys.stderr.write(f"{code}\n")
         code = 1

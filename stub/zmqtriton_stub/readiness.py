@@ -1,8 +1,8 @@
-"""Asks the model's is_ready(), where it has one, while the main thread may be within execute().
+"""Asks the model's is_ready(), if it has one, while the main thread may be in execute().
 
 A thread of its own answers what comes over a lifeline of its own, one question at a time; the
-supervisor decides how long it waits. Made by the loop. Must not touch anything else of the stub: it
-has the model's method and the log.
+supervisor decides how long it waits. It has the model's method and the log, and must not touch
+anything else of the stub.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_BOOLEAN = "is_ready() must return a boolean value"
 
 
 class Readiness:
-    """One model's, from its initialize to its finalize."""
+    """The readiness of one model, from its initialize to its finalize."""
 
     def __init__(self, instance: Instance, is_ready: Callable[[], Any], line: Lifeline) -> None:
         self._instance = instance
@@ -30,12 +30,12 @@ class Readiness:
         #: What was logged last: why it is not ready, or "".
         self._trouble = ""
         self._is_over = False
-        #: Not waited for at the end: the model may hang.
+        #: not waited for at the end: the model may hang
         self._thread = threading.Thread(target=self._run, name="is_ready", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """No call begins any more; one that is under way may go on until the process ends."""
+        """Begin no further call; one that is running may go on until the process ends."""
         self._is_over = True
 
     def _run(self) -> None:
@@ -57,7 +57,7 @@ class Readiness:
     def _ask(self) -> bool:
         answer = self._is_ready()
         if inspect.isawaitable(answer):
-            import asyncio  # most models do without, and it takes long to import
+            import asyncio  # most models do without it, and it takes long to import
 
             answer = asyncio.run(_await(answer))
         if type(answer) is not bool:
@@ -65,7 +65,7 @@ class Readiness:
         return answer
 
     def _log(self, level: str, trouble: str) -> None:
-        """Each change, not each question."""
+        """Log each change, not each question."""
         if trouble == self._trouble:
             return
         self._trouble = trouble

@@ -1,6 +1,6 @@
-"""What becomes of each request, told in the log where verbose lines are wanted, in Triton's words.
+"""Logs the life of each request as verbose lines, in Triton's words.
 
-Called by executions.py and responses.py around execute(). Costs one look at a setting otherwise.
+Otherwise it costs a look at one setting.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def begun(instance: Instance, requests: Sequence[InferenceRequest]) -> Sequence[str]:
-    """The model is about to be given these; returns what `released` wants to know of them."""
+    """Log that the model is about to be given these; return what `released` needs of them."""
     if not settings.wanted.verbose or not requests:
         return ()
     ids: List[str] = [request.request_id() for request in requests]
@@ -30,7 +30,7 @@ def begun(instance: Instance, requests: Sequence[InferenceRequest]) -> Sequence[
 
 
 def answered(instance: Instance, outputs: Sequence[Tensor]) -> None:
-    """A response with these is on its way."""
+    """Log that a response with these outputs is on its way."""
     if not settings.wanted.verbose:
         return
     for tensor in outputs:
@@ -41,7 +41,7 @@ def answered(instance: Instance, outputs: Sequence[Tensor]) -> None:
 
 
 def released(instance: Instance, ids: Sequence[str]) -> None:
-    """These requests were let go of; the instance is free."""
+    """Log that these requests were released; the instance is free."""
     if not ids:
         return
     for own_id in ids:

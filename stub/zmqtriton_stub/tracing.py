@@ -1,7 +1,7 @@
-"""What a stub knows of traced requests: when execute() had them, and their tensors.
+"""The stub's reports about traced requests: when execute() had them, and their tensors.
 
-Called by executions.py and responses.py for requests that are traced, and for no others. Must never
-disturb an execution: what cannot be told is left out.
+Called for traced requests only. Must never disturb an execution: what cannot be reported is left
+out.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from zmqtriton_stub.api.inference import InferenceRequest
     from zmqtriton_stub.api.protocols import ServedRequest
 
-#: Elements of a tensor that are shown; a datagram has its bounds.
+#: Elements of a tensor that are shown; a datagram has its limits.
 MOST_ELEMENTS = 1024
 _MOST_CHARACTERS = 16 << 10
 
 
 class Tracing:
-    """Of one stub."""
+    """The reports of one stub."""
 
     def __init__(self, directory: str, *, has_contexts: bool) -> None:
         self._sender = Sender(directory)
@@ -34,12 +34,12 @@ class Tracing:
         self.has_contexts = has_contexts
 
     def context_of(self, work: wire.BatchedRequest) -> tuple[str, int, str]:
-        """What a model can learn of the trace of a request: see ServedRequest.trace_context()."""
+        """Return what a model can learn of a request's trace: see ServedRequest.trace_context()."""
         context = _context(work.trace) if self.has_contexts else ""
         return work.trace, work.flags & wire.TRACE_TENSORS, context
 
     def begun(self, requests: Iterable[InferenceRequest]) -> None:
-        """They are about to be executed."""
+        """Report that these requests are about to be executed."""
         for request in requests:
             pending = request._pending
             if pending is not None and pending.work.trace:
@@ -49,13 +49,13 @@ class Tracing:
                 self._sender.send(pending.work.trace, told)
 
     def answered(self, pending: ServedRequest, outputs: Iterable[wire.Tensor]) -> None:
-        """These are a response."""
+        """Report the outputs of a response."""
         if pending.work.flags & wire.TRACE_TENSORS:
             told = {"tensors": _shown("TENSOR_BACKEND_OUTPUT", outputs)}
             self._sender.send(pending.work.trace, told)
 
     def executed(self, batch: Iterable[ServedRequest], marks: list[tuple[str, int]]) -> None:
-        """execute() has returned, or its coroutine has ended."""
+        """Report that execute() has returned, or its coroutine has ended."""
         for pending in batch:
             if pending.work.trace:
                 self._sender.send(pending.work.trace, {"marks": marks})
@@ -65,7 +65,7 @@ class Tracing:
 
 
 def _context(trace: str) -> str:
-    """As OpenTelemetry's propagators read it."""
+    """Return the context as OpenTelemetry's propagators read it."""
     traceparent, tracestate = spans.parts(trace)
     found = {"traceparent": traceparent}
     if tracestate:
@@ -87,7 +87,7 @@ def _shown(activity: str, tensors: Iterable[wire.Tensor]) -> list[dict[str, Any]
 
 
 def _elements(row: wire.Tensor) -> str:
-    """The first elements, between commas; "" for what does not lie in this process's memory."""
+    """Return the first elements, between commas; "" for what is not in this process's memory."""
     try:
         data = memoryview(row.data).cast("B")
     except TypeError:

@@ -89,8 +89,10 @@ class EnsembleHarness(BrokerHarness):
         parameters: dict[str, Any] | None = None,
         **fields: Any,
     ) -> None:
-        """The stub of this model answers; an empty answer has no body only where it is final and
-        the model is decoupled."""
+        """Answer as the stub of this model.
+
+        An empty answer has no body only if it is final and the model is decoupled.
+        """
         body = wire.encode_body(wire.ResponseBody(parameters or {}, list(tensors)))
         is_end = not tensors and "number" in fields
         self.respond_with_body(name, b"" if is_end else body, **fields)

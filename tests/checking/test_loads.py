@@ -26,8 +26,10 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 def is_explained(error: str, problems: list[Problem], place: Path) -> bool:
-    """Is one of the problems the reason that the load gave? Why a member failed stands there in
-    the words of its own load."""
+    """Return whether one of the problems is the reason that the load gave.
+
+    Why a member failed is part of it, in the words of its own load.
+    """
     texts = [problem.text.replace(str(place), "@REPOSITORY@") for problem in problems]
     return any(text.partition(" loading failed with error:")[0] in error for text in texts)
 

@@ -1,4 +1,4 @@
-"""Do the members of an ensemble fit it and each other?"""
+"""Checks that the members of an ensemble fit it and each other."""
 
 from __future__ import annotations
 

@@ -246,8 +246,7 @@ def play_ours(directory: Path, configurations: Sequence[Configuration]) -> dict[
 
 
 def recorded() -> dict[str, Any]:
-    """What Triton made of each configuration, in each run that was another, and what ours makes of
-    those that differ on purpose."""
+    """Return Triton's recorded batches, and ours for the cases that differ on purpose."""
     return dict(json.loads(RECORDED.read_text("utf-8")))
 
 

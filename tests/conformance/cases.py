@@ -47,8 +47,10 @@ class Stream(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A load, and all that can be known of the model afterwards. Triton tells its log alone why it
-    could not read a configuration; it counts as if it stood in the answer."""
+    """A load, and all that can be known of the model afterwards.
+
+    Only Triton's log says why it could not read a configuration; that counts as part of the answer.
+    """
 
     model: str
     parameters: Mapping[str, str] = {}

@@ -45,8 +45,10 @@ class Writable(Protocol):
 
 
 class Triton:
-    """Real Triton over a repository; started anew when a case has killed it or one of its stubs,
-    which it does not start again itself."""
+    """Real Triton over a repository.
+
+    It is restarted when a case has killed it or one of its stubs, which it does not restart itself.
+    """
 
     def __init__(self, command: Sequence[str], repository: Writable, directory: Path) -> None:
         self._command = command
@@ -59,8 +61,11 @@ class Triton:
         self._target: Target
 
     def play(self, case: Case) -> list[Any]:
-        """The answers to a case. Where Triton dies it is asked again, of a fresh server: it may be
-        the one before that spoilt it, and some deaths are races."""
+        """Return the answers to a case.
+
+        If Triton dies a fresh server is asked again: an earlier case may have spoilt it, and some
+        deaths are races.
+        """
         for _ in range(ATTEMPTS):
             if self._process is None:
                 self.start()

@@ -102,8 +102,10 @@ def _inputs(model: str) -> list[grpc_client.InferInput]:
 
 
 def trees(collector: Collector) -> dict[str, Any]:
-    """What was received of each case, without times and ids; what comes below is in order of
-    names, since a model may be asked before, while and after others are."""
+    """Return what was received of each case, without times and ids.
+
+    Children are ordered by name, since a model may be asked before, while and after others are.
+    """
     return {case: _tree(collector, collector.request_spans(case)[0], None) for case in CASES}
 
 

@@ -1,5 +1,8 @@
-"""For the same arrivals the same batches form as in real Triton: their sizes, how often each was
-executed, what the counters say, and the order in which the model saw the requests."""
+"""The same arrivals form the same batches as in real Triton.
+
+Their sizes, how often each was executed, the counters, and the order in which the model saw the
+requests.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""kill -9 of a frontend under load: its connections break, nothing is executed twice, and another
-one is there soon."""
+"""Kills frontends under load: nothing is executed twice, and a new one is there soon."""
 
 from __future__ import annotations
 

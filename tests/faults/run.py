@@ -1,7 +1,7 @@
-"""`make faults`: kills what can be killed, 20 rounds each, and prints medians and maxima; then many
-streams and many cancelled calls over gRPC.
+"""`make faults`: kills what can be killed, 20 rounds each, and prints medians and maxima.
 
-What must hold in each round is asserted; how long it took is printed, beside its bound.
+Then many streams and many cancelled calls over gRPC. What must hold in each round is asserted; how
+long it took is printed, beside its bound.
 """
 
 from __future__ import annotations

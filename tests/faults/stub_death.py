@@ -70,9 +70,11 @@ def kill_and_measure(server: Server, load: Load) -> Death | None:
 
 
 def check(server: Server, outcomes: list[Outcome], hits: int, kills: int) -> None:
-    """Everything but what was killed succeeded, once, and nothing was executed twice. A kill that
-    met no execution of the journal may still have met a request, before its start or after its end
-    was written down."""
+    """Assert that everything but what was killed succeeded, and nothing was executed twice.
+
+    A kill that met no execution of the journal may still have met a request, before its start or
+    after its end was written down.
+    """
     assert len({o.id for o in outcomes}) == len(outcomes)
     wrong = [o for o in outcomes if not o.is_right]
     assert hits <= len(wrong) <= kills, wrong

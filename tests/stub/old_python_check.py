@@ -1,5 +1,7 @@
-"""Run by each old Python with the path of `stub/`: imports every module of the floor and the stub,
-and tries the basics."""
+"""Imports every module of the floor and the stub, and tries the basics.
+
+Run by each old Python with the path of `stub/`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A store with S3's interface for a test: moto's server, a process of its own on loopback. It does
-for Google's too, whose interface for clients like ours is the same.
+"""An object store with S3's interface for tests: moto's server, a process of its own on loopback.
+
+It does for Google's, too, whose interface is the same for clients like ours.
 
 with ObjectStore() as store:
     store.put("models/add_sub/1/model.py", b"...")

@@ -24,8 +24,10 @@ class RawResponse(NamedTuple):
 
 
 def raw_request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
-    """A request; of the names of headers `_` becomes `-`. Without a length where one is given, or
-    another framing."""
+    """Return a request; `_` in header names becomes `-`.
+
+    It gets no length if one is given, or another framing.
+    """
     lines = [f"{method} {path} HTTP/1.1", "Host: x"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     if body and not {"Content_Length", "Transfer_Encoding"} & headers.keys():

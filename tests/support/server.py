@@ -46,9 +46,11 @@ _ROLE_PATTERNS = (
 
 
 def _own_ports() -> Iterator[int]:
-    """Those of this process, each once before any comes again; at random, so that sessions seldom
-    meet. Of the processes that test at once each has its own, since none of them can see what the
-    others have taken and not yet bound."""
+    """Iterate over the ports of this process in random order, each once before any repeats.
+
+    Random, so that test sessions seldom meet. Processes that test at once have ports of their own,
+    since none of them sees what the others have chosen and not yet bound.
+    """
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     # Outside the range that the kernel takes for outgoing connections (ip_local_port_range).
@@ -115,8 +117,10 @@ class Server:
         return target
 
     def block_imports(self, model: str) -> Path:
-        """Call it before the start. While the file is there that it returns, instances of this
-        model come no further than to their import."""
+        """Block the import of this model until the returned file is removed.
+
+        To be called before the start.
+        """
         path = self.scratch / f"{model}.holds"
         code = self.repository / model / "1" / "model.py"
         wait = f"import os, time\nwhile os.path.exists({str(path)!r}): time.sleep(0.005)\n"

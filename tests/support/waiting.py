@@ -14,8 +14,10 @@ _MIN_TIMEOUT_S = 60.0
 
 
 def eventually(predicate: Callable[[], T | None], within_s: float, message: str = "") -> T:
-    """The first true value of predicate; an AssertionError if there is none in that time, or in a
-    minute. With 0 there is one look."""
+    """Return the first true value of the predicate.
+
+    Raises AssertionError if there is none in that time, or in a minute. With 0 it is called once.
+    """
     within_s = max(within_s, _MIN_TIMEOUT_S) if within_s else within_s
     deadline = time.monotonic() + within_s
     pause = 0.005

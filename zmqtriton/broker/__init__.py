@@ -1,1 +1,1 @@
-"""The data plane: queues requests, gives them to stubs, routes the answers. Blocks on nothing."""
+"""The data plane: queues requests, gives them to stubs and routes the answers. It never blocks."""

@@ -1,4 +1,4 @@
-"""`python -m zmqtriton.broker --lifeline FD`, started by the supervisor."""
+"""Entry point: `python -m zmqtriton.broker --lifeline FD`, started by the supervisor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> int:
     parser.add_argument("--lifeline", type=int, required=True)
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-broker")
-    # It ends when the supervisor says so or is dead, never by a signal meant for the whole group.
+    # The broker ends when the supervisor says so or dies, never by a signal to the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return Service(Lifeline.inherited(arguments.lifeline)).run()

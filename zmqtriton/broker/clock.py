@@ -1,4 +1,7 @@
-"""The clock that measures the broker's own work. The time of day comes with each event instead."""
+"""The clock that measures the broker's own work.
+
+The time of day comes with each event instead.
+"""
 
 from __future__ import annotations
 

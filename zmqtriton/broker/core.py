@@ -1,8 +1,8 @@
-"""The broker's decisions: messages and the time come in, messages for the outbox come out. No I/O.
+"""The broker's decisions: messages and the time come in, messages for the outbox come out.
 
-`service.py` passes decoded messages and empties `outbox`. Each admitted request gets exactly one
-final answer, whatever dies. The core builds the parts and tells them of events; they get what they
-use through their constructors, and do not know the core.
+There is no I/O here: `service.py` passes decoded messages in and empties `outbox`. Each admitted
+request gets exactly one final answer, whatever dies. The core builds the parts and tells them of
+events; they get what they use through their constructors and do not know the core.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EXPIRED = Unavailable("Request timeout expired")
 
 
 class Core:
-    """The parts of the broker, and what each event means to them."""
+    """The parts of the broker, and what each event means for them."""
 
     def __init__(self) -> None:
         self.outbox = outbox = Outbox()
@@ -106,7 +106,11 @@ class Core:
         )
 
     def configure(self, epoch: int, settings: str = "{}", clock: Clock = no_clock) -> None:
-        """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
+        """Apply the settings of the Bootstrap.
+
+        Batch numbers keep growing from one broker to the next, because the stubs' progress pages
+        rely on it.
+        """
         self.generations.configure(settings, clock)
         self.cache_lookup.configure(settings, clock)
         self._dispatch.number_from(epoch << 40)
@@ -120,13 +124,13 @@ class Core:
         self.peers[message.serial] = Peer(message)
 
     def authenticate(self, message: wire.Hello) -> None:
-        """Raises ProtocolError for a stranger."""
+        """Find the peer that has this token. Raises ProtocolError for a stranger."""
         peer = self.peers.get(message.serial)
         if peer is None or not peer.has_token(message.token):
             raise ProtocolError(f"Hello: {message.serial} is unknown, or its token is wrong")
 
     def connected(self, message: wire.Hello, bodies: list[bytes], now_ns: int) -> None:
-        """A stub said hello where stubs do, and perhaps what it had from an earlier broker."""
+        """Take a stub's hello, with the requests it may still have from an earlier broker."""
         serial = message.serial
         if len(bodies) != len(message.unconfirmed):
             raise ProtocolError("Hello: number of bodies and of unconfirmed outcomes differ")
@@ -146,7 +150,7 @@ class Core:
         generation = self.generations.get(message.generation)
         peer = self.peers.get(message.serial)
         if generation is None or peer is None:
-            return  # removed, or dead, before the news of it were out
+            return  # the stub was removed, or died, before this message arrived
         instance = Instance(message.serial, message.instance, message.generation, progress)
         generation.instances[instance.serial] = instance
         self.rate_limiter.join(instance, generation, message.resources)
@@ -175,7 +179,7 @@ class Core:
         error = Unavailable(message.reason)
         self.ensembles.remove(generation, error, now_ns)
         for request in generation.queued():
-            if request.state is RequestState.QUEUED:  # not dropped with another step meanwhile
+            if request.state is RequestState.QUEUED:  # not dropped with another step
                 self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
         for instance in generation.instances.values():
             self.instances.pop(instance.serial, None)
@@ -185,14 +189,16 @@ class Core:
         self._dispatch.dispatch_marked(now_ns)
 
     def stop_giving_to(self, serial: int) -> None:
-        """A process is dead, and is given nothing more; gone() is for when all that it had sent has
-        been taken."""
+        """Give a dead process nothing more.
+
+        `gone()` follows once everything it had sent was read.
+        """
         instance = self.instances.get(serial)
         if instance is not None:
             instance.stop_giving()
 
     def remove_peer(self, message: wire.PeerDied, now_ns: int) -> None:
-        """A process is dead: what it executed fails, what it asked for is cancelled."""
+        """Remove a dead process: what it executed fails, what it asked for is cancelled."""
         instance = self.instances.pop(message.serial, None)
         if instance is not None:
             generation = self.generations[instance.generation]
@@ -221,7 +227,7 @@ class Core:
     def _put_back(
         self, generation: Generation, requests: list[InflightRequest], now_ns: int
     ) -> None:
-        """Requests that were sent ahead and not begun wait again, unless nobody wants them."""
+        """Queue requests again that were sent ahead but not begun, unless they were cancelled."""
         generation.put_back(requests)
         for request in requests:
             if request.is_cancelled:
@@ -236,7 +242,7 @@ class Core:
     def infer(
         self, serial: int, rows: list[wire.Request], bodies: list[bytes], now_ns: int
     ) -> None:
-        """Admits each request, or refuses it at once."""
+        """Admit each request, or refuse it at once."""
         peer = self.peers[serial]
         if len(bodies) != len(rows):
             raise ProtocolError("Infer: number of bodies and of requests differ")
@@ -266,7 +272,7 @@ class Core:
         self.deadlocks.check_new(now_ns)
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
-        """A queued request is never executed; an executing one's stub is told."""
+        """Cancel a request: a queued one is never executed; otherwise its stub is told."""
         for own_id in ids:
             request = self.peers[serial].requests.get(own_id)
             if request is None:
@@ -277,14 +283,14 @@ class Core:
     # ------------------------------------------------------------- results
 
     def results(self, serial: int, message: wire.Results, bodies: list[bytes], now_ns: int) -> None:
-        """What a stub sent: answers to pass on, and that it is free again."""
+        """Take what a stub sent: answers to pass on, and the end of batches."""
         instance = self.instances.get(serial)
         if instance is None:
             raise ProtocolError(f"Results: {serial} has no instance")
         if len(bodies) != len(message.outcomes):
             raise ProtocolError("Results: number of bodies and of outcomes differ")
         generation = self.generations[instance.generation]
-        # Row by row: what makes no sense must not take along what does.
+        # Each row is checked by itself, so that a malformed one does not cost the others.
         for outcome, body in zip(message.outcomes, bodies, strict=True):
             request = instance.open_requests.get((outcome.peer, outcome.id))
             if request is None:
@@ -310,13 +316,13 @@ class Core:
     # ------------------------------------------------ timers and statistics
 
     def next_timer_ns(self) -> int | None:
-        """When tick() has something to do, unless something else comes first."""
+        """When tick() has work to do, if no other event comes first."""
         parts = (self._timers, self.recovery, self.deadlocks, self.waiting_for_load)
         times = [part.next_due_ns() for part in parts]
         return min((at_ns for at_ns in times if at_ns is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
-        """Everything whose time has come."""
+        """Do everything that is due."""
         while True:
             timer = self._timers.pop_due(now_ns)
             if timer is None:
@@ -341,11 +347,11 @@ class Core:
         self._dispatch.dispatch_marked(now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, *times_ns: int) -> None:
-        """Answer a request for counters; the times are those of `Reports.answer`."""
+        """Answer a request for counters. The times are described at `Reports.answer`."""
         self.outbox.asides.append((serial, self._reports.answer(serial, message, *times_ns)))
 
     def acknowledge(self, serial: int, message: wire.StreamAcks) -> None:
-        """Let the stubs of streams that a peer reads send more."""
+        """Let the stubs of the streams that a peer reads send more."""
         requests = self.peers[serial].requests
         for ack in message.acks:
             request = requests.get(ack.id)

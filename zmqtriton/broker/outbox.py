@@ -1,4 +1,7 @@
-"""What the core wants sent; the service takes it at the end of each turn, and so coalesces."""
+"""Messages that the core wants sent.
+
+The service takes them at the end of each turn, so that messages to one destination travel together.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,24 @@ from zmqtriton_floor import wire
 
 
 class Outbox:
-    """By destination's serial, in the order in which it arose."""
+    """Outgoing messages by the serial of their destination, in the order in which they arose."""
 
     def __init__(self) -> None:
         self.batched_requests: dict[int, list[tuple[wire.BatchedRequest, bytes]]] = {}
         self.cancellations: dict[int, list[wire.RequestKey]] = {}
         self.stream_acks: dict[int, list[wire.StreamAck]] = {}
-        #: To the owners, on whichever of their connections; leases go before anything else.
+        #: For owners of memory, on whichever of their connections; leases go before anything else.
         self.leases: dict[int, list[wire.Block]] = {}
         self.releases: dict[int, list[wire.Block]] = {}
-        #: Owners to which nobody will tell of leases from earlier brokers any more.
+        #: Owners to which nobody will report leases of earlier brokers any more.
         self.reported_owners: list[int] = []
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
-        #: Messages without bodies to who asks: Statistics, and Waits.
+        #: Messages without bodies to those who asked: Statistics and Waits.
         self.asides: list[tuple[int, Any]] = []
-        #: To stubs.
+        #: For stubs.
         self.answers: list[tuple[int, wire.CallResult]] = []
         self.supervisor: list[Any] = []
-        #: To the log.
+        #: For the log.
         self.warnings: list[str] = []
 
     @property

@@ -1,4 +1,4 @@
-"""The processes that may connect to the broker, as the supervisor has told of them."""
+"""The processes that may connect to the broker, as the supervisor has announced them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ class Peer:
         self.token = expected.token
         self.role = expected.role
         self.label = expected.label
-        #: A stub is ready for work once it is connected and attached, in whichever order.
+        #: A stub is ready for work once it is connected and attached, in either order.
         self.is_connected = False
-        #: When it said hello, it was amid so many batches that an earlier broker had asked for.
+        #: How many batches of an earlier broker it was executing at its hello.
         self.executing = 0
-        #: How many it executes at once.
+        #: How many batches it executes at once.
         self.concurrency = 1
         #: It is connected where requests come from, and sends those of earlier brokers first.
         self.has_resent = False
-        #: Its requests that are unanswered.
+        #: Its unanswered requests.
         self.requests: dict[int, InflightRequest] = {}
 
     def arrive(self, hello: Hello) -> None:
-        """It is a stub, and has said hello where stubs do."""
+        """Note a stub's hello."""
         self.is_connected = True
         self.executing, self.concurrency = hello.is_executing, max(1, hello.concurrency)
 
     def has_token(self, token: bytes) -> bool:
-        """Whether this is the one that was announced."""
+        """True if the token is the one that was announced."""
         return hmac.compare_digest(self.token, token)

@@ -1,4 +1,4 @@
-"""One of the broker's two ROUTERs: who is behind its connections, and messages of many rows."""
+"""One of the broker's two ROUTERs: the peers behind its connections, and messages of many rows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from zmqtriton_floor import wire, zmtp
 
 
 def split_rows(rows: list[Any]) -> list[list[Any]]:
-    """In pieces of what one header may carry."""
+    """Split rows into messages that one header can describe."""
     if len(rows) <= wire.MAX_ROWS:
         return [rows]
     return [rows[i : i + wire.MAX_ROWS] for i in range(0, len(rows), wire.MAX_ROWS)]
 
 
 class Router(zmtp.Router):
-    """One bound socket and who is behind its connections."""
+    """A bound socket and the peers behind its connections."""
 
     def __init__(self, address: str, epoll: select.epoll) -> None:
         super().__init__(address, epoll)
@@ -35,7 +35,7 @@ class Router(zmtp.Router):
             self.close(connection)
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:
-        """Drops what is for a peer that is gone, False then: the supervisor tells of its death."""
+        """Send a message; False if its peer is gone, of whose death the supervisor tells."""
         connection = self.by_serial.get(serial)
         return connection is not None and self.write(connection, [wire.encode(message), *bodies])
 
@@ -44,7 +44,7 @@ class Router(zmtp.Router):
             self.send(serial, kind([row for row, _ in some]), [body for _, body in some])
 
     def read_all_of(self, serial: int) -> None:
-        """What a dead peer has sent, which is all here."""
+        """Read everything that a dead peer has sent, all of which has arrived."""
         connection = self.by_serial.get(serial)
         while connection is not None and self.read(connection):
             pass

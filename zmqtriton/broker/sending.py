@@ -1,7 +1,7 @@
-"""What the core decided becomes messages: what goes first, and what waits for company.
+"""Sends what the core has decided: in which order, and what waits to travel with other messages.
 
-Called by the service at the end of each turn, so that what is for the same destination travels
-together. Knows the routers and the lifeline; decides nothing.
+Called by the service at the end of each turn, so that messages to one destination travel together.
+Knows the routers and the lifeline; decides nothing else.
 """
 
 from __future__ import annotations
@@ -18,25 +18,28 @@ from zmqtriton_floor.lifeline import Lifeline
 
 _log = logging.getLogger(__name__)
 
-#: A serial number that no process has.
+#: A serial that no process has.
 SUPERVISOR = 0
-#: A release waits so long for a message that goes to the same owner anyway, and need not wake it.
+#: A release waits this long for another message to the same owner, which need not be woken for it.
 _RELEASE_WITHIN_NS = 5_000_000
 
 
 class Sending:
-    """`requests` leads to frontends and to models that ask, `stubs` to those that execute."""
+    """Writes to peers.
+
+    `requests` leads to frontends and calling models, `stubs` to those that execute.
+    """
 
     def __init__(self, core: Core, lifeline: Lifeline, requests: Router, stubs: Router) -> None:
         self._core = core
         self._lifeline = lifeline
         self._requests = requests
         self._stubs = stubs
-        #: When releases that wait for company leave without; 0: there are none.
+        #: When waiting releases are sent by themselves; 0 if there are none.
         self.release_at_ns = 0
 
     def flush(self) -> None:
-        """Sends what the core decided."""
+        """Send what the core has decided."""
         outbox = self._core.outbox
         while outbox.warnings:
             _log.warning("%s", outbox.warnings.pop(0))
@@ -52,8 +55,10 @@ class Sending:
         self._requests.flush()
 
     def _flush_blocks(self, outbox: Outbox) -> None:
-        """Before anything else, so that who is to write or to forget knows it. What is for owners
-        that have yet to say hello waits."""
+        """Send leases and releases first, so that owners know of them before they write or forget.
+
+        What is for owners that have yet to say hello waits.
+        """
         for owner in [owner for owner in outbox.leases if self._can_reach(owner)]:
             self._send_blocks(owner, wire.Lease, outbox.leases.pop(owner))
         now_ns = time.monotonic_ns()
@@ -72,12 +77,12 @@ class Sending:
             self._router_to(owner).send(owner, wire.LeasesReported(), [])
 
     def _router_to(self, owner: int) -> Router:
-        """Where it hears of its blocks."""
+        """Return the router by which an owner hears of its blocks."""
         peer = self._core.peers.get(owner)
         return self._stubs if peer is not None and peer.role == "stub" else self._requests
 
     def _can_reach(self, owner: int) -> bool:
-        """Whether it has said hello; what is for the dead need not wait either."""
+        """True if an owner has said hello or is dead; nothing waits for the dead."""
         return owner not in self._core.peers or owner in self._router_to(owner).by_serial
 
     def _send_blocks(self, owner: int, kind: Any, blocks: list[wire.Block]) -> None:

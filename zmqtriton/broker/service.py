@@ -1,7 +1,7 @@
 """The broker's process: two ROUTERs, the lifeline and the clock around `core.Core`.
 
-One thread, one poll. Whatever arrives in one turn is answered at its end (`sending`), so that
-messages to the same destination travel together.
+One thread, one poll. What one turn has brought in is answered at its end (`sending`), so that
+messages to one destination travel together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from zmqtriton_floor.progress import Progress
 
 _log = logging.getLogger(__name__)
 
-#: Messages taken from one socket before the other one and the answers get their turn.
+#: How many messages are taken from one socket before the other socket and the answers get their
+#: turn.
 _MESSAGES_A_TURN = 64
 
 
@@ -39,7 +40,7 @@ class Service:
         self._core = Core()
         self._is_over = False
         self._bootstrap = wire.Bootstrap(0, b"", "", "", 0, "{}")
-        #: Process groups, to be killed if the supervisor dies without having done it.
+        #: Process groups to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
         self._requests: Router
         self._stubs: Router
@@ -48,7 +49,7 @@ class Service:
         self._epoll.register(lifeline, select.EPOLLIN)
 
     def run(self) -> int:
-        """The exit status."""
+        """Run the broker and return its exit status."""
         self._lifeline.wait()
         self._read_lifeline()  # the Bootstrap opens the sockets
         gc.collect()
@@ -70,7 +71,7 @@ class Service:
             left_ns = max(0, timer_ns - time.monotonic_ns())
             timeout_s = left_ns // 1_000_000 / 1000
             if not timeout_s:
-                # poll() counts in milliseconds, which is much for a batch that waits for others.
+                # poll() counts in milliseconds, which is long for a batch that waits for others
                 select.select((self._epoll,), (), (), left_ns / 1e9)
         if self._lifeline.is_backed_up:
             self._epoll.modify(self._lifeline, select.EPOLLIN | select.EPOLLOUT)
@@ -86,7 +87,7 @@ class Service:
                 self._read_lifeline()
 
     def _turn(self) -> None:
-        """Everything that is here, and everything that follows from it."""
+        """Read everything that is here, and act on it."""
         while True:
             self._read(self._stubs)
             self._read(self._requests)
@@ -98,7 +99,7 @@ class Service:
     # -------------------------------------------------------------- incoming
 
     def _read(self, router: Router) -> None:
-        """Takes some messages of those that have come."""
+        """Read some of the messages that have come."""
         inbox = router.inbox
         for _ in range(min(len(inbox), _MESSAGES_A_TURN)):
             connection, frames = inbox.popleft()
@@ -160,7 +161,7 @@ class Service:
         if type(message) is not wire.Hello or message.epoch != self._bootstrap.epoch:
             raise ProtocolError("the first message must be a Hello of the current epoch")
         if message.serial not in self._core.peers:
-            self._read_lifeline()  # it may have been announced in this very moment
+            self._read_lifeline()  # its peer may have been announced in this very moment
         self._core.authenticate(message)
         if message.serial in router.by_serial:
             raise ProtocolError(f"Hello: {message.serial} is connected already")
@@ -232,7 +233,7 @@ class Service:
         self._sending = Sending(self._core, self._lifeline, self._requests, self._stubs)
 
     def _remove_dead_peer(self, message: wire.PeerDied) -> None:
-        """What the dead one still sent is delivered first."""
+        """Remove a dead peer after delivering what it still sent."""
         self._core.stop_giving_to(message.serial)
         self._stubs.read_all_of(message.serial)
         while self._stubs.inbox:
@@ -245,7 +246,7 @@ class Service:
     # ------------------------------------------------------------------- end
 
     def _end_all(self) -> None:
-        """The supervisor is dead: nothing of the server may outlive it."""
+        """End all processes after the supervisor's death: nothing of the server may outlive it."""
         for pid in self._groups.values():
             with suppress(ProcessLookupError):  # PDEATHSIG was faster
                 os.killpg(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What is to happen at which time, soonest first; the only heap. Knows no clock."""
+"""Timers in one heap, soonest first. Knows no clock."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from zmqtriton.broker.scheduling.instances import Instance
 
 
 class Timer(NamedTuple):
-    """Runs until its request is answered or has left its queue, its batch has returned, or its
-    queue has another one."""
+    """A point in time at which something is due.
+
+    It is obsolete once its request is answered or has left its queue, its batch has returned, or
+    its queue has another timer.
+    """
 
     at_ns: int
     order: int  # so that equal times never compare what follows
-    request: InflightRequest | None  # its deadline passes, or
-    in_queue: bool  # that has waited there for as long as it may; or
-    instance: Instance | None  # this one's batch has had its time
+    request: InflightRequest | None  # whose deadline passes, or
+    in_queue: bool  # which has waited in its queue for as long as it may; or
+    instance: Instance | None  # whose batch has had its time; or
     batch: int
-    generation: Generation | None  # or its queue has waited long enough for a larger batch
+    generation: Generation | None  # whose queue has waited long enough for a larger batch
 
     @property
     def is_running(self) -> bool:
@@ -35,7 +38,7 @@ class Timer(NamedTuple):
 
 
 class Timers:
-    """Started, never stopped: those whose reason is over are skipped."""
+    """Timers are started and never stopped: obsolete ones are skipped."""
 
     #: Below this number nothing is cleaned up.
     _FEW = 1024
@@ -63,13 +66,13 @@ class Timers:
             self._clean_at = max(self._FEW, 2 * len(self._heap))
 
     def next_due_ns(self) -> int | None:
-        """When pop_due() will have something, unless something else comes first."""
+        """When pop_due() will have something, if nothing else happens."""
         while self._heap and not self._heap[0].is_running:
             heapq.heappop(self._heap)
         return self._heap[0].at_ns if self._heap else None
 
     def pop_due(self, now_ns: int) -> Timer | None:
-        """The next one whose time has come."""
+        """Take the next timer that is due."""
         at_ns = self.next_due_ns()
         if at_ns is None or at_ns > now_ns:
             return None

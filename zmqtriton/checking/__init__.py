@@ -1,5 +1,5 @@
-"""`zmqtriton check`: all that is wrong with model repositories, without serving them.
+"""`zmqtriton check`: finds everything that is wrong with model repositories, without a server.
 
-`command` is called by main; `repositories` puts together what `models` finds in each directory.
-Nothing here decides what a server would take: the rules are those of the load path.
+`repositories` puts together what `models` finds in each directory. Nothing here decides what a
+server accepts: the rules are those of the load path.
 """

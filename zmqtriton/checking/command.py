@@ -1,7 +1,7 @@
-"""`zmqtriton check DIRECTORY ...`: what is wrong with models, before a server has to serve them.
+"""`zmqtriton check DIRECTORY ...`: finds errors in models before a server has to load them.
 
-Takes the options of the server, so that a whole command line can be put behind the word `check`;
-prints lines as compilers do, or JSON.
+Takes the server's options, so that a whole command line can be put after the word `check`; prints
+lines as compilers do, or JSON.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ not count: they are what looks wrong and may be meant, and what this machine lac
 class _ReportLine(NamedTuple):
     is_error: bool
     model: str
-    #: Where it is no file that is wrong.
+    #: the directory, if the problem is not in a file
     directory: str
     problem: Problem
 
 
 def run_check(words: list[str]) -> int:
-    """The exit status."""
+    """Run the command and return the exit status."""
     if any(word in ("-h", "--help") for word in words):
         sys.stdout.write(_HELP)
         return EXIT_CLEAN
@@ -73,7 +73,7 @@ def run_check(words: list[str]) -> int:
 
 
 def check_all(options: Options) -> Report:
-    """What a server with these options would find, and more."""
+    """Return everything that a server with these options would find, and more."""
     lowest = options.min_supported_compute_capability
     rules = CheckOptions(
         config_name=options.model_config_name,
@@ -106,7 +106,7 @@ def _report_lines(report: Report) -> Iterator[_ReportLine]:
 
 
 def _relative_path(line: _ReportLine) -> str:
-    """As short as it can be said from where we are."""
+    """Return the path relative to the working directory, if that is shorter."""
     path = line.problem.path or line.directory
     if not path:
         return ""
@@ -152,5 +152,5 @@ def _json_document(report: Report, lines: list[_ReportLine]) -> dict[str, Any]:
 
 
 def _print(text: str) -> None:
-    """Names of files may hold bytes that are no text."""
+    """Print a line; names of files may hold bytes that are not text."""
     sys.stdout.write(text.encode("utf-8", "backslashreplace").decode())

@@ -1,6 +1,6 @@
-"""What is wrong with the Python that a model asks for, as far as names and first bytes tell.
+"""Checks the Python that a model asks for, as far as names and first bytes tell.
 
-Called for each Python model. Runs no interpreter, unpacks and builds nothing.
+Runs no interpreter, unpacks and builds nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REQUIREMENT = re.compile(
     r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\s*(?:\[[A-Za-z0-9._,\s-]*\])?\s*"
     rf"(?:{_SPECIFIERS}|\(\s*{_SPECIFIERS}\s*\)|@\s*\S+)?\s*(?:;.*)?(?:\s--\S.*)?"
 )
-#: Options, addresses and paths, which are for whoever installs them to understand.
+#: Options, addresses and paths, which only the installer can judge.
 _UNCHECKED_REQUIREMENT = re.compile(r"-|\.|/|[a-z+]+:|.*\.(?:whl|zip|tar\.gz)\b|.*\$\{")
 
 
@@ -59,7 +59,7 @@ def check_environment(config: Any, directory: Path, *, may_build: bool) -> Envir
 
 
 def _deciding_parameter(config: Any) -> FieldPath:
-    """The parameter that decides."""
+    """Return the parameter that decides."""
     return next((("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ())
 
 
@@ -74,7 +74,7 @@ def _check_spec(demand: EnvironmentSpec, found: EnvironmentFindings, where: Fiel
 
 
 def requirement_problems(path: Path) -> Iterator[Problem]:
-    """Lines that no installer understands."""
+    """Return the lines that no installer understands."""
     with path.open("rb") as file:
         text = file.read(_MAX_BYTES).decode("utf-8", "replace")
     if path.suffix == ".toml":

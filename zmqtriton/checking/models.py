@@ -1,8 +1,8 @@
-"""All that is wrong with one model's directory, as data, without loading anything.
+"""Finds everything that is wrong with one model's directory, without loading anything.
 
-Called by `repositories`. A load stops at the first problem; here each is found, with its line, as
-far as the text can be understood. Only a load knows what a model makes of its own configuration,
-what its environment lacks, and whether its code works.
+A load stops at the first problem; here each one is found, with its line, as far as the text can be
+parsed. Only a load shows how a model completes its own configuration, what its environment lacks,
+and whether its code works.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from zmqtriton.repository.scan import CONFIG_FILE, choose_versions, find_config,
 from zmqtriton_floor.errors import ZmqTritonError
 
 _AUTO_COMPLETE_NAME = b"auto_complete_config"
-#: What is larger is no code that somebody has written.
+#: Larger files are not code that somebody has written.
 _MAX_SOURCE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What a server would be told on its command line."""
+    """The options of a server that matter here."""
 
     config_name: str = ""
     auto_complete: bool = True
@@ -54,15 +54,15 @@ class CheckOptions:
 
 @dataclass
 class Findings:
-    """Of one model: what keeps it from being served, and what should be known anyway."""
+    """What keeps one model from being served, and warnings."""
 
     directory: Path
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    #: None where the text cannot be understood.
+    #: None if the text cannot be parsed.
     config: Any = None
     config_path: Path | None = None
-    #: Those that would be served, with the file of each that has one of its own.
+    #: The versions that would be served, with the model file of each that has its own.
     versions: tuple[int, ...] = ()
     model_files: tuple[Path, ...] = ()
     #: It runs on the server's own Python.
@@ -70,7 +70,7 @@ class Findings:
 
 
 def check_model(directory: Path, rules: CheckOptions | None = None) -> Findings:
-    """One model directory; its name is the model's."""
+    """Check one model directory; its name is the model's."""
     rules = rules or CheckOptions()
     findings = Findings(directory)
     try:
@@ -91,7 +91,7 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: Findings) -
         findings.warnings.append(Problem(text))
     text = read_text(path) if path is not None else ""
     if path is None and not rules.auto_complete:
-        read_text(directory / CONFIG_FILE)  # says that there is none
+        read_text(directory / CONFIG_FILE)  # the missing file is reported
     config = _parse_leniently(text, str(path), wrong)
     if config is None:
         return
@@ -116,7 +116,7 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: Findings) -
 
 
 def _parse_leniently(text: str, path: str, wrong: list[Problem]) -> Any:
-    """The configuration, without the names that nobody knows; None if that is not all."""
+    """Parse the configuration without unknown names; None if it has other errors, too."""
     try:
         return parse_text(text, path)
     except ConfigError as error:
@@ -166,7 +166,7 @@ def _config_problems(config: Any, directory: Path, rules: CheckOptions) -> Itera
 
 
 def _has_auto_completion(config: Any, directory: Path) -> bool:
-    """Whether a model of it says more about its tensors when it is asked."""
+    """True if a model of this backend is asked about its tensors."""
     if config.backend != PYTHON:
         return False
     name = config.default_model_filename or PYTHON_FILE
@@ -203,18 +203,18 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: Findings) ->
             if problem not in findings.problems:
                 findings.problems.append(problem)
         else:
-            # Of a backend that is written in Python it is not the model's.
+            # For a backend that is written in Python, the file is not the model's.
             files += [file] if config.backend == PYTHON else []
     findings.model_files = tuple(files)
 
 
 def locate_all(found: Iterable[Problem], path: Path | None) -> list[Problem]:
-    """The problems with their places in the file."""
+    """Return the problems with their places in the file."""
     return [locate(problem, path) for problem in found]
 
 
 def to_problem(error: ZmqTritonError, path: Path | None) -> Problem:
-    """What a load would end with, with its place where it knows it."""
+    """Return the error that would end a load, with its place if that is known."""
     if isinstance(error, ConfigError):
         return locate(error.problem, path)
     return Problem(error.text, error_number=error.number)

@@ -1,7 +1,7 @@
-"""All that is wrong with repositories: their models, and what only several of them together tell.
+"""Finds everything that is wrong with repositories: their models, and how these fit together.
 
-Called by the command with the options of a server. A directory that is itself a model is taken as
-one; what it calls is then looked for beside it.
+A directory that is itself a model is taken as one; the models that it calls are then looked for
+beside it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zmqtriton_floor.errors import InternalError
 
 @dataclass
 class Report:
-    """By model, and what belongs to none."""
+    """The findings by model, and those of no model."""
 
     models: dict[str, Findings] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Report:
 def check_repositories(
     directories: Sequence[Path], rules: CheckOptions, wanted: Sequence[str] = ()
 ) -> Report:
-    """`wanted` are models that a server would load at its start."""
+    """Check repositories; `wanted` are the models that a server would load at its start."""
     report = Report()
     places = _model_directories(directories, report)
     known = _CheckedModels(
@@ -63,7 +63,7 @@ def check_repositories(
 
 
 class _CheckedModels:
-    """Each is looked at once, those beside a single one when somebody calls them."""
+    """Checks each model once; those beside a single model only when it calls them."""
 
     def __init__(
         self, places: dict[str, Path], beside: dict[str, Path], rules: CheckOptions
@@ -84,7 +84,7 @@ class _CheckedModels:
         return closest_match(name, self._directories)
 
     def members_from(self, name: str) -> dict[str, list[str]]:
-        """What each ensemble calls, from this one on."""
+        """Return the members of each ensemble, from this one on."""
         calls: dict[str, list[str]] = {}
         waiting = [name]
         for current in waiting:
@@ -96,7 +96,10 @@ class _CheckedModels:
 
 
 def _model_directories(directories: Sequence[Path], report: Report) -> dict[str, list[Path]]:
-    """The places of each model by its name; a place that is reached by two ways counts once."""
+    """Return the places of each model by its name.
+
+    A place that is reached in two ways counts once.
+    """
     places: dict[str, list[Path]] = {}
     for directory in directories:
         try:
@@ -120,7 +123,7 @@ def _model_directories(directories: Sequence[Path], report: Report) -> dict[str,
 
 
 def _neighbour_directories(directories: Sequence[Path]) -> dict[str, Path]:
-    """The neighbours of those that are models themselves."""
+    """Return the directories beside those that are models themselves."""
     found: dict[str, Path] = {}
     for directory in directories:
         try:
@@ -128,7 +131,7 @@ def _neighbour_directories(directories: Sequence[Path]) -> dict[str, Path]:
                 around = subdirectories(directory.absolute().parent)
                 found.update((path.name, path) for path in around)
         except InternalError:
-            continue  # has been told
+            continue  # reported already
     return found
 
 
@@ -145,7 +148,7 @@ def _check_references(one: Findings, known: _CheckedModels) -> None:
 
 
 def _member_problems(one: Findings, known: _CheckedModels) -> Iterator[Problem]:
-    """Models that are not there; if all are, and are right, whether they fit."""
+    """Return missing models; if none is missing and all are right, whether they fit."""
     config = one.config
     try:
         check_cycle(config.name, known.members_from(config.name))
@@ -174,7 +177,7 @@ def _member_problems(one: Findings, known: _CheckedModels) -> Iterator[Problem]:
     if any(config_problems(config)) or not all(m.config.input and m.config.output for m in members):
         return
     try:
-        # It may set the ensemble's policy, as at a load.
+        # may set the ensemble's transaction policy, as a load does
         check_members(config, {member.config.name: member.config for member in members})
     except ConfigError as error:
         yield error.problem
@@ -188,7 +191,7 @@ def _check_sources(report: Report) -> None:
             problem = Problem(
                 finding.text, path=str(path), line=finding.line, column=finding.column
             )
-            # Another Python than the server's may know more, or less.
+            # another Python than the server's may know more, or less
             is_wrong = finding.kind == "problem" or (
                 finding.kind == "syntax" and one.has_server_environment
             )

@@ -1,7 +1,7 @@
-"""What is wrong with model files as Python, asked of a program that only parses them.
+"""Finds errors in model files as Python source, with a program that only parses them.
 
-A file may be made to exhaust a parser, which can end the process; so it is another one, and the
-files behind such a file are given to the next.
+A file may be made to exhaust a parser, which can end the process. So the parser runs in another
+process, and a further one gets the files after a fatal one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from zmqtriton_floor import prctl
 
 _CHECKER = Path(__file__).with_name("syntax.py")
-#: Files that may end the program, before the rest is not looked into.
+#: After so many crashes of the parser the remaining files are skipped.
 _MAX_CRASHES = 8
 _TIMEOUT_S = 120
 
@@ -34,7 +34,7 @@ _UNCHECKED = [Finding("warning", 0, 0, "the file is not looked into: it is too m
 
 
 def check_sources(paths: Sequence[Path]) -> dict[Path, list[Finding]]:
-    """What is found in each of the files."""
+    """Return what is found in each of the files."""
     found: dict[Path, list[Finding]] = {}
     for _ in range(_MAX_CRASHES):
         left = [path for path in paths if path not in found]
@@ -49,11 +49,11 @@ def check_sources(paths: Sequence[Path]) -> dict[Path, list[Finding]]:
 
 
 def _run_checker(paths: Sequence[Path]) -> list[str]:
-    """A line for each file that was read to its end."""
+    """Run the parser; it prints a line for each file that it has read completely."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", str(_CHECKER)],
-            # In hexadecimal: the name of a file may hold anything, a line's end too.
+            # in hexadecimal, because the name of a file may hold anything, even a line's end
             input="".join(f"{os.fsencode(path).hex()}\n" for path in paths),
             capture_output=True,
             text=True,

@@ -1,7 +1,7 @@
-"""A program of its own: reads model files as syntax trees and prints what is wrong, a line each.
+"""A program of its own: parses model files and prints each error as a line.
 
-Started by `sources` by its path, with the paths of the files on stdin. It imports and runs nothing
-of them. A file that is too much for it ends it, and the one who started it goes on behind it.
+Started by path from `sources`, with the paths of the files on stdin. It imports and runs nothing of
+them. A file that is too much for it ends it, and `sources` goes on after that file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_BYTES = 4 << 20
 _TIMEOUT_S = 10
 _MAX_MEMORY_BYTES = 2 << 30
 _MODEL_CLASS = "TritonPythonModel"
-#: What is called, and with how many arguments.
+#: The methods that the stub calls, with the number of arguments.
 _ARGUMENT_COUNTS = {"initialize": 1, "execute": 1, "finalize": 0, "is_ready": 0}
 _AUTO_COMPLETE = "auto_complete_config"
 _SYNC_METHODS = ("initialize", "finalize", _AUTO_COMPLETE)
@@ -31,7 +31,7 @@ _Finding = tuple[str, int, int, str]
 
 
 def findings(path: str) -> Iterator[_Finding]:
-    """(kind, line, column, text); the kind is syntax, problem or warning."""
+    """Return (kind, line, column, text); the kind is syntax, problem or warning."""
     data = _read(path)
     if data is None:
         yield "warning", 0, 0, f"the file is not looked into: it has more than {_MAX_BYTES} bytes"
@@ -77,7 +77,7 @@ def _module_findings(tree: ast.Module, path: str) -> Iterator[_Finding]:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Those of a body and of what branches there, but not of functions and classes."""
+    """Iterate over the statements of a body and its branches, but not of functions and classes."""
     waiting = list(reversed(body))
     while waiting:
         statement = waiting.pop()

@@ -1,8 +1,8 @@
-"""Which backend runs a model, and from which file: detection by configuration, then by content.
+"""Finds the backend that runs a model, and the file: by the configuration, then by content.
 
-Called while a model is loaded; reads names in the model's and the backends' directories, never
-the files. A directory with model.onnx and model.py is an ONNX model, as in Triton, so that the
-order of the tables below is part of the behaviour.
+Reads names in the model's and the backends' directories, never the files. A directory with
+model.onnx and model.py is an ONNX model, as in Triton, so the order of the tables below is part of
+the behaviour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from zmqtriton.config.errors import ConfigError, Problem, closest_match
 from zmqtriton.config.files import path_inside
 from zmqtriton_floor.errors import InternalError
 
-#: Backends that come with the server. The stub lies beside the floor and is imported by nobody.
+#: Backends that come with the server. The stub lies beside the floor package and is imported by
+#: nobody.
 BUILTIN_BACKENDS = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub" / "backends"
 
 PYTHON = "python"
@@ -32,7 +33,7 @@ _DIRECTORY = "directory"
 
 @dataclass(frozen=True)
 class _Framework:
-    """One way to recognise a backend; `platform` is "" where the backend has none."""
+    """One way to recognise a backend; `platform` is "" if the backend has none."""
 
     backend: str
     platform: str
@@ -52,13 +53,13 @@ _FRAMEWORKS = (
     _Framework(PYTHON, "", PYTHON_FILE),
 )
 
-#: backend -> the platforms that may stand beside it; other backends may name any platform.
+#: backend -> the platforms that it may name; other backends may name any platform.
 PLATFORMS: dict[str, frozenset[str]] = {
     backend: frozenset(f.platform for f in _FRAMEWORKS if f.backend == backend)
     for backend in ("tensorflow", "tensorrt", "onnxruntime", "pytorch")
 }
 
-#: Names that people write for backends whose real name is another.
+#: Names that people write for backends with another name.
 _SUGGESTED_BACKENDS = {
     "torchscript": "pytorch",
     "libtorch": "pytorch",
@@ -70,7 +71,7 @@ _SUGGESTED_BACKENDS = {
 
 
 def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
-    """Fills name, backend, platform and default_model_filename where they can be told."""
+    """Complete name, backend, platform and default_model_filename, if they can be told."""
     if not config.name:
         config.name = model_name
     if config.platform == ENSEMBLE:
@@ -85,7 +86,10 @@ def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
 
 
 def _framework_from_config(config: Any) -> _Framework | None:
-    """What backend, platform and file name say; the most specific entry comes first."""
+    """Find the framework by backend, platform and file name.
+
+    The most specific entry comes first.
+    """
     candidates = [
         framework
         for framework in _FRAMEWORKS
@@ -98,7 +102,7 @@ def _framework_from_config(config: Any) -> _Framework | None:
     ]
     if candidates:
         return candidates[0]
-    # TensorFlow alone has no default format: there the directory must tell.
+    # only TensorFlow has no default format: there the directory must tell
     if config.backend in ("", "tensorflow"):
         return None
     return next((f for f in _FRAMEWORKS if f.backend == config.backend), None)
@@ -118,7 +122,7 @@ def _framework_from_files(config: Any, model_dir: Path) -> _Framework | None:
 
 
 def _first_version_entries(model_dir: Path) -> dict[str, bool]:
-    """Names -> is it a directory, in the first subdirectory by name, whatever it is."""
+    """Return the entries of the first subdirectory by name, with True for directories."""
     try:
         first = min(
             entry
@@ -147,7 +151,10 @@ def _complete_from_model_name(config: Any, model_name: str) -> None:
 def find_model_file(
     config: Any, model_dir: Path, version: int, backend_directories: Sequence[Path]
 ) -> Path:
-    """The Python file that runs this model: its own, or that of a backend written in Python."""
+    """Return the Python file that runs this model.
+
+    Its own, or that of a backend written in Python.
+    """
     backend, runtime = str(config.backend), str(config.runtime or PYTHON_FILE)
     if backend == PYTHON:
         _check_runtime(config, model_dir, version, backend_directories)
@@ -171,7 +178,10 @@ def find_model_file(
 def _check_runtime(
     config: Any, model_dir: Path, version: int, backend_directories: Sequence[Path]
 ) -> None:
-    """Python models have one way to run; whoever names another library expects something else."""
+    """Check the runtime.
+
+    There is one way to run Python models, so any other library is an error.
+    """
     if config.runtime in ("", _PYTHON_LIBRARY):
         return
     searched = [
@@ -194,9 +204,9 @@ def _is_plain_name(name: str) -> bool:
 def _python_model_file(config: Any, model_dir: Path, version: int) -> Path:
     filename = config.default_model_filename or PYTHON_FILE
     if not filename.endswith(".py"):
-        # Not the configuration's error: in Triton it is the stub that finds it.
+        # Not an error of the configuration: in Triton it is the stub that finds it.
         raise InternalError(f"Model name must end with '.py'. Model name is \"{filename}\".")
-    # Models of one repository may share a file by a link, so its root is a boundary too.
+    # Models of one repository may share a file by a link, so its root is a boundary, too.
     path = path_inside(model_dir / str(version), filename, model_dir, model_dir.parent)
     if path is None:
         raise ConfigError(

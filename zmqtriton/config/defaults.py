@@ -1,7 +1,7 @@
-"""Fills what a configuration leaves open, apart from its instance groups (see `instances`).
+"""Completes what a configuration leaves open, except instance groups (see `instances`).
 
-Called after the backend is known, and again after a model's own auto-completion. Changes the
-message in place and never overwrites what somebody set.
+Runs after the backend is known, and again after a model's own auto-completion. Changes the message
+in place and never overwrites what somebody has set.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ SEQUENCE_IDLE_US = 1_000_000
 
 
 def apply_defaults(config: Any) -> None:
-    """Version policy, preferred batch sizes, sequence idle time and pinned memory."""
+    """Set version policy, preferred batch sizes, sequence idle time and pinned memory."""
     if not config.HasField("version_policy"):
         config.version_policy.latest.num_versions = 1
     if config.HasField("dynamic_batching"):

@@ -1,8 +1,7 @@
-"""A configuration as clients and models read it: JSON of /config, metadata, datatype names.
+"""A configuration as clients and models read it: the JSON of /config, metadata, datatype names.
 
-Called when a model is published and when a stub gets its arguments. Keys stand in the order of
-the .proto file, defaults are printed, enums are names and 64-bit integers are numbers: clients
-compare and parse this, so the form is part of the interface.
+Keys stand in the order of the .proto file, defaults are printed, enums are names and 64-bit
+integers are numbers: clients compare and parse this, so the form is part of the interface.
 """
 
 from __future__ import annotations
@@ -22,23 +21,26 @@ _DATA_TYPES = zmqtriton_protos.enum("inference.DataType").values_by_number
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The configuration as plain data; only sections and oneof members that are set appear."""
+    """Return the configuration as plain data.
+
+    Only sections and oneof members that are set appear.
+    """
     return _message_to_dict(config)
 
 
 def to_json(config: Any) -> str:
-    """The text of the /config endpoint and of the model's `args["model_config"]`."""
+    """Return the text of the /config endpoint and of the model's `args["model_config"]`."""
     return json.dumps(to_dict(config), separators=(",", ":"), ensure_ascii=False)
 
 
 def to_text(config: Any) -> str:
-    """The form of config.pbtxt, for the log."""
+    """Return the form of config.pbtxt, for the log."""
     return str(text_format.MessageToString(config))
 
 
 def _message_to_dict(message: Any) -> dict[str, Any]:
     document: dict[str, Any] = {}
-    # Plain members of a oneof come last, as in the JSON of Triton's protobuf.
+    # Scalar members of a oneof come last, as in the JSON of Triton's protobuf.
     for field in sorted(message.DESCRIPTOR.fields, key=_is_scalar_oneof_member):
         if field.has_presence and not message.HasField(field.name):
             continue
@@ -75,7 +77,10 @@ def _value_to_json(field: Any, value: Any) -> Any:
 
 
 def _float_to_json(value: float, *, is_float32: bool) -> float | int | str:
-    """Proto JSON's form: 1.0 is 1, a float32 has as few digits as it needs, NaN is a string."""
+    """Return proto JSON's form.
+
+    1.0 is 1, a float32 has as few digits as it needs, NaN is a string.
+    """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -91,13 +96,13 @@ def _float_to_json(value: float, *, is_float32: bool) -> float | int | str:
 
 
 def protocol_datatype(name: str) -> str:
-    """`TYPE_STRING` -> `BYTES`: what the protocol calls a type of the configuration."""
+    """Return the protocol's name of a configuration's datatype: `TYPE_STRING` becomes `BYTES`."""
     datatype = name.removeprefix("TYPE_")
     return {"STRING": "BYTES", "INVALID": ""}.get(datatype, datatype)
 
 
 def model_metadata(config: Any, versions: Iterable[int]) -> dict[str, Any]:
-    """The answer of the model metadata endpoint; shapes begin with -1 if the model batches."""
+    """Return the metadata of a model; shapes begin with -1 if it batches."""
     return {
         "name": config.name,
         "versions": [str(version) for version in sorted(versions)],

@@ -1,7 +1,7 @@
-"""Ensembles: is the graph of steps sound, from the ensemble's configuration alone?
+"""Checks the steps of an ensemble and their graph, from the ensemble's own configuration.
 
-Called at every load; `members` then compares with the models that the steps call. The work grows
-with the length of the configuration, never with inputs times outputs. The texts are Triton's.
+Runs at every load; `members` then compares with the models that the steps call. The work grows with
+the length of the configuration, never with inputs times outputs. The texts are Triton's.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from zmqtriton.config.errors import ConfigError, FieldPath, Problem, closest_mat
 
 
 def member_names(config: Any) -> list[str]:
-    """The models an ensemble calls, each once, in the order of its steps; [] for other models."""
+    """Return the models an ensemble calls, each once, in the order of its steps; [] for others."""
     return list(dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step))
 
 
 def member_steps(config: Any) -> list[tuple[str, int]]:
-    """Model and version of each step; -1 is the newest."""
+    """Return model and version of each step; -1 is the newest."""
     return [(step.model_name, step.model_version or -1) for step in config.ensemble_scheduling.step]
 
 
 def step_problems(config: Any) -> Iterator[Problem]:
-    """What is wrong with the sections, each step, and the graph of them if the steps are right."""
+    """Return the problems of the sections and of each step.
+
+    If there are none, those of the graph.
+    """
     yield from _section_problems(config)
     wrong = False
     for index, step in enumerate(config.ensemble_scheduling.step):
@@ -149,14 +152,14 @@ class EnsembleGraph:
         return self.writer.keys() | self.readers.keys()
 
     def reachable(self, given: Iterable[str]) -> set[str]:
-        """All tensors that have a value once the given ones have."""
+        """Return all tensors that have a value once the given ones have."""
         ready = set(given)
         for step in self.run_order(ready):
             ready.update(self.outputs[step])
         return ready
 
     def run_order(self, given: Iterable[str]) -> list[int]:
-        """The steps that can run once the given tensors have a value, each after its inputs."""
+        """Return the steps that can run once the given tensors have a value, in order."""
         missing = [len(inputs) for inputs in self.inputs]
         queue = sorted(given)
         ready = set(queue)
@@ -172,7 +175,10 @@ class EnsembleGraph:
         return order
 
     def unwritten_source(self, name: str, ready: set[str]) -> str:
-        """Where the way back from an unwritten tensor ends, for the error; circles end it too."""
+        """Follow an unwritten tensor back to its source, for the error.
+
+        A circle ends the search, too.
+        """
         seen = {name}
         while name in self.writer:
             before = sorted(self.inputs[self.writer[name]] - ready - seen)
@@ -184,7 +190,7 @@ class EnsembleGraph:
 
 
 def check_cycle(name: str, members: Mapping[str, Sequence[str]]) -> None:
-    """Refuses an ensemble that calls itself through others; `members` are those of each model."""
+    """Refuse an ensemble that calls itself through others; `members` are those of each model."""
     seen = {name}
     queue = [name]
     for current in queue:

@@ -1,7 +1,7 @@
-"""What is wrong with a model, as data, and the one error of this package that carries it.
+"""Problems of a model as data, and the one error of this package that carries them.
 
-Made by every check of this package and read by loads, which show the first problem, and by checks
-of a whole directory, which show all of them. The text is Triton's; what we add comes behind it.
+Made by every check of this package. A load shows the first problem, a check of a whole directory
+all of them. The text is Triton's; our own additions come after it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError, from_number
 
-#: Where a value stands: names of fields, each followed by an index where it is repeated, or by the
-#: key of a map.
+#: The place of a value: field names, each followed by an index if it is repeated, or by the key of
+#: a map.
 FieldPath = tuple[str | int, ...]
 
 
@@ -28,12 +28,12 @@ class Problem:
     path: str = ""
     line: int = 0
     column: int = 0
-    #: What the parser says, and the line with a sign under the place.
+    #: The parser's message, and the line with a caret under the place.
     detail: str = ""
     excerpt: str = ""
-    #: Of the error that a load ends with; a ConfigError's unless said otherwise.
+    #: The number of the error that ends a load.
     error_number: int = InvalidArgument.number
-    #: It is this machine that lacks something; another one may serve the model.
+    #: This machine lacks something; another one may serve the model.
     is_host_specific: bool = False
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Problem:
 
 
 class ConfigError(InvalidArgument):
-    """Raised when a configuration cannot be read or is wrong; the text is the load's reason."""
+    """Raised if a configuration cannot be read or is wrong; the text is the load's reason."""
 
     def __init__(self, problem: Problem | str) -> None:
         self.problem = Problem(problem) if isinstance(problem, str) else problem
@@ -59,25 +59,25 @@ class ConfigError(InvalidArgument):
 
 
 def raise_first(problems: Iterable[Problem]) -> None:
-    """Raises the error of the first problem, if there is one."""
+    """Raise the error of the first problem, if there is one."""
     for problem in problems:
         raise to_error(problem)
 
 
 def to_error(problem: Problem) -> ZmqTritonError:
-    """What a load ends with."""
+    """Return the error that ends a load."""
     if problem.error_number == InvalidArgument.number:
         return ConfigError(problem)
     return from_number(problem.error_number, str(problem))
 
 
 def closest_match(word: str, known: Iterable[str]) -> str:
-    """The name that was probably meant, or ""."""
+    """Return the name that was probably meant, or ""."""
     found = difflib.get_close_matches(word, [k for k in known if k != word], n=1, cutoff=0.6)
     return found[0] if found else ""
 
 
 def append_text(problems: Iterable[Problem], text: str) -> Iterator[Problem]:
-    """The same problems with more text."""
+    """Return the same problems with more text."""
     for problem in problems:
         yield replace(problem, text=problem.text + text)

@@ -1,7 +1,7 @@
-"""Paths that a configuration names: each must stay inside the model's own directory.
+"""The files that a configuration names: each must lie inside the model's own directory.
 
-Called wherever a name out of a configuration becomes a path. Symbolic links are followed before
-the test, because a link is as good as `..` for leaving the repository.
+Symbolic links are followed before the test, because a link leaves the repository as well as `..`
+does.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from zmqtriton_floor.errors import InternalError
 
 #: The folder of files for `model_warmup`.
 _WARMUP_FOLDER = "warmup"
-#: More than any set of classes has, and it is sent to every frontend.
+#: More than any set of classes has; it is sent to every frontend.
 _MAX_LABEL_BYTES = 8 << 20
 
 
 def path_inside(directory: Path, name: str, *boundaries: Path) -> Path | None:
-    """`directory`/`name`, or None when it names or leads to a place outside all boundaries."""
+    """Return `directory`/`name`, or None if that is outside all boundaries."""
     if not is_name_inside(name):
         return None
     path = directory / name
@@ -32,28 +32,28 @@ def path_inside(directory: Path, name: str, *boundaries: Path) -> Path | None:
 
 
 def is_name_inside(name: str) -> bool:
-    """Does the name, links not followed, stay below the directory that it is relative to?"""
+    """True if the name, links not followed, stays below the directory that it is relative to."""
     parts = PurePosixPath(name)
     return not (not name or "\0" in name or parts.is_absolute() or ".." in parts.parts)
 
 
 def resolves_inside(path: Path, *boundaries: Path) -> bool:
-    """Is the place that `path` leads to, links followed, in or below one of the boundaries?"""
+    """True if `path`, links followed, is in or below one of the boundaries."""
     try:
         target = path.resolve()
         return any(target.is_relative_to(boundary.resolve()) for boundary in boundaries)
     except (OSError, RuntimeError):
-        # A loop of links leads nowhere, so not inside either.
+        # a loop of links leads nowhere
         return False
 
 
 def check_paths(config: Any, model_dir: Path) -> None:
-    """Refuses label, warm-up and initial-state files outside the model's directory."""
+    """Refuse label, warm-up and initial-state files outside the model's directory."""
     raise_first(path_problems(config, model_dir))
 
 
 def path_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
-    """Files that lie outside of where they may lie."""
+    """Return problems of files outside of where they may be."""
     for index, output in enumerate(config.output):
         name = output.label_filename
         if name and path_inside(model_dir, name, model_dir) is None:
@@ -72,8 +72,10 @@ def path_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
 
 
 def read_labels(config: Any, model_dir: Path) -> str:
-    """The names of the classes of each output that has some, as JSON; "" where none has. Raises
-    InternalError for a file that cannot be read, ConfigError for one that is too large."""
+    """Return the class names of each output that has some, as JSON; "" if none has.
+
+    Raises InternalError for a file that cannot be read, ConfigError for one that is too large.
+    """
     found: dict[str, list[str]] = {}
     for output in config.output:
         path = model_dir / output.label_filename
@@ -87,7 +89,7 @@ def read_labels(config: Any, model_dir: Path) -> str:
 
 
 def unreadable_file_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
-    """Files that the configuration names and that are not there, or may not be read."""
+    """Return problems of named files that are missing or may not be read."""
     labels = [
         (model_dir / output.label_filename, ("output", index, "label_filename"))
         for index, output in enumerate(config.output)
@@ -96,7 +98,7 @@ def unreadable_file_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
     samples = [
         (model_dir / folder / name, field)
         for folder, name, field in _data_files(config)
-        if folder == _WARMUP_FOLDER  # `states` reads what states begin with
+        if folder == _WARMUP_FOLDER  # `states` reads the initial values of states
     ]
     for path, field in [*labels, *samples]:
         try:
@@ -106,7 +108,7 @@ def unreadable_file_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
 
 
 def open_regular_file(path: Path) -> BinaryIO:
-    """Raises OSError for what is no plain file; a pipe is not waited for."""
+    """Open a regular file without waiting for a pipe. Raises OSError for anything else."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -115,7 +117,7 @@ def open_regular_file(path: Path) -> BinaryIO:
 
 
 def _read_regular_file(path: Path, most_bytes: int) -> bytes:
-    """The beginning of a file. Raises InternalError."""
+    """Return the beginning of a file. Raises InternalError."""
     try:
         with open_regular_file(path) as file:
             return file.read(most_bytes)
@@ -125,9 +127,9 @@ def _read_regular_file(path: Path, most_bytes: int) -> bytes:
 
 
 def inherit_labels(config: Any, own: str, members: Mapping[str, str]) -> str:
-    """An ensemble's: outputs without labels of their own have those of the step that makes them.
+    """Let an ensemble's outputs without labels of their own have those of the step that makes them.
 
-    All texts are as read_labels() makes them.
+    All texts are as read_labels() returns them.
     """
     found = json.loads(own) if own else {}
     outputs = {output.name for output in config.output}
@@ -140,7 +142,7 @@ def inherit_labels(config: Any, own: str, members: Mapping[str, str]) -> str:
 
 
 def _data_files(config: Any) -> Iterator[tuple[str, str, FieldPath]]:
-    """The folder, the name in it, and where that stands."""
+    """Return the folder, the name in it, and the place in the configuration of each file."""
     for index, warmup in enumerate(config.model_warmup):
         for key, given in sorted(warmup.inputs.items()):
             if given.HasField("input_data_file"):

@@ -1,7 +1,7 @@
 """Instance groups: their defaults, their checks, and the instances that follow from them.
 
-Called at load, after auto-completion, because a model may be completed without groups. The ids
-of the GPUs that may be used are given by the caller; none means a CPU-only server.
+Runs after auto-completion, because a model may be completed without groups. The caller gives the
+ids of the GPUs that may be used; none means a CPU-only server.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from zmqtriton.config.errors import FieldPath, Problem, raise_first
 from zmqtriton.config.resources import needs_of_group
 from zmqtriton_floor.errors import InternalError
 
-#: One process each; a larger number is a slip of the pen that would bring the machine down.
+#: Each instance is a process; a larger number is a slip of the pen that would bring the machine
+#: down.
 MAX_INSTANCES = 1024
 
 _KIND = zmqtriton_protos.message("inference.ModelInstanceGroup")
-#: Backends that run two instances on CPU unless told otherwise, as in Triton.
+#: Backends that run two instances on CPU by default, as in Triton.
 _BACKENDS_WITH_TWO_CPU_INSTANCES = frozenset({"tensorflow", "onnxruntime"})
 
 
@@ -32,14 +33,14 @@ class InstanceSpec:
     device_id: int
     passive: bool
     host_policy: str = ""
-    #: What it needs of the rate limiter, as JSON; "": it is never limited.
+    #: Its needs of the rate limiter's resources as JSON; "" if it is never limited.
     resource_needs: str = ""
 
 
 def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
-    """Gives each group a name, a kind, a count and its GPUs; makes a group if there is none.
+    """Give each group a name, a kind, a count and its GPUs; add a group if there is none.
 
-    A group that is made here is called as the model, listed ones get `<model>_<index>`, so that
+    A group that is added here is named like the model, listed ones get `<model>_<index>`, so that
     the instance is `m_0` in the one case and `m_0_0` in the other: clients see these names.
     """
     if config.HasField("ensemble_scheduling"):
@@ -63,14 +64,14 @@ def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
 def check_groups(
     config: Any, gpus: Sequence[int] = (), min_compute_capability: float = 6.0
 ) -> None:
-    """Refuses groups that cannot run here."""
+    """Refuse groups that cannot run here."""
     raise_first(group_problems(config, gpus, min_compute_capability))
 
 
 def group_problems(
     config: Any, gpus: Sequence[int] = (), min_compute_capability: float = 6.0
 ) -> Iterator[Problem]:
-    """What is wrong with groups that have their defaults; the texts are Triton's."""
+    """Return the problems of groups that have their defaults; the texts are Triton's."""
     if config.HasField("ensemble_scheduling"):
         return
     if not config.instance_group:
@@ -116,7 +117,7 @@ def _gpu_problems(
 
 
 def instance_count_problems(config: Any) -> Iterator[Problem]:
-    """Of all groups together; to be asked before instance_names(), which makes them all."""
+    """Return problems of the number of instances; to be called before instance_names()."""
     total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if total > MAX_INSTANCES:
         text = f"model {config.name} asks for {total} instances, the limit is {MAX_INSTANCES}"
@@ -124,7 +125,7 @@ def instance_count_problems(config: Any) -> Iterator[Problem]:
 
 
 def instance_specs(config: Any) -> list[InstanceSpec]:
-    """The instances of a completed configuration, in the order in which they are started."""
+    """Return the instances of a completed configuration, in the order in which they are started."""
     instances: list[InstanceSpec] = []
     is_limited = any(group.HasField("rate_limiter") for group in config.instance_group)
     for group in config.instance_group:

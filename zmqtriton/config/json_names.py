@@ -1,7 +1,7 @@
-"""Names in a configuration in JSON: those that nobody knows, and enums in any case.
+"""Names in a JSON configuration: unknown fields are errors, enums may be in any case.
 
-Called by `pbtxt` before protobuf reads a document, because Triton's protobuf takes `type_fp32` for
-TYPE_FP32 and names an unknown field by its place. Changes the document; values are not its work.
+Runs before protobuf reads a document, because Triton's protobuf accepts `type_fp32` for TYPE_FP32
+and names an unknown field by its place. Changes the document; values are checked elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from zmqtriton.config.errors import Problem, closest_match
 
 
 def normalize_names(document: dict[str, Any], descriptor: Any, where: str = "") -> Problem | None:
-    """What is wrong with the first name that is unknown; None if all are known."""
+    """Normalise enums; return the problem of the first unknown name, or None."""
     fields = {field.name: field for field in descriptor.fields}
     fields |= {field.json_name: field for field in descriptor.fields}
     for name, value in document.items():
@@ -56,7 +56,7 @@ def _normalize_value(holder: Any, key: str | int, field: Any, where: str) -> Pro
     if field.enum_type is None or not isinstance(value, str):
         return None
     names = field.enum_type.values_by_name
-    # Numbers may be texts, as everywhere in this format.
+    # Numbers may be strings, as everywhere in this format.
     if value in names or value.lstrip("-").isdigit():
         return None
     if value.upper() in names:

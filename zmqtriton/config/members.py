@@ -1,7 +1,7 @@
-"""Ensembles: do the models that the steps call fit the ensemble and each other?
+"""Checks that the members of an ensemble fit the ensemble and each other.
 
-Called when an ensemble's members are loaded, with their completed configurations; `ensembles`
-has checked the graph of steps before. The texts are Triton's.
+Runs when all members are loaded, with their completed configurations; `ensembles` has checked the
+graph of steps before. The texts are Triton's.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ class _InferredTensor:
 def complete_ensemble(
     config: Any, members: Mapping[str, bytes], *, path: Path | None = None
 ) -> Any:
-    """A copy that is final; the members' configurations are protobuf. Raises ConfigError, which
-    names the line of the ensemble's own file."""
+    """Return a final copy; the members' configurations are protobuf.
+
+    Raises ConfigError, which names the line of the ensemble's own file.
+    """
     complete = zmqtriton_protos.ModelConfig()
     complete.CopyFrom(config)
     message = zmqtriton_protos.ModelConfig
@@ -48,7 +50,7 @@ def complete_ensemble(
 
 
 def no_loaded_version_text(ensemble: str, model: str, why: str) -> str:
-    """What is said where a step's model has not been loaded."""
+    """Return the error text for a step whose model is not loaded."""
     return (
         f"ensemble '{ensemble}' depends on '{model}' which has no loaded version. "
         f"Model '{model}' loading failed with error: {why}"
@@ -56,14 +58,14 @@ def no_loaded_version_text(ensemble: str, model: str, why: str) -> str:
 
 
 def version_not_loaded_text(ensemble: str, model: str, number: int) -> str:
-    """What is said where the version that a step names has not been loaded."""
+    """Return the error text for a step that names a version that is not loaded."""
     return (
         f"ensemble '{ensemble}' depends on '{model}' whose required version {number} is not loaded."
     )
 
 
 def check_members(config: Any, members: Mapping[str, Any]) -> None:
-    """Refuses members that do not fit; sets the ensemble's transaction policy by theirs."""
+    """Refuse members that do not fit, and set the ensemble's transaction policy by theirs."""
     tensors: dict[str, _InferredTensor] = {}
     batching = config.max_batch_size > 0
     for io in (*config.input, *config.output):
@@ -87,7 +89,7 @@ def check_members(config: Any, members: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _StepCall:
-    """A step, the model that it calls, and where it stands in the ensemble's configuration."""
+    """A step, the model that it calls, and its place in the ensemble's configuration."""
 
     ensemble: str
     step: Any
@@ -134,7 +136,7 @@ def _check_outputs(use: _StepCall, tensors: dict[str, _InferredTensor]) -> None:
 def _check_consistency(
     use: _StepCall, tensor: str, io: Any, field: FieldPath, tensors: dict[str, _InferredTensor]
 ) -> None:
-    """The first model to name a tensor decides; the later ones must agree with it."""
+    """Check tensors: the first model to name one decides, and later ones must agree with it."""
     batching = use.member.max_batch_size > 0
     new = _InferredTensor(use.step.model_name, io.data_type, tuple(io.dims), batching)
     old = tensors.setdefault(tensor, new)
@@ -145,7 +147,7 @@ def _check_consistency(
             f"{old.model} while {_type_name(new.data_type)} is inferred from model {new.model}"
         )
         raise ConfigError(Problem(text, field))
-    # [-1, 3] of a model that does not batch fits [3] of one that does.
+    # [-1, 3] of a model that does not batch fits [3] of one that does
     if not (_dims_match(old.dims, new.dims) or _dims_match(old.full_dims, new.full_dims)):
         text = (
             f"{where}inconsistent shape: {_shape_text(old.full_dims)} is inferred from model "
@@ -169,7 +171,11 @@ def _shape_text(dims: Sequence[int]) -> str:
 
 
 def _is_decoupled(config: Any, members: Mapping[str, Any]) -> bool:
-    """Follows which decoupled step each tensor stems from; two of them cannot meet again."""
+    """True if the ensemble is decoupled.
+
+    Follows which decoupled step each tensor comes from; tensors of two such steps cannot be
+    combined.
+    """
     graph = EnsembleGraph.from_config(config)
     origin = {tensor.name: 0 for tensor in config.input}
     steps = config.ensemble_scheduling.step
@@ -177,7 +183,7 @@ def _is_decoupled(config: Any, members: Mapping[str, Any]) -> bool:
         model = steps[index].model_name
         source = _common_origin(config.name, model, {origin[name] for name in graph.inputs[index]})
         if members[model].model_transaction_policy.decoupled:
-            # Number 0 stands for the ensemble's own inputs.
+            # number 0 stands for the ensemble's own inputs
             source = index + 1
         origin.update((name, source) for name in graph.outputs[index])
     _common_origin(config.name, config.name, {origin[tensor.name] for tensor in config.output})

@@ -1,8 +1,8 @@
 """From a model's directory to its finished configuration, step by step.
 
-Called by the supervisor at each load: `load_config`, then, once the first stub has answered,
-`merge_completion`. Both return a new message; every other module of this package does one step
-of their work. Raises ConfigError with the reason that the model's status will show.
+A load calls `load_config` and, once the first stub has answered, `merge_completion`. Both return a
+new message; every other module of this package does one step of their work. Raises ConfigError with
+the reason that the model's status will show.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def load_config(
     host: Host | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Any:
-    """The configuration of a model that is about to be loaded.
+    """Return the configuration of a model that is about to be loaded.
 
     With `auto_complete` its inputs, outputs and instance groups stay as they are until the model
-    has been asked (`merge_completion`); ensembles have nobody to ask and are finished at once.
-    `override` is the JSON of a load request, which stands in for the file. `tell` hears the text
-    when the backend is known and defaults are not filled in yet, as Triton logs it. What can be
-    known of the machine and of further files is left to `check_runnable` and `files.check_paths`.
+    has been asked (`merge_completion`); ensembles are finished at once. `override` is the JSON of a
+    load request, used in place of the file. `tell` gets the text when the backend is known and
+    defaults are not filled in yet, as Triton logs it. Checks of the machine and of further files
+    are left to `check_runnable` and `files.check_paths`.
     """
     path = None if override is not None else config_path
     try:
@@ -66,7 +66,7 @@ def load_config(
 
 
 def check_runnable(config: Any, host: Host, path: Path | None = None) -> None:
-    """What Triton finds out only when it makes the model: its versions fail, not the reading."""
+    """Check what Triton finds out when it creates the model: its versions fail, not the reading."""
     try:
         check_groups(config, host.gpus, host.min_compute_capability)
     except ConfigError as error:
@@ -76,10 +76,10 @@ def check_runnable(config: Any, host: Host, path: Path | None = None) -> None:
 def merge_completion(
     config: Any, reply: str, *, host: Host | None = None, path: Path | None = None
 ) -> Any:
-    """The finished configuration after `auto_complete_config` answered with a JSON text.
+    """Return the finished configuration, given the JSON answer of `auto_complete_config`.
 
-    A model without that function answers with what it was sent, or the reply is "". `path` is the
-    file that the configuration was read from, for the reason if it is wrong.
+    A model without that function answers with what it was sent, or with "". `path` is the file that
+    the configuration was read from, for error texts.
     """
     merged = zmqtriton_protos.ModelConfig()
     merged.CopyFrom(config)
@@ -102,7 +102,7 @@ def _read_source(
 ) -> Any:
     if override is not None:
         config = parse_override(override)
-        # The request names the model; the directory is not compared with an override.
+        # the request names the model; the directory is not compared with an override
         config.name = name
         return config
     if config_path is None:
@@ -120,7 +120,7 @@ def _read_source(
 
 
 def _apply_completion(config: Any, completed: Any) -> None:
-    """Takes what a model may decide; the rest of its answer is not looked at, as in Triton."""
+    """Apply what a model may decide; as in Triton, the rest of its answer is ignored."""
     config.max_batch_size = completed.max_batch_size
     for section in ("input", "output"):
         config.ClearField(section)

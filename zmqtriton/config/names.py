@@ -1,7 +1,6 @@
-"""Names in a config.pbtxt that nobody knows: all of them, where the parser stops at the first.
+"""Unknown names in a config.pbtxt: all of them, where the parser stops at the first.
 
-Called by checks of whole directories. Knows fields and enums by the descriptors; whether a value
-fits otherwise is the parser's to say.
+Knows fields and enums by the descriptors; all other checks of values are the parser's.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from zmqtriton.config.positions import Position, PositionIndex
 
 
 def unknown_name_problems(positions: PositionIndex, path: str) -> Iterator[Problem]:
-    """Fields and values of enums, in the order of the text."""
+    """Return unknown fields and enum values, in the order of the text."""
     for named in positions.fields:
         holder = _descriptor_at(named.parent)
         if holder is None:
@@ -34,7 +33,7 @@ def unknown_name_problems(positions: PositionIndex, path: str) -> Iterator[Probl
 
 
 def _descriptor_at(within: FieldPath) -> Any:
-    """The descriptor of what the path leads to; None where it leads through an unknown field."""
+    """Return the descriptor that the path leads to; None if it leads through an unknown field."""
     found = zmqtriton_protos.ModelConfig.DESCRIPTOR
     for name in within:
         if isinstance(name, int):

@@ -1,7 +1,6 @@
-"""Parameters of a model that mean something to the server: their values, and names like theirs.
+"""Model parameters that the server understands: their values, and names similar to theirs.
 
-Called when a model is read and by checks of whole directories. All other parameters are the
-model's own, so a name that is nearly one of ours can only be asked about.
+All other parameters are the model's own, so a similar name is only a warning.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton_floor.errors import Unsupported
 
-#: Bounds a load, in seconds.
+#: Limits a load, in seconds.
 MAX_LOAD_SECONDS = "max_load_seconds"
-#: Names the models that a model asks.
+#: Names the models that a model calls.
 BLS_MODELS = "BLS_MODELS"
 FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 KNOWN_PARAMETERS = (
@@ -28,24 +27,25 @@ KNOWN_PARAMETERS = (
     BLS_MODELS,
     MAX_LOAD_SECONDS,
 )
-#: These the broker reads, in any case.
+#: The broker reads these, in any case.
 CASE_INSENSITIVE_PARAMETERS = ("max_execution_seconds", "max_requests")
-#: Two names of a model's own may be as alike as 0.8; one letter too few in ours is more than 0.9.
+#: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
+#: 0.9.
 _SIMILARITY_CUTOFF = 0.87
 
 
 def parameter_problems(config: Any) -> Iterator[Problem]:
-    """Values that cannot be meant."""
+    """Return values that cannot be meant."""
     if FORCE_CPU_ONLY in config.parameters:
         value = parameter_text(config, FORCE_CPU_ONLY)
         if value not in ("yes", "no"):
-            # The quotation mark is Triton's.
+            # the quotation mark is Triton's
             text = f"Incorrect value for {FORCE_CPU_ONLY}: {value}'"
             yield Problem(text, ("parameters", FORCE_CPU_ONLY), error_number=Unsupported.number)
 
 
 def load_timeout_s(config: Any) -> float:
-    """How long a load may take; 0 is without end. Raises ConfigError."""
+    """Return how long a load may take; 0 is no limit. Raises ConfigError."""
     if MAX_LOAD_SECONDS not in config.parameters:
         return 0.0
     value = parameter_text(config, MAX_LOAD_SECONDS)
@@ -60,18 +60,18 @@ def load_timeout_s(config: Any) -> float:
 
 
 def declared_callees(config: Any) -> tuple[str, ...]:
-    """The models that it says it asks, each once."""
+    """Return the models that it says it calls, each once."""
     names = parameter_text(config, BLS_MODELS).split(",")
     return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 def parameter_text(config: Any, name: str) -> str:
-    """The value of a parameter, "" where it is missing; asking must not add it to the map."""
+    """Return the value of a parameter, or ""; reading it must not add it to the map."""
     return str(config.parameters[name].string_value) if name in config.parameters else ""
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
-    """Names that nobody knows and that are nearly ones which mean something."""
+    """Return unknown names that are similar to ones with a meaning."""
     upper = {name.upper(): name for name in (*KNOWN_PARAMETERS, *CASE_INSENSITIVE_PARAMETERS)}
     for name in sorted(config.parameters):
         if name in KNOWN_PARAMETERS or name.lower() in CASE_INSENSITIVE_PARAMETERS:

@@ -1,8 +1,7 @@
-"""Text or JSON -> ModelConfig message: the only reader of config.pbtxt and of overrides.
+"""Parses text or JSON into a ModelConfig: the only reader of config.pbtxt and of overrides.
 
-Called when a model is scanned or loaded. An error names file, line and column, shows the line
-with a caret, and proposes the field or enum value that was probably meant. Completes and checks
-nothing: that is the work of `defaults` and `validation`.
+An error names file, line and column, shows the line with a caret, and suggests the field or enum
+value that was probably meant. `defaults` and `validation` complete and check the message.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import zmqtriton_protos
 from zmqtriton.config.errors import ConfigError, Problem, closest_match
 from zmqtriton.config.json_names import normalize_names
 
-#: Reading is done in the supervisor's only thread, and this much takes about a second.
+#: Parsing runs in the supervisor's only thread, and takes about a second for this size.
 MAX_CONFIG_BYTES = 1 << 20
 _SHOWN_COLUMNS = 100
 
@@ -29,12 +28,12 @@ _UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named "?(\w+)"?'
 
 
 def read_config(path: Path) -> Any:
-    """The ModelConfig in a text file, as it stands there."""
+    """Return the ModelConfig in a text file, as it is written there."""
     return parse_text(read_text(path), str(path))
 
 
 def read_text(path: Path) -> str:
-    """The file's text, if it is one."""
+    """Return the file's text. Raises ConfigError if it is not text."""
     try:
         size = path.stat().st_size
         data = path.read_bytes() if size <= MAX_CONFIG_BYTES else b""
@@ -45,7 +44,7 @@ def read_text(path: Path) -> str:
             Problem(_read_failure_text(path), path=str(path), detail=_too_large_text(size))
         )
     try:
-        # Editors of Windows begin a file with a mark, which is no part of its text.
+        # editors of Windows begin a file with a byte order mark
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
@@ -57,8 +56,10 @@ def read_text(path: Path) -> str:
 
 
 def parse_text(text: str, path: str = "config.pbtxt", *, may_have_more: bool = False) -> Any:
-    """The ModelConfig in a text; `path` is for the error alone. With `may_have_more` fields that
-    nobody knows are left out."""
+    """Return the ModelConfig in a text; `path` is for errors.
+
+    With `may_have_more` unknown fields are left out.
+    """
     config = zmqtriton_protos.ModelConfig()
     try:
         text_format.Parse(
@@ -70,7 +71,10 @@ def parse_text(text: str, path: str = "config.pbtxt", *, may_have_more: bool = F
 
 
 def parse_json(text: str) -> Any:
-    """The ModelConfig in proto JSON, with snake_case or camelCase names and enums in any case."""
+    """Return the ModelConfig in proto JSON.
+
+    Names may be snake_case or camelCase, and enums in any case.
+    """
     if len(text) > MAX_CONFIG_BYTES:
         raise ConfigError(_too_large_text(len(text)))
     config = zmqtriton_protos.ModelConfig()
@@ -96,7 +100,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_override(text: str) -> Any:
-    """The `config` parameter of a load request: proto JSON that stands in for config.pbtxt."""
+    """Return the `config` parameter of a load request: proto JSON in place of config.pbtxt."""
     try:
         return parse_json(text)
     except ConfigError as error:
@@ -131,7 +135,7 @@ def _parse_problem(error: text_format.ParseError, text: str, path: str) -> Probl
         return Problem(_read_failure_text(path), suggestion=meant, path=path, detail=message)
     lines = text.split("\n")
     source = lines[line - 1] if line <= len(lines) else ""
-    # protobuf puts the position before its message, and for some errors the line too.
+    # protobuf puts the position before its message, and for some errors the line, too
     message = message.removeprefix(f"{line}:{column} : ").removeprefix(f"'{source}': ")
     return Problem(
         _read_failure_text(path),
@@ -145,7 +149,7 @@ def _parse_problem(error: text_format.ParseError, text: str, path: str) -> Probl
 
 
 def _source_excerpt(text: str, line: int, column: int) -> str:
-    """The line and a caret under the column; of a long line the part around the column."""
+    """Return the line and a caret under the column; of a long line the part around the column."""
     lines = text.split("\n")
     source = lines[line - 1].rstrip("\r") if line <= len(lines) else ""
     start = max(0, column - 1 - _SHOWN_COLUMNS // 2)
@@ -155,7 +159,7 @@ def _source_excerpt(text: str, line: int, column: int) -> str:
 
 
 def _suggestion_for(message: str) -> str:
-    """The name that is close to the one in a parser's error, or ""."""
+    """Return the name that is similar to the one in a parser's error, or ""."""
     if found := _UNKNOWN_FIELD.search(message):
         names = [field.name for field in zmqtriton_protos.message(found[1]).DESCRIPTOR.fields]
     elif found := _UNKNOWN_VALUE.search(message):

@@ -1,7 +1,7 @@
-"""Where each field stands in a config.pbtxt: line and column by the path of the field.
+"""Finds line and column of each field in a config.pbtxt, by the path of the field.
 
-Asked when something is wrong, so that the reason names a line; never on the way of a load that
-goes well. Reads any text, right or wrong, as far as it can: the parser has the say over it.
+Used when something is wrong, so that the reason names a line; never by a load that succeeds. Reads
+any text, right or wrong, as far as it can: only the parser judges it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_DEPTH = 100
 
 
 class Position(NamedTuple):
-    """Line and column from 1, and the word or text that stands there as the value, or ""."""
+    """Line and column from 1, and the word or text that is the value there, or ""."""
 
     line: int
     column: int
@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
 
 class NamedField(NamedTuple):
-    """A field as it is written: the path to it, its name and its value if that is one word."""
+    """A field as it is written: its path, its name, and its value if that is one word."""
 
     parent: FieldPath
     name: str
@@ -43,19 +43,19 @@ class NamedField(NamedTuple):
 
 
 class PositionIndex:
-    """The places of one text."""
+    """The places of the fields in one text."""
 
     def __init__(self, text: str) -> None:
         self._tokens = list(_tokenize(text))
         self._token_index = 0
-        #: By the path with an index behind every name.
+        #: By the path with an index after every name.
         self._positions: dict[FieldPath, Position] = {}
         #: In the order of the text.
         self.fields: list[NamedField] = []
         self._read_fields((), "", 0)
 
     def find(self, field: FieldPath) -> Position | None:
-        """Of the field, else of what holds it; None if the text has nothing of it."""
+        """Return the place of a field, or else of what contains it; None if there is neither."""
         path: FieldPath = ()
         place: Position | None = None
         for index, part in enumerate(field):
@@ -74,14 +74,14 @@ class PositionIndex:
         return place
 
     def value_positions(self, field: FieldPath) -> list[Position]:
-        """Of a field that may be repeated, named by its path without an index of its own."""
+        """Return the places of a field that may be repeated; its path has no index at the end."""
         found: list[Position] = []
         while place := self._positions.get((*field, len(found))):
             found.append(place)
         return found
 
     def _map_entry_index(self, path: FieldPath, key: FieldPath, number: int) -> int:
-        """The number of a map's entry that has this key; of anything else what was asked for."""
+        """Return the number of the map entry with this key; anything else is returned unchanged."""
         if not key or isinstance(key[0], int):
             return number
         for index in range(len(self.fields)):
@@ -132,7 +132,10 @@ class PositionIndex:
         place: Position | None,
         depth: int,
     ) -> None:
-        """One value of a field. A message stands at the name, in a list where it begins."""
+        """Read one value of a field.
+
+        A message's place is its name, in a list its beginning.
+        """
         path = (*within, name, counts[name])
         counts[name] += 1
         opening = self._peek()
@@ -162,7 +165,7 @@ def _tokenize(text: str) -> Iterator[tuple[str, Position]]:
 
 
 def locate(problem: Problem, path: Path | None, positions: PositionIndex | None = None) -> Problem:
-    """The problem with its place in the file; as it is where it has none there, or has one."""
+    """Return the problem with its place in the file, if it has none yet and there is one."""
     if path is None or problem.path or not problem.field:
         return problem
     place = (positions or read_positions(path)).find(problem.field)
@@ -172,12 +175,12 @@ def locate(problem: Problem, path: Path | None, positions: PositionIndex | None 
 
 
 def locate_error(error: ConfigError, path: Path | None) -> ConfigError:
-    """The error with the place of its problem."""
+    """Return the error with the place of its problem."""
     return ConfigError(locate(error.problem, path))
 
 
 def read_positions(path: Path) -> PositionIndex:
-    """Of a file; a file that has gone meanwhile has nothing in it."""
+    """Read the places in a file; a file that has gone meanwhile has none."""
     try:
         return PositionIndex(path.read_text("utf-8", "replace"))
     except OSError:

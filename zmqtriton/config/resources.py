@@ -1,6 +1,6 @@
-"""Resources of the rate limiter: what instances need to execute, and how much of it there is.
+"""The rate limiter's resources: what instances need to execute, and how much there is.
 
-The supervisor refuses loads that could never execute by it, the broker shares out by it. Only
+The supervisor uses it to refuse loads that could never execute, the broker to share out. Only
 arithmetic: knows neither processes nor requests.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import InvalidArgument
 
-#: In place of a device: one resource for all of them; of an option: so much on each of them.
+#: In place of a device: one resource shared by all devices. In an option: so much on each of them.
 NO_DEVICE = -1
 
 #: Name and device.
@@ -20,7 +20,7 @@ ResourceKey = tuple[str, int]
 
 
 class ResourceNeed(NamedTuple):
-    """What one instance needs for each execution, and how dear its executions are: 1 the least."""
+    """What one instance needs for each execution, and its priority: 1 is the highest."""
 
     amounts: Mapping[ResourceKey, int]
     priority: int
@@ -37,7 +37,7 @@ class ResourceNeed(NamedTuple):
 
 
 def needs_of_group(group: Any, device: int) -> ResourceNeed:
-    """An instance's, of its group in the configuration. What is listed twice is needed once."""
+    """Return an instance's needs by its group in the configuration; duplicates count once."""
     needs: dict[ResourceKey, int] = {}
     for resource in group.rate_limiter.resources:
         if resource.count:
@@ -47,7 +47,7 @@ def needs_of_group(group: Any, device: int) -> ResourceNeed:
 
 
 class ResourcePool:
-    """How much there is: what the operator says, or as much as the greediest instance needs."""
+    """How much there is: as the operator says, or as much as the largest need."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.is_enabled: bool = settings.get("rate_limit", "off") == "execution_count"
@@ -56,7 +56,7 @@ class ResourcePool:
             self._configured_amounts[name, device] = max(0, count)
 
     def limits(self, demands: Iterable[ResourceNeed]) -> dict[ResourceKey, int]:
-        """Of each resource that somebody needs."""
+        """Return the limit of each needed resource."""
         most: dict[ResourceKey, int] = {}
         for demand in demands:
             for key, count in demand.amounts.items():
@@ -66,7 +66,7 @@ class ResourcePool:
         return {key: self._limit(*key) for key in most}
 
     def check_satisfiable(self, demands: Iterable[ResourceNeed]) -> None:
-        """Raises InvalidArgument, with Triton's texts, if one of them could never be met."""
+        """Raise InvalidArgument, with Triton's texts, if one of the needs could never be met."""
         demands = list(demands)
         limits = self.limits(demands)
         for name, device in limits:

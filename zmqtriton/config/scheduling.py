@@ -1,8 +1,7 @@
-"""Refuses dynamic and sequence batching that cannot be done as it is written.
+"""Refuses dynamic and sequence batching that cannot be done as configured.
 
-Called by `validation` with the completed configuration; states are looked at in `states`. The texts
-are Triton's, except for times beyond `MAX_TIME_US`, which would overflow a timer instead of failing
-with a reason.
+Runs on the completed configuration; states are checked in `states`. The texts are Triton's, except
+for times beyond `MAX_TIME_US`, which would overflow a timer there instead of failing with a reason.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 import zmqtriton_protos
 from zmqtriton.config.errors import FieldPath, Problem
 
-#: Some thirty years.
+#: About thirty years.
 MAX_TIME_US = 10**15
 
 _POLICY = zmqtriton_protos.message("inference.ModelQueuePolicy")
@@ -136,7 +135,7 @@ def _control_name_problems(batching: Any, model: str) -> Iterator[Problem]:
 
 
 def _controls_of(batching: Any, kind: int) -> list[tuple[FieldPath, Any]]:
-    """All controls of this kind and where they stand; there should be one at most."""
+    """Return all controls of this kind and their places; there should be at most one."""
     return [
         (("sequence_batching", "control_input", index, "control", number), control)
         for index, tensor in enumerate(batching.control_input)

@@ -1,7 +1,7 @@
-"""Refuses implicit states of sequences whose beginning is not what the model is to be given.
+"""Refuses implicit states of sequences whose initial value does not fit the model.
 
-Called by the supervisor at each load, with the model's directory, since a state may begin with
-what a file there holds. The texts are Triton's, but for what makes Triton die.
+Needs the model's directory, since an initial value may be in a file there. The texts are Triton's,
+except for what makes Triton crash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.signature import check_elements
 from zmqtriton_floor.wire import Tensor
 
-#: Where the files are, below the model's directory.
+#: The folder of the files, below the model's directory.
 INITIAL_STATE_FOLDER = "initial_state"
 #: Each sequence begins with a copy of it.
 _MAX_BYTES = 1 << 30
@@ -29,13 +29,15 @@ _DATA_TYPES = zmqtriton_protos.enum("inference.DataType").values_by_number
 
 
 def check_states(config: Any, model_dir: Path) -> None:
-    """Raises ConfigError with the first thing that is wrong, InternalError for a file that cannot
-    be read."""
+    """Raise ConfigError for the first problem, InternalError for a file that cannot be read."""
     raise_first(state_problems(config, model_dir))
 
 
 def state_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
-    """The first of each state. Files must lie where they may, which `files` looks at."""
+    """Return the first problem of each state.
+
+    `files` checks where the files are.
+    """
     begun: set[str] = set()
     for index, state in enumerate(config.sequence_batching.state):
         try:
@@ -142,7 +144,7 @@ def _check_initial_data(
     if datatype.number == BYTES:
         check_elements(Tensor(name, BYTES, list(initial.dims), data), model)
     elif found < size:
-        # The words run together in Triton too.
+        # the missing space is Triton's
         raise ConfigError(
             f"initial_state setting expects {size} bytes, but the data provided from "
             f"{initial.data_file}only has {found} bytes."

@@ -1,9 +1,9 @@
 """Refuses a completed configuration that cannot be served, with Triton's texts.
 
-Called at load, after `defaults`, and again after a model's own auto-completion. Yields what is
-wrong in the order in which Triton looks; looks at the message alone: directories are checked in
-`files`, instance groups in `instances`. Beyond Triton's rules it refuses numbers that no machine
-can hold, so that they fail here with a reason.
+Runs after `defaults`, and again after a model's own auto-completion. Yields problems in the order
+in which Triton checks; looks at the message only: directories are checked in `files`, instance
+groups in `instances`. Beyond Triton's rules it refuses numbers that no machine can hold, so that
+they fail here with a reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zmqtriton.config.ensembles import step_problems
 from zmqtriton.config.errors import FieldPath, Problem, append_text, closest_match, raise_first
 from zmqtriton.config.scheduling import dynamic_batching_problems, sequence_batching_problems
 
-#: What a 64-bit process can address; a tensor of a larger size is a slip of the pen.
+#: What a 64-bit process can address; a larger tensor is a slip of the pen.
 MAX_TENSOR_ELEMENTS = 1 << 47
 
 _INPUT = zmqtriton_protos.message("inference.ModelInput")
@@ -28,17 +28,17 @@ _TENSORRT = "tensorrt_plan"
 
 
 def validate(config: Any) -> None:
-    """Raises ConfigError with the first rule that the configuration breaks."""
+    """Raise ConfigError with the first rule that the configuration breaks."""
     raise_first(config_problems(config))
 
 
 def validate_tensors(config: Any) -> None:
-    """Raises ConfigError with the first thing that is wrong with inputs and outputs."""
+    """Raise ConfigError with the first problem of inputs and outputs."""
     raise_first(tensor_problems(config))
 
 
 def config_problems(config: Any) -> Iterator[Problem]:
-    """All rules that the configuration breaks, apart from those of tensors."""
+    """Return all rules that the configuration breaks, except those for tensors."""
     yield from _backend_problems(config)
     if config.max_batch_size < 0:
         yield Problem(
@@ -67,7 +67,7 @@ def config_problems(config: Any) -> Iterator[Problem]:
 
 
 def tensor_problems(config: Any) -> Iterator[Problem]:
-    """Of inputs, outputs and batch tensors; apart, because a model may add them by completion."""
+    """Return problems of inputs, outputs and batch tensors, which a model may add by completion."""
     for index, tensor in enumerate(config.input):
         field = ("input", index)
         yield from append_text(_input_problems(tensor, config, field), f" for {config.name}")
@@ -164,11 +164,14 @@ def _dim_problems(dims: Sequence[int], what: str, field: FieldPath) -> Iterator[
 
 
 def _reshape_problems(tensor: Any, where: str, field: FieldPath) -> Iterator[Problem]:
-    """Both must hold the same elements, also between two dimensions of variable size."""
+    """Return problems of a reshape, whose sides must hold the same number of elements.
+
+    That also holds between two dimensions of variable size.
+    """
     shape = tensor.reshape.shape
     before, after = _fixed_element_counts(tensor.dims), _fixed_element_counts(shape)
     if not shape:
-        # An empty shape is a scalar, which only a tensor of one element can become.
+        # an empty shape is a scalar, which only a tensor of one element can become
         if before == [1]:
             return
     elif len(before) > 1 and len(after) > 1 and len(before) != len(after):
@@ -181,7 +184,7 @@ def _reshape_problems(tensor: Any, where: str, field: FieldPath) -> Iterator[Pro
 
 
 def _fixed_element_counts(dims: Sequence[int]) -> list[int]:
-    """[2, 4, -1, 6] -> [8, 6]: the element counts between the dimensions of variable size."""
+    """Return the element counts between dimensions of variable size: [2, 4, -1, 6] -> [8, 6]."""
     sizes = [1]
     for variable, run in groupby(dims, key=lambda dim: dim == -1):
         if variable:

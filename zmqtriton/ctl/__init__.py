@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl`: asks a running server, on the same machine, what it does and tells it to load.
+"""`zmqtriton-ctl`: shows what a running server on this machine does, and commands it.
 
-Speaks over the control socket in the server's runtime directory, and needs nothing else of it.
+Talks over the control socket in the server's runtime directory, and needs nothing else of it.
 """

@@ -1,6 +1,6 @@
-"""Finds a running server of this user and asks it one thing at a time.
+"""Finds a running server of this user and calls it.
 
-Raises NoServer where there is none, and the server's own error where it says no.
+Raises NoServerError if there is none, and the server's own error if it refuses.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from zmqtriton_floor.wire import Call, CallResult
 
 _SOCKET = "ctl"
 _PREFIX = "zmqtriton-"
-#: Where systemd has the server's directory.
+#: Where systemd puts the server's directory.
 _SERVICE = Path("/run/zmqtriton")
-#: What is meant where the socket says so.
+#: The meaning of the socket's errors.
 _REASONS = {
     errno.ENOENT: "there is none",
     errno.ECONNREFUSED: "the server has ended",
     errno.EACCES: "it is another user's; ask as that user or as root",
 }
-#: A server answers most things from memory; a load may take as long as the model does.
+#: A server answers most calls from memory; a load may take as long as the model does.
 QUICK_TIMEOUT_S = 10.0
-#: Which server it is, is answered from memory; one that is stopped never does.
+#: A server answers this from memory; one that is stopped never does.
 _IDENTITY_TIMEOUT_S = 2.0
 
 
 class NoServerError(Exception):
-    """Raised where no server answers; says where it was looked for, and what was found there."""
+    """Raised if no server answers; says where it was looked for, and what was found there."""
 
 
 class ServerSelector(NamedTuple):
-    """The server that is meant, as far as it was said."""
+    """How the user has named the server."""
 
     directory: str = ""
-    #: Its id, pid, or one of its ports.
+    #: Its id, its pid, or one of its ports.
     name: str = ""
 
 
@@ -52,7 +52,7 @@ ANY_SERVER = ServerSelector()
 
 
 class ServerIdentity(NamedTuple):
-    """A server as it is told from others."""
+    """What tells a server from others."""
 
     id: str
     pid: int
@@ -85,8 +85,11 @@ class ServerIdentity(NamedTuple):
 
 
 def find_directories(given: str = "") -> Iterator[Path]:
-    """Where a server may be: what was named, else this user's, the newest first, then those of
-    others where this is root, and systemd's."""
+    """Return the directories where a server may be.
+
+    The named one, or else this user's, the newest first, then those of others if this is root, and
+    systemd's.
+    """
     named = given or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     if named:
         yield Path(named)
@@ -97,22 +100,22 @@ def find_directories(given: str = "") -> Iterator[Path]:
             found.append((owner == os.geteuid(), _started_s(path), path))
     for _, _, path in sorted(found, reverse=True):
         yield path
-    # Not exists(), which says no where looking is forbidden.
+    # not exists(), which returns False where looking is forbidden
     if os.path.lexists(_SERVICE):
         yield _SERVICE
 
 
 def _candidates() -> Iterator[tuple[Path, int]]:
-    """With their owners."""
+    """Return the directories with their owners."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             yield path, path.lstat().st_uid
         except OSError:
-            continue  # it ends in this moment
+            continue  # it ends at this moment
 
 
 def _started_s(directory: Path) -> float:
-    """When its server began to listen; the directory itself changes with each stub."""
+    """Return when its server began to listen; the directory itself changes with each stub."""
     try:
         return (directory / _SOCKET).lstat().st_mtime
     except OSError:
@@ -120,8 +123,10 @@ def _started_s(directory: Path) -> float:
 
 
 def connect(wanted: ServerSelector = ANY_SERVER, *, to_change: bool = False) -> Client:
-    """To the server that is meant, by default the newest. Raises NoServer, also where something
-    is to be changed and several could be meant."""
+    """Connect to the server that is meant, by default the newest.
+
+    Raises NoServerError, also if something is to be changed and several could be meant.
+    """
     clients = connect_all(wanted)
     meant = [c for c in clients if not wanted.name or c.matches(wanted.name)]
     if not meant or (len(meant) > 1 and (wanted.name or to_change)):
@@ -146,7 +151,7 @@ def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
 
 
 def connect_all(wanted: ServerSelector = ANY_SERVER) -> list[Client]:
-    """To all that are alive, the newest first, at least one. Raises NoServer."""
+    """Connect to all living servers, the newest first. Raises NoServerError if there is none."""
     clients, found = [], []
     for directory in find_directories(wanted.directory):
         end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
@@ -165,7 +170,7 @@ def connect_all(wanted: ServerSelector = ANY_SERVER) -> list[Client]:
 
 
 def _other_users_hint() -> str:
-    """Whose servers might be meant."""
+    """Name the users whose servers might be meant."""
     owners = {owner for _, owner in _candidates()} - {os.geteuid()}
     if not owners:
         return ""
@@ -185,12 +190,12 @@ class Client:
         self._last_id = 0
         self._identity: ServerIdentity | None = None
         self.directory = directory
-        #: How many more there are that might have been meant.
+        #: How many other servers might have been meant.
         self.other_count = 0
 
     @property
     def identity(self) -> ServerIdentity:
-        """Which server it is. Raises NoServer."""
+        """Ask which server it is. Raises NoServerError."""
         if self._identity is None:
             self._identity = ServerIdentity.from_status(
                 self.call("status", timeout_s=_IDENTITY_TIMEOUT_S)
@@ -204,7 +209,7 @@ class Client:
             return False
 
     def describe(self) -> str:
-        """For whoever has to choose."""
+        """Describe it for a user who has to choose."""
         try:
             return self.identity.describe()
         except NoServerError:
@@ -213,7 +218,10 @@ class Client:
     def call(
         self, verb: str, arguments: dict[str, Any] | None = None, timeout_s: float | None = None
     ) -> Any:
-        """The result. Raises the server's error, or NoServer if it ends or does not answer."""
+        """Call and return the result.
+
+        Raises the server's error, or NoServerError if it ends or does not answer.
+        """
         self._last_id += 1
         self._line.send(Call(self._last_id, verb, json.dumps(arguments or {})))
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s

@@ -1,6 +1,6 @@
-"""`zmqtriton-ctl env`: environments of models, prepared ahead, listed and removed.
+"""`zmqtriton-ctl env`: prepares, lists and removes the environments of models.
 
-Works without a server; a running one is asked only where its models are meant by name.
+Works without a server; a running one is asked only if its models are given by name.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def env(context: click.Context, environment_directory: str) -> None:
 def prepare(
     context: click.Context, what: tuple[str, ...], build_environments: bool, model_config_name: str
 ) -> None:
-    """Unpack and build now what a server would when it loads the models.
+    """Prepare environments now that a server would make when it loads the models.
 
-    REPOSITORY is a directory of models, or of one; MODEL is the name of one that a running server
-    has. Without any, all models of the running server.
+    REPOSITORY is a directory of models, or of one; MODEL is the name of a model of a running
+    server. Without any, all models of the running server are prepared.
     """
-    # Not before: the other commands need none of it.
+    # only now: the other commands do not need it
     from zmqtriton.environments import ahead
     from zmqtriton.environments.cache import EnvironmentCache
 
@@ -70,7 +70,7 @@ def prepare(
 
 
 def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> bool:
-    """Whether it is ready; says how it went."""
+    """Prepare an environment and report; False if that failed."""
     from zmqtriton.environments.demand import Environment
     from zmqtriton.environments.prepare import prepare_environment as prepare_one
 
@@ -94,7 +94,7 @@ def _print_progress(level: str, text: str) -> None:
 
 
 def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
-    """The directories that are meant."""
+    """Return the directories that are meant."""
     names = [name for name in what if not os.path.isdir(name)]
     yield from (Path(name) for name in what if os.path.isdir(name))
     if what and not names:
@@ -118,7 +118,7 @@ def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator
 @env.command(name="list")
 @click.pass_context
 def list_entries(context: click.Context) -> None:
-    """Show what has been unpacked and built, and of what."""
+    """Show what has been unpacked and built, and from what."""
     from zmqtriton.environments.cache import EnvironmentCache
 
     with exit_on_error():
@@ -131,7 +131,7 @@ def list_entries(context: click.Context) -> None:
 @env.command()
 @click.pass_context
 def clean(context: click.Context) -> None:
-    """Remove them all; models that need them make them anew."""
+    """Remove all environments; models that need them make them again."""
     from zmqtriton.environments.cache import EnvironmentCache
 
     with exit_on_error():

@@ -1,4 +1,4 @@
-"""How a command ends that cannot do what it was asked for."""
+"""How a command ends that has failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 EXIT_REFUSED = 1
 _NO_SERVER = 2
-#: Triton's words, and what they mean.
+#: Triton's texts, and what they mean.
 _NOT_EXPLICIT_TEXTS = (
     "explicit model load / unload is not allowed if polling is enabled",
     "repository registration is not allowed if model control mode is not EXPLICIT",
@@ -23,7 +23,7 @@ _EXPLICIT_HINT = "; the server must have been started with --model-control-mode=
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Says what is wrong, and ends the program with the status for that."""
+    """Print the error, and end the program with the status for it."""
     try:
         yield
     except NoServerError as error:

@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl log-settings`: which lines a running server writes, and in which form."""
+"""`zmqtriton-ctl log-settings`: which lines a running server logs, and in which format."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-#: Asks the server for these changes; all settings then.
+#: Changes these settings and returns all settings.
 UpdateSettings = Callable[[click.Context, dict[str, Any]], dict[str, Any]]
 
 
 def build_command(ask: UpdateSettings) -> click.Command:
-    """The command."""
+    """Build the command."""
 
     @click.command("log-settings")
     @click.option("--info/--no-info", default=None, help="Lines that begin with I.")
@@ -30,7 +30,7 @@ def build_command(ask: UpdateSettings) -> click.Command:
         verbose: int | None,
         format: str | None,
     ) -> None:
-        """Show what is logged, by the server and all that belongs to it, or change it at once."""
+        """Show what the server and all its processes log, or change it at once."""
         wanted = {
             "log_info": info,
             "log_warning": warning,

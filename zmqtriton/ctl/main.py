@@ -1,6 +1,6 @@
 """The commands of `zmqtriton-ctl`.
 
-Exit status: 0 done, 1 the server says no, 2 no server or wrong usage.
+Exit status: 0 done, 1 refused by the server, 2 no server or wrong usage.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _ALL_LINES = 1 << 30
 )
 @click.pass_context
 def cli(context: click.Context, runtime_directory: str, server: str) -> None:
-    """Ask a running zmqtriton server on this machine, or tell it to load and unload models."""
+    """Show what a zmqtriton server on this machine does, or load and unload its models."""
     context.obj = ServerSelector(runtime_directory, server)
 
 
 def _run_with_client(
     context: click.Context, question: Callable[[Client], Any], *, to_change: bool = False
 ) -> Any:
-    """What the server answers; ends the program where it says no, or nothing."""
+    """Return the server's answer; end the program if it refuses or does not answer."""
     with exit_on_error(), connect(context.obj, to_change=to_change) as client:
         if client.other_count:
             which = f"{client.other_count + 1} servers run; this is {client.describe()}"
@@ -66,7 +66,7 @@ def _run_with_client(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def status(context: click.Context, as_json: bool) -> None:
-    """Show every process of the server, why those that died did, and what was answered."""
+    """Show every process of the server, why those that died did, and its counters."""
     server, found, index = _run_with_client(context, lambda client: _read_status(client, as_json))
     now_s = time.time()
     for process in found["processes"]:
@@ -79,7 +79,7 @@ def status(context: click.Context, as_json: bool) -> None:
 
 
 def _read_status(client: Client, as_json: bool) -> tuple[ServerIdentity, dict[str, Any], list[Any]]:
-    """The index too, where people read it."""
+    """Read the status, for people with the index."""
     found = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     index = [] if as_json else client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
     return ServerIdentity.from_status(found), found, index
@@ -114,7 +114,7 @@ def load(context: click.Context, model: str) -> None:
 @click.option("--dependents", is_flag=True, help="Its dependents too.")
 @click.pass_context
 def unload(context: click.Context, model: str, dependents: bool) -> None:
-    """Unload MODEL; requests that are under way are finished."""
+    """Unload MODEL; requests in flight are finished."""
     _run_with_client(context, lambda client: _unload(client, model, dependents), to_change=True)
     click.echo(f"unloaded {model}")
 
@@ -123,11 +123,10 @@ def unload(context: click.Context, model: str, dependents: bool) -> None:
 @click.argument("model")
 @click.pass_context
 def restart(context: click.Context, model: str) -> None:
-    """End the processes of MODEL and start them anew; what they execute fails.
+    """End the processes of MODEL and start them again; what they execute fails.
 
     For a model that hangs, and for one that was given up because it died too often. Works in every
-    model control mode. A model whose files have changed is taken into use by `load`, without a
-    failure.
+    model control mode. Use `load` to take changed files into use without a failure.
     """
     ended = _run_with_client(context, lambda client: _restart(client, model), to_change=True)
     what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else "loaded"
@@ -148,13 +147,16 @@ def _load(client: Client, model: str) -> None:
 
 
 def _unload(client: Client, model: str, dependents: bool) -> None:
-    """Triton takes any name, so a typing error would look like success."""
+    """Unload a model.
+
+    Triton accepts any name, so a typing error would look like success.
+    """
     _check_name(client, model)
     client.call("unload", {"model": model, "unload_dependents": dependents})
 
 
 def _check_name(client: Client, model: str) -> None:
-    """Raises NotFound for a name that no repository has, and that is not served either."""
+    """Raise NotFound for a name that no repository has and that is not served either."""
     known = [entry["name"] for entry in client.call("index", {"ready": False})]
     if model not in known:
         close = difflib.get_close_matches(model, known, 1)
@@ -177,9 +179,9 @@ def logs(context: click.Context, model: str, lines: int, follow: bool, as_json: 
     try:
         _run_with_client(context, lambda client: _read_logs(client, model, lines, follow, write))
     except KeyboardInterrupt:
-        return  # how one ends --follow
+        return  # the usual end of --follow
     except BrokenPipeError:
-        # `| head` has enough; Python would complain when it flushes at its end.
+        # `| head` has enough; Python would complain when it flushes at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -197,7 +199,7 @@ def _read_logs(
         sys.stdout.flush()
         if not follow:
             return
-        # Later questions are for all that came since.
+        # later calls ask for everything that came since
         after, lines = found["last"], _ALL_LINES
         time.sleep(_FOLLOW_EVERY_S)
 

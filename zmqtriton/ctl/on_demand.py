@@ -1,4 +1,4 @@
-"""What `zmqtriton-ctl status` shows of models that requests have loaded."""
+"""The part of `zmqtriton-ctl status` about models that are loaded on demand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HEADER = ("On demand", "Memory", "Loads", "Failed", "Idle", "Made room", "Waitin
 
 
 def table_rows(found: dict[str, Any]) -> list[Sequence[str]]:
-    """Of each model; the last line is their sum, and what it may be."""
+    """Return a row for each model; the last one has the sum and the limit."""
     waiting = found["waiting"]
     shown: list[Sequence[str]] = [
         (

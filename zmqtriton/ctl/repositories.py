@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import click
 
-#: Asks the server: verb and path; all repositories then.
+#: Calls the server with verb and path; returns all repositories.
 ChangeRepository = Callable[[click.Context, str, str], list[str]]
 
 
 def build_group(ask: ChangeRepository) -> click.Group:
-    """The group of commands."""
+    """Build the group of commands."""
 
     @click.group()
     def repository() -> None:
-        """Add directories of models to a running server, or take them away.
+        """Add directories of models to a running server, or remove them.
 
         For servers that run with --model-control-mode=explicit.
         """
@@ -25,14 +25,14 @@ def build_group(ask: ChangeRepository) -> click.Group:
     @click.argument("path")
     @click.pass_context
     def register(context: click.Context, path: str) -> None:
-        """Look for models in PATH too."""
+        """Look for models in PATH, too."""
         click.echo("\n".join(ask(context, "register", os.path.abspath(path))))
 
     @repository.command()
     @click.argument("path")
     @click.pass_context
     def unregister(context: click.Context, path: str) -> None:
-        """Do not look into PATH any more; models that were loaded from it stay."""
+        """Stop looking for models in PATH; models that were loaded from it stay."""
         click.echo("\n".join(ask(context, "unregister", os.path.abspath(path))))
 
     return repository

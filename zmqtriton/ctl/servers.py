@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl servers`: which servers run on this machine, as far as this user may know."""
+"""`zmqtriton-ctl servers`: the servers on this machine, as far as this user may know."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def servers(context: click.Context, as_json: bool) -> None:
-    """List the servers that run here, the newest first."""
+    """List the servers on this machine, the newest first."""
     with exit_on_error():
         clients = connect_all(ServerSelector(context.obj.directory))
     if as_json:

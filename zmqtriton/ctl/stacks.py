@@ -12,23 +12,23 @@ import click
 from zmqtriton.ctl.client import Client
 from zmqtriton_floor.errors import NotFound
 
-#: How Python writes them.
+#: The form in which Python writes them.
 _STACK_LINE = re.compile(
     r"(Current thread|Thread|Stack) .*most recent call first|  (File |\.\.\.|<)"
 )
 _WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.1
-#: Who has written nothing more for so long has written all.
+#: After this pause a process has written everything.
 _QUIET_S = 0.3
 _QUICK_S = 10.0
 _ALL_LINES = 1 << 30
 
-#: Runs a question to the server, and ends the program where it says no.
+#: Runs a call to the server, and ends the program if it fails.
 RunWithClient = Callable[[click.Context, Callable[[Client], Any]], Any]
 
 
 def build_command(ask: RunWithClient) -> click.Command:
-    """The command."""
+    """Build the command."""
 
     @click.command()
     @click.argument("model")
@@ -57,7 +57,7 @@ def _print_stacks(client: Client, model: str) -> None:
 
 
 def _collect_stacks(client: Client, model: str, after: int, pids: set[int]) -> list[dict[str, Any]]:
-    """The lines of stacks that these processes have written."""
+    """Collect the lines of stacks that these processes have written."""
     deadline_s = time.monotonic() + _WITHIN_S
     found: list[dict[str, Any]] = []
     changed_s = time.monotonic()

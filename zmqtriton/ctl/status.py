@@ -1,4 +1,4 @@
-"""What `zmqtriton-ctl status` shows: which server it is, what runs and what does not, and why."""
+"""`zmqtriton-ctl status`: which server it is, what runs and what does not, and why."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from zmqtriton.ctl import on_demand
 from zmqtriton.ctl.client import ServerIdentity
 from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
 
-#: States of models that nobody needs to look at.
+#: States of models that need no attention.
 _HEALTHY_STATES = frozenset({"READY", ""})
-#: What an operator, or the room that another model needed, has asked for is no news either.
+#: Unloading was asked for, by an operator or by another model's need of memory.
 _UNLOADED_PREFIX = "unloaded"
 
 
 _PROCESS = ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason")
 _STARTED_COLUMN = _PROCESS.index("Started")
-#: Columns of a terminal that has room for all of them.
+#: A terminal of this width has room for all columns.
 _WIDE_COLUMNS = 120
 
 
@@ -32,7 +32,7 @@ def print_status(
     click.echo(f"'{server.id}', zmqtriton {server.version}, up {up}{places}: {server.ready}\n")
     table: list[Sequence[str]] = [_PROCESS, *map(_process_row, found["processes"])]
     if (terminal_width() or _WIDE_COLUMNS) < _WIDE_COLUMNS:
-        # How long it has been up tells the same.
+        # The uptime tells the same.
         table = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in table]
     print_table(table[0], table[1:])
     troubled = [entry for entry in index if _needs_attention(entry)]
@@ -65,7 +65,7 @@ def _needs_attention(entry: dict[str, Any]) -> bool:
 
 
 def model_row(entry: dict[str, Any]) -> Sequence[str]:
-    """Of an entry of the index."""
+    """Return the row of an entry of the index."""
     version, state = entry.get("version", "-"), entry.get("state", "-")
     return (entry["name"], version, state, entry.get("reason", ""))
 

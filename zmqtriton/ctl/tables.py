@@ -1,4 +1,4 @@
-"""Tables of `zmqtriton-ctl`: for eyes where there is a terminal, else one line for each row."""
+"""Tables of `zmqtriton-ctl`: columns on a terminal, else one line for each row."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ _STYLES = {"READY": "green", "FAILED": "red", "UNAVAILABLE": "red", "BACKOFF": "
 
 
 def terminal_width() -> int | None:
-    """None where there is no terminal."""
+    """Return the width of the terminal; None without one."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Where a terminal is too narrow, or a last cell has several lines, the last cells stand below
-    their rows."""
+    """Print a table.
+
+    If a terminal is too narrow, or a last cell has several lines, the last cells go below their
+    rows.
+    """
     width = terminal_width()
     if width is not None and not _fits(header, rows, width):
         _print_with_last_below(header, rows)
@@ -33,7 +36,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows:
-        # As text, so that a model's reason cannot be markup.
+        # as Text, so that a model's reason cannot be markup
         cells = [escape_newlines(cell) for cell in row]
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
     Console(width=width or _NO_TERMINAL_WIDTH).print(table)
@@ -68,17 +71,17 @@ def _line(cells: Sequence[str], widths: Sequence[int], *, is_head: bool = False)
 
 
 def _printable(text: str) -> str:
-    """Without what would move a terminal."""
+    """Remove what would control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def escape_newlines(text: str) -> str:
-    """As the log has it."""
+    """Escape line ends, as the log does."""
     return text.rstrip().replace("\n", "\\n")
 
 
 def format_duration(seconds: float) -> str:
-    """The two largest units that count."""
+    """Return a duration in its two largest units."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole}s"

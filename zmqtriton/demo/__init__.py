@@ -1,6 +1,6 @@
-"""`zmqtriton demo [DIRECTORY] [options]`: a server with example models, and what to type next.
+"""`zmqtriton demo [DIRECTORY] [options]`: a server with example models, and commands to try.
 
-The models are copied first, so that they can be edited and loaded again; files that exist are kept.
+The models are copied first, so that they can be edited and loaded again; existing files are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ are taken, name others: --http-port=9000 --grpc-port=9001 --metrics-port=9002.
 
 
 def run_demo(words: list[str]) -> int:
-    """The exit status."""
+    """Run the command and return the exit status."""
     from zmqtriton.supervisor.service import run
 
     if words[:1] in (["-h"], ["--help"]):
@@ -42,7 +42,7 @@ def run_demo(words: list[str]) -> int:
         return options
 
     def show(http_port: int | None) -> None:
-        # Not the option's: 0 there means any port. All that is shown needs HTTP.
+        # not the option's port, since 0 means any port there; everything that is shown needs HTTP
         if http_port is not None:
             sys.stdout.write(guide(directory, f"{options.http_address}:{http_port}"))
             sys.stdout.flush()
@@ -51,12 +51,12 @@ def run_demo(words: list[str]) -> int:
 
 
 def copy_models(directory: Path) -> None:
-    """Raises OSError. What is there already is the user's."""
+    """Copy the models without overwriting anything. Raises OSError."""
     copy_missing(MODELS, directory)
 
 
 def server_arguments(directory: Path, words: list[str]) -> list[str]:
-    """The options of the demo, then the user's, which win."""
+    """Return the demo's options, then the user's, which win."""
     ours = [
         f"--model-repository={directory}",
         "--http-address=127.0.0.1",
@@ -71,7 +71,7 @@ def server_arguments(directory: Path, words: list[str]) -> list[str]:
 
 
 def guide(directory: Path, http: str) -> str:
-    """What to paste into another terminal; `http` is address and port."""
+    """Return the commands to try in another terminal; `http` is address and port."""
     numbers = ",".join(map(str, range(16)))
     ones = ",".join("1" * 16)
     return f"""

@@ -1,7 +1,7 @@
 """The process that prepares the environment of a model; started by the supervisor.
 
-Waits for a word to begin, says what it does over its lifeline, then one Answer: the Environment, or
-what is wrong. It dies with the supervisor, and is killed where nobody wants it any more.
+Waits for the word to begin, reports over its lifeline, and ends with one answer: the Environment,
+or an error. It dies with the supervisor, and is killed if nobody wants it any more.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: -m zmqtriton.environments --lifeline FD MODEL CACHE DEMAND\n")
         return 2
     prctl.set_name("environments")
-    # The server's own habit, not the model's.
+    # a setting for the server's processes, not for the model's
     os.environ.pop("PYTHONSAFEPATH", None)
     line = Lifeline.inherited(int(arguments[1]))
     origin = f"{arguments[2]}.environment"
     demand = EnvironmentSpec(*json.loads(arguments[4]))
 
-    # Once the broker knows of this process, what is started here dies with the supervisor.
+    # once the broker knows of this process, what is started here dies with the supervisor
     line.wait()
     if line.ended or not line.receive():
         return 1
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _printable(text: str) -> str:
-    """Of bounded length; names of files may be no text at all."""
+    """Limit the length, and escape what is not text: file names may hold anything."""
     return text[:_MAX_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,6 +1,6 @@
-"""What the models of a repository ask for, read without a server: for `zmqtriton-ctl env prepare`.
+"""Reads which environments the models of a repository need, without a server.
 
-Reads configurations and names, and runs nothing.
+Used by `zmqtriton-ctl env prepare`. Reads configurations and names, and runs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 
 class ModelEnvironment(NamedTuple):
-    """One model and what it asks for, or why that cannot be told."""
+    """One model and what it needs, or why that cannot be told."""
 
     model: str
     result: Environment | EnvironmentSpec | ZmqTritonError
@@ -30,7 +30,7 @@ class ModelEnvironment(NamedTuple):
 def read_environments(
     place: Path, *, may_build: bool, config_name: str = ""
 ) -> Iterator[ModelEnvironment]:
-    """Of one model's directory, or of all that a repository has. Ensembles ask for nothing."""
+    """Read one model's directory, or all models of a repository. Ensembles need nothing."""
     if not place.is_dir():
         raise NotFound(f"there is no directory {place}")
     if is_model_directory(place, subdirectories(place)):

@@ -1,6 +1,6 @@
-"""Builds a virtual environment of a file of requirements with uv, once for the same content.
+"""Builds a virtual environment from a requirements file with uv, once for the same content.
 
-What was built for a content stays, so a load with a full cache needs neither uv nor the network.
+The result stays, so a load that finds it needs neither uv nor the network.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOCK_FILE = "uv.lock"
 def build_environment(
     requirements: str, base: Interpreter, cache: EnvironmentCache, report: LogFunction
 ) -> str:
-    """The root of the environment."""
+    """Return the root of the environment."""
     name = _digest(requirements, base)
     tree = cache.tree_path(BUILT, name)
     if cache.is_ready(BUILT, name) and not os.access(interpreter_path(str(tree)), os.X_OK):
@@ -52,7 +52,7 @@ def _digest(requirements: str, base: Interpreter) -> str:
 
 
 def _requirement_files(path: Path, seen: set[Path]) -> Iterator[Path]:
-    """The file and those that it includes; what is at a web address counts by its name."""
+    """Return the file and those that it includes; a web address counts by its name."""
     if path in seen or not path.is_file():
         return
     seen.add(path)

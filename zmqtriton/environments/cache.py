@@ -1,8 +1,8 @@
-"""Where environments are kept that were unpacked or built: one entry each, named by content.
+"""The cache of unpacked and built environments: one entry each, named by content.
 
 An entry is made where it will stay, because environments hold their own path; it counts only once
-its `ready` file is there, which is written last. Whoever makes one holds its lock, so that two
-loads make it once, in whatever process they are; what a dead maker left is swept by the next.
+its `ready` file exists, which is written last. Whoever makes one holds its lock, so that two loads
+make it once, in whatever process they are; the next one removes what a dead maker has left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import InternalError
 
-#: (level letter, text): what is being done, for the log.
+#: (level letter, text) for the log
 LogFunction = Callable[[str, str], None]
 
 ARCHIVES, BUILT, SUPPORT = "archives", "built", "support"
@@ -36,15 +36,15 @@ _CHUNK = 1 << 20
 class CacheEntry(NamedTuple):
     kind: str
     name: str
-    #: The directory that it is about.
+    #: its directory
     tree: str
-    #: What it was made of, and when.
+    #: what it was made from, and when
     source: str
     created_s: float
 
 
 def default_root() -> str:
-    """As systemd names it, or as the user's desktop does."""
+    """Return the directory that systemd names, or the user's cache directory."""
     given = os.environ.get("CACHE_DIRECTORY", "").partition(":")[0]
     if given:
         return os.path.join(given, "environments")
@@ -54,7 +54,7 @@ def default_root() -> str:
 
 class EnvironmentCache:
     def __init__(self, root: str) -> None:
-        """Raises InternalError where nothing can be kept."""
+        """Raises InternalError if nothing can be kept."""
         self.root = Path(root or default_root())
         try:
             for folder in (*KINDS, _DIGESTS):
@@ -79,7 +79,7 @@ class EnvironmentCache:
     def get_or_create(
         self, kind: str, name: str, source: str, fill: Callable[[Path], None], report: LogFunction
     ) -> Path:
-        """The entry's directory; `fill` is called for an empty one unless the entry is there."""
+        """Return the entry's directory; `fill` is called for an empty one if there is no entry."""
         if self.is_ready(kind, name):
             return self.tree_path(kind, name)
         with self._entry_lock(kind, name, report):
@@ -106,12 +106,12 @@ class EnvironmentCache:
         draft.rename(home / _READY)
 
     def invalidate(self, kind: str, name: str) -> None:
-        """It has turned out to be of no use any more."""
+        """Drop an entry that has turned out to be useless."""
         (self.root / kind / name / _READY).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _entry_lock(self, kind: str, name: str, report: LogFunction) -> Iterator[None]:
-        # Never removed: whoever waits for it would hold a file that nobody else can find.
+        # never removed: a process that waits for it would hold a file that nobody else can find
         with open(self.root / kind / f"{name}.lock", "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,7 +121,7 @@ class EnvironmentCache:
             yield
 
     def remove_incomplete(self) -> int:
-        """Removes what was begun and is not being made any more; returns how many."""
+        """Remove unfinished entries that nobody works on; return how many."""
         count = 0
         for kind in KINDS:
             for home in _subdirectories(self.root / kind):
@@ -144,8 +144,10 @@ class EnvironmentCache:
         return found
 
     def remove_all(self) -> int:
-        """Removes everything; returns how many entries there were. Raises InternalError while a
-        server uses them."""
+        """Remove everything; return how many entries there were.
+
+        Raises InternalError while a server uses them.
+        """
         with open(self.root / _IN_USE, "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -162,12 +164,12 @@ class EnvironmentCache:
     # ------------------------------------------------------------------ digests
 
     def file_digest(self, file: Any, path: str, report: LogFunction) -> str:
-        """Of the content of an open file; remembered while the file looks the same."""
+        """Return the digest of an open file; it is remembered while the file looks the same."""
         stat = os.fstat(file.fileno())
         seen = f"{path} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino} {stat.st_dev}"
         name = hashlib.sha256(seen.encode(errors="surrogateescape")).hexdigest()[:32]
         note = self.root / _DIGESTS / name
-        # A file that was written a moment ago may still change within the same tick of its clock.
+        # a file that was written a moment ago may still change within the same tick of its clock
         is_settled = time.time() - stat.st_mtime > 2
         if is_settled and note.exists():
             return note.read_text()
@@ -189,13 +191,16 @@ def _hash(file: Any, size: int, path: str, report: LogFunction) -> str:
 
 
 def lock_in_use(root: str) -> int | None:
-    """A descriptor; while it is open nobody can clean. For a server, whose models use entries."""
+    """Return a descriptor that keeps everybody from cleaning while it is open.
+
+    For a server, whose models use entries.
+    """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
         os.makedirs(root, 0o700, exist_ok=True)
         descriptor = os.open(os.path.join(root, _IN_USE), flags, 0o600)
     except OSError:
-        return None  # whoever prepares the environment will say so
+        return None  # whoever prepares the environment will report it
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -204,7 +209,7 @@ def lock_in_use(root: str) -> int | None:
 
 
 class Progress:
-    """Says every few seconds how far something is, if it takes that long."""
+    """Reports progress every few seconds, if something takes that long."""
 
     INTERVAL_S = 5.0
 
@@ -231,7 +236,7 @@ def _remove_unless_locked(home: Path) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        # First, so that what is half removed never counts.
+        # first, so that a half removed entry never counts
         (home / _READY).unlink(missing_ok=True)
         shutil.rmtree(home, ignore_errors=True)
         return True

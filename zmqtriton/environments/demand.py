@@ -1,6 +1,6 @@
-"""Which Python a model asks for, and what the process of an instance is started with.
+"""Finds out which Python a model asks for, and what its instances are started with.
 
-Called while a model is read: looks at names on disk, runs nothing and makes nothing.
+Looks at names on disk, runs nothing and makes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 #: Beside a model, in this order.
 REQUIREMENT_FILES = ("requirements.txt", "pyproject.toml")
-#: Triton runs it in place of its own.
+#: Triton runs it in place of its own stub.
 _TRITON_STUB = "triton_python_backend_stub"
 _YES = frozenset({"yes", "true", "on", "1"})
 _NO = frozenset({"no", "false", "off", "0"})
@@ -34,14 +34,14 @@ class Environment(NamedTuple):
     """What an instance's process is started with."""
 
     python: str
-    #: The directory of a virtual or conda environment; "": an interpreter as it is.
+    #: The directory of a virtual or conda environment; "" for a plain interpreter.
     root: str = ""
-    #: Where the modules lie that stubs need and this Python lacks, or "".
+    #: The modules that stubs need and this Python lacks, or "".
     support_directory: str = ""
 
     @property
     def is_server_environment(self) -> bool:
-        """The server's interpreter, packages and variables, with nothing added."""
+        """True for the server's interpreter, packages and variables, with nothing added."""
         return self == SERVER_ENVIRONMENT
 
 
@@ -49,14 +49,14 @@ SERVER_ENVIRONMENT = Environment(sys.executable)
 
 
 class EnvironmentSpec(NamedTuple):
-    """What has to be looked at, unpacked or built before there is an Environment."""
+    """What must be checked, unpacked or built before there is an Environment."""
 
     kind: str
-    #: The directory, archive or file of requirements.
+    #: The directory, archive or requirements file.
     path: str = ""
     #: A path, or a name like python3.11.
     python: str = sys.executable
-    #: Differs when what `path` names has changed.
+    #: Changes when what `path` names has changed.
     fingerprint: str = ""
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class EnvironmentSpec(NamedTuple):
 def resolve_environment(
     config: Any, model_dir: Path, *, may_build: bool
 ) -> Environment | EnvironmentSpec:
-    """Raises what is wrong with what the parameters name."""
+    """Return what the parameters ask for. Raises the error of what they name."""
     path = _parameter(config, "EXECUTION_ENV_PATH", model_dir)
     if path:
         return _spec_of_path(path)
@@ -87,7 +87,7 @@ def resolve_environment(
 
 
 def ignored_stub_warnings(model_dir: Path) -> list[str]:
-    """A warning where somebody has put a stub of Triton beside the model."""
+    """Return a warning if there is a Triton stub beside the model."""
     stub = model_dir / _TRITON_STUB
     if not stub.exists():
         return []
@@ -120,7 +120,7 @@ def _spec_of_path(path: str) -> EnvironmentSpec:
 
 
 def check_directory(root: str) -> None:
-    """Raises what an environment lacks."""
+    """Check an environment. Raises an error that says what it lacks."""
     if not os.path.exists(os.path.join(root, "bin", "activate")):
         raise InternalError(
             f"Path {root}/bin/activate does not exist. The Python environment should contain an "
@@ -131,12 +131,15 @@ def check_directory(root: str) -> None:
 
 
 def interpreter_path(root: str) -> str:
-    """Not resolved further: an environment knows itself by the path of its own link."""
+    """Return the interpreter.
+
+    Not resolved further, as an environment knows itself by its own link.
+    """
     return os.path.join(root, "bin", "python")
 
 
 def _requirements(config: Any, model_dir: Path, *, may_build: bool) -> str:
-    """The file that says what to install, or "" if nothing shall be built."""
+    """Return the file that says what to install, or "" if nothing is to be built."""
     value = _parameter(config, "PYTHON_REQUIREMENTS", model_dir)
     if value and value.lower() not in _YES | _NO:
         path = model_dir / value
@@ -162,15 +165,15 @@ def _file_fingerprint(path: str) -> str:
 def variable_overrides(
     environment: Environment, inherited: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """What an instance's process has in place of what the server has; None: it lacks that."""
+    """Return the variables that differ from the server's own; None removes one."""
     if environment.is_server_environment:
         return {}
-    # Of the environment from which the server was started, if that was active.
+    # Variables of the environment from which the server was started, if one was active.
     changed: dict[str, str | None] = dict.fromkeys(
         ("VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONHOME")
     )
     if _is_server_in_user_site():
-        # Or its packages would stand in front of those of the environment.
+        # otherwise its packages would come before those of the environment
         changed["PYTHONNOUSERSITE"] = "1"
     root = environment.root
     if not root:
@@ -192,6 +195,6 @@ def _is_server_in_user_site() -> bool:
 
 
 def process_variables(environment: Environment, inherited: Mapping[str, str]) -> dict[str, str]:
-    """All variables of such a process."""
+    """Return all variables of such a process."""
     merged = {**inherited, **variable_overrides(environment, inherited)}
     return {name: value for name, value in merged.items() if value is not None}

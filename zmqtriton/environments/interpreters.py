@@ -1,4 +1,4 @@
-"""Asks interpreters what they are, and finds those that are named and not placed.
+"""Asks interpreters about themselves, and finds those that are given by name.
 
 Runs in the child process that prepares environments, or in `zmqtriton-ctl`.
 """
@@ -23,14 +23,14 @@ _PROBE_PROGRAM = os.path.join(
     os.path.dirname(os.path.dirname(zmqtriton_floor.__file__)), "zmqtriton_stub", "probe.py"
 )
 _OUTPUT_MARK = "zmqtriton-probe "
-#: A cold disk may take long; what hangs must end.
+#: A cold disk may take long; a program that hangs must end.
 _TIMEOUT_S = 60
 _MIN_VERSION = (3, 8)
 _VERSIONED_NAME = re.compile(r"python(3\.[0-9]+)")
 
 
 class Interpreter(NamedTuple):
-    """What one has said of itself."""
+    """An interpreter's report of itself."""
 
     path: str
     version: tuple[int, ...]
@@ -39,18 +39,18 @@ class Interpreter(NamedTuple):
     platform: str
     #: The file that runs in the end.
     executable: str
-    #: Modules that stubs need and it has not.
+    #: Modules that stubs need and it lacks.
     missing_modules: tuple[str, ...]
 
     @property
     def identity(self) -> str:
-        """Differs where what is built for one may not run on another."""
+        """Differs if what is built for one may not run on another."""
         number = ".".join(map(str, self.version))
         return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
 
 
 def probe(environment: Environment) -> Interpreter:
-    """Raises InternalError that says why it is of no use."""
+    """Ask an interpreter. Raises InternalError if it is of no use."""
     python = environment.python
     try:
         answer = subprocess.run(
@@ -89,7 +89,7 @@ def probe(environment: Environment) -> Interpreter:
 
 
 def find_interpreter(named: str) -> str:
-    """The path of an interpreter that may be named like python3.11. Raises InternalError."""
+    """Return the path of an interpreter that may be named like python3.11. Raises InternalError."""
     if "/" in named:
         return named
     tried = []
@@ -106,13 +106,13 @@ def find_interpreter(named: str) -> str:
 
 
 def not_found_text(named: str) -> str:
-    """What is said of a name that leads to no interpreter."""
+    """Return the error text for a name that leads to no interpreter."""
     text = f"PYTHON_EXECUTABLE '{named}': there is no such interpreter on PATH"
     return f"{text}, nor among those of pyenv and uv" if _VERSIONED_NAME.fullmatch(named) else text
 
 
 def candidate_paths(named: str) -> list[str]:
-    """Programs that such a name may mean; none of them is run."""
+    """Return programs that such a name may mean; none of them is run."""
     found = [shutil.which(named, path=folder) for folder in os.get_exec_path()]
     version = _VERSIONED_NAME.fullmatch(named)
     if version is not None:

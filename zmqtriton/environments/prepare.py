@@ -1,4 +1,4 @@
-"""From what a model asks for to what its instances are started with; may take minutes.
+"""Makes the environment that a model asks for; may take minutes.
 
 Called in the child process of the supervisor and by `zmqtriton-ctl env prepare`.
 """
@@ -34,7 +34,7 @@ _CONDA_UNPACK_TIMEOUT_S = 600
 def prepare_environment(
     demand: EnvironmentSpec, cache: EnvironmentCache, report: LogFunction
 ) -> Environment:
-    """Raises ZmqTritonError that names cause and cure."""
+    """Prepare an environment. Raises a ZmqTritonError that names cause and cure."""
     if demand.kind == DIRECTORY:
         report(
             "I",
@@ -74,7 +74,7 @@ def _environment_at(root: str) -> Environment:
 
 
 def _unpack_archive(path: str, cache: EnvironmentCache, report: LogFunction) -> str:
-    """The root of an archive's environment."""
+    """Unpack an archive and return the root of its environment."""
     with _open_archive(path) as file:
         before = os.fstat(file.fileno())
         name = cache.file_digest(file, path, report)
@@ -103,7 +103,7 @@ def _open_archive(path: str) -> IO[bytes]:
 
 
 def _run_conda_unpack(root: Path, report: LogFunction) -> None:
-    """Conda's own program puts the new place in where files hold the old one."""
+    """Run conda-unpack, which replaces the old path in files by the new one."""
     check_directory(str(root))
     program = root / "bin" / "conda-unpack"
     if not program.is_file():

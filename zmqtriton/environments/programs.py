@@ -1,6 +1,6 @@
 """Runs the programs that make environments: uv, and what an archive brings along to adapt itself.
 
-What they say goes into the log line by line as it comes; the last of it is in the error.
+Their output goes into the log line by line as it comes; its end is part of an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _LAST_LINES = 12
 
 
 def find_uv() -> str | None:
-    """Beside the server's interpreter, where `pip install zmqtriton[env]` puts it, or on PATH."""
+    """Find uv beside the server's interpreter or on PATH.
+
+    `pip install zmqtriton[env]` puts it beside the interpreter.
+    """
     beside = shutil.which("uv", path=os.path.dirname(sys.executable))
     return beside or shutil.which("uv")
 
@@ -35,7 +38,7 @@ def run(
     variables: Mapping[str, str] | None = None,
     within_s: float | None = None,
 ) -> None:
-    """Raises InternalError: `what` failed, and the program's last lines."""
+    """Run a program. Raises InternalError: `what` failed, and the program's last lines."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
     reading, writing = os.pipe()
     listener = threading.Thread(target=_forward_lines, args=(reading, last, report), daemon=True)
@@ -51,7 +54,7 @@ def run(
             env=variables,
             timeout=within_s,
             check=False,
-            # Else it would go on when this process is killed.
+            # otherwise it would go on when this process is killed
             preexec_fn=prctl.die_with_parent,
         ).returncode
     except OSError as error:
@@ -60,7 +63,7 @@ def run(
         last.append(f"it took more than {within_s:g} s")
     finally:
         os.close(writing)
-        # What it has started may hold the other end open for ever.
+        # what it has started may hold the other end open for ever
         listener.join(5)
     if status:
         raise InternalError(f"{what} failed: " + "\n".join(last))

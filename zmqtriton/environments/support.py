@@ -1,7 +1,7 @@
-"""What stubs need and a model's Python lacks: a directory for each kind of Python, made on demand.
+"""The modules that stubs need and a model's Python lacks: a directory for each kind of Python.
 
-It stands at the end of the module path, so whatever the environment has comes first. For Pythons
-like the server's own it is a copy of what the server uses; others need uv, and once the network.
+It comes last on the module path, so whatever the environment has comes first. For Pythons like the
+server's own it is a copy of what the server uses; for others it needs uv, and once the network.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zmqtriton.environments.cache import SUPPORT, EnvironmentCache, LogFunction
 from zmqtriton.environments.interpreters import Interpreter, server_interpreter
 from zmqtriton_floor.errors import InternalError
 
-#: Module and the project that has it.
+#: module -> project
 _PROJECTS = {"zmq": "pyzmq", "msgpack": "msgpack", "numpy": "numpy"}
 _TIMEOUT_S = 600
 
@@ -24,7 +24,10 @@ _TIMEOUT_S = 600
 def prepare_support_directory(
     interpreter: Interpreter, cache: EnvironmentCache, report: LogFunction
 ) -> str:
-    """The directory, or "" if nothing is missing. Raises what to do where it cannot be had."""
+    """Return the directory, or "" if nothing is missing.
+
+    Raises an error that says what to do if it cannot be made.
+    """
     if not interpreter.missing_modules:
         return ""
     name = _cache_name(interpreter)
@@ -50,7 +53,7 @@ def _cache_name(interpreter: Interpreter) -> str:
 
 
 def _copy_server_packages(interpreter: Interpreter, tree: Path) -> bool:
-    """Whether the server's own could be taken; its other packages stay where they are."""
+    """Copy the server's own modules, without its other packages; False if they do not fit."""
     own = server_interpreter()
     if own.missing_modules or _cache_name(own) != _cache_name(interpreter):
         return False

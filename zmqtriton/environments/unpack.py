@@ -1,8 +1,8 @@
-"""Unpacks an archive that nobody has vouched for into an empty directory, member by member.
+"""Unpacks an untrusted archive into an empty directory, member by member.
 
-The checks are our own on every Python, since older ones have no filter in tarfile. Nothing is
+The checks are our own on every Python, since tarfile has no filter in older ones. Nothing is
 written through a link, and when all is there each link is followed once: it must end inside, or be
-the interpreter of a virtual environment. Modes keep no more than who may execute.
+the interpreter of a virtual environment. Of modes only the right to execute is kept.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _COMPRESSIONS = (
     (".zst", "zst"),
 )
 _INTERPRETER_LINK = re.compile(r"bin/(python|pypy)[0-9.]*t?")
-#: In scripts of an environment: what its own path was. Conda-pack keeps it for those files that the
-#: environment has got from elsewhere than a package, which may be links too.
+#: The environment's own former path in its scripts. conda-pack keeps it in files that do not come
+#: from a package, and in links.
 _PREFIX_PATTERNS = {
     "bin/activate": re.compile(r"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n]+)['"]?\s*$""", re.M),
     "bin/conda-unpack": re.compile(r"""^\('[^'\n]*', '(/[^'\n]+)', '(?:text|binary)'\)""", re.M),
@@ -45,23 +45,23 @@ _SCRIPT_CHARACTERS = 32 << 20
 
 
 class ArchiveLimits(NamedTuple):
-    """More than this is no environment."""
+    """Limits that no environment exceeds."""
 
     max_members: int = 500_000
     max_bytes: int = 64 << 30
-    #: Of what is unpacked to the archive's size, for what is large.
+    #: The ratio of the unpacked to the packed size, for large archives.
     max_ratio: int = 200
     always_allowed_bytes: int = 256 << 20
 
 
 class RejectedArchive(InternalError):
-    """Raised when an archive holds what an environment must not."""
+    """Raised if an archive holds what an environment must not."""
 
 
 def unpack(
     path: str, file: IO[bytes], target: Path, report: LogFunction, bounds: ArchiveLimits
 ) -> None:
-    """`file` is the open archive; after an error `target` holds half of it."""
+    """Unpack the open archive `file`; after an error `target` holds half of it."""
     size = os.fstat(file.fileno()).st_size
     free = shutil.disk_usage(target).free * 9 // 10
     most = min(bounds.max_bytes, free, max(bounds.always_allowed_bytes, bounds.max_ratio * size))
@@ -83,7 +83,7 @@ def unpack(
 
 
 def check_archive_start(path: str) -> None:
-    """Raises what is wrong with an archive as far as its first member tells."""
+    """Raise what is wrong with an archive as far as its first member tells."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             mode: Any = f"r|{_compression(path)}"
@@ -103,7 +103,7 @@ def _unusable_archive_error(path: str, error: Exception) -> InternalError:
 
 @contextlib.contextmanager
 def _limited_memory() -> Iterator[None]:
-    """In here MemoryError comes before the machine suffers."""
+    """Let MemoryError come before the machine suffers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     pages = int(Path("/proc/self/statm").read_text().split()[5])
     most = pages * resource.getpagesize() + _EXTRA_MEMORY_BYTES
@@ -163,7 +163,7 @@ class _Unpacker:
             self._write(archive, member, name)
 
     def _normalize_name(self, name: str) -> str:
-        """Without `./` at its head; relative and going nowhere but down."""
+        """Return the name without a leading `./`; it must be relative and must not go up."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if name.startswith("/"):
             raise self._rejection(name, "is an absolute name")
@@ -202,7 +202,7 @@ class _Unpacker:
         self._keep_time(name, member)
 
     def _keep_time(self, name: str, member: tarfile.TarInfo) -> None:
-        """Or every cached bytecode file would be out of date."""
+        """Keep the time of a file, or every cached bytecode file would be out of date."""
         modified = min(max(0, int(member.mtime)), 0xFFFFFFFF)
         os.utime(self._target / name, (modified, modified))
 
@@ -222,7 +222,7 @@ class _Unpacker:
     # ------------------------------------------------------------------- links
 
     def resolve_links(self) -> None:
-        """Looks where the links lead, now that all are there."""
+        """Check where the links lead, now that all files are there."""
         inner = environment_root(self._target)
         if inner != self._target:
             self._root_prefix = f"{inner.name}/"
@@ -237,7 +237,7 @@ class _Unpacker:
                 self._check_outside_link(name, end)
 
     def _original_prefixes(self) -> list[str]:
-        """Where it may have been before it was packed, as its own scripts say."""
+        """Return its possible paths before it was packed, according to its scripts."""
         found: set[str] = set()
         for name, pattern in _PREFIX_PATTERNS.items():
             script = self._target / self._root_prefix / name
@@ -247,7 +247,7 @@ class _Unpacker:
         return sorted((posixpath.normpath(place) for place in found), reverse=True)
 
     def _relocate_link(self, name: str, goal: str, places: list[str]) -> None:
-        """Makes a link into the place of old one that leads to the same file here."""
+        """Replace a link to a former path by one to the same file here."""
         old = next((place for place in places if goal.startswith(place + "/")), "")
         if old:
             inside = self._root_prefix + goal[len(old) + 1 :]
@@ -270,7 +270,7 @@ class _Unpacker:
 
 
 def environment_root(tree: Path) -> Path:
-    """Where the environment begins: people pack the directory too that it is in."""
+    """Return where the environment begins: people also pack the directory around it."""
     if (tree / "bin" / "activate").exists():
         return tree
     inside: list[Any] = list(tree.iterdir())

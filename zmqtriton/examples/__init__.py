@@ -1,4 +1,4 @@
-"""`zmqtriton example [NAME [DIRECTORY]]`: writes a pipeline to learn from, and says what to type.
+"""`zmqtriton example [NAME [DIRECTORY]]`: writes a pipeline to learn from, and commands to try.
 
 Each example is a directory with a model repository, a script that makes its weights, and a client.
 Nothing here knows what the models do.
@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parent
 
 
 def run_example(words: list[str]) -> int:
-    """The exit status."""
+    """Run the command and return the exit status."""
     if words[:1] in (["-h"], ["--help"]):
         sys.stdout.write(_help())
         return 0
@@ -37,7 +37,7 @@ def run_example(words: list[str]) -> int:
 
 
 def _help() -> str:
-    """Each example's first line is its title."""
+    """Return the help; each example's first line is its title."""
     titles = {name: (EXAMPLES / name / "README.md").read_text().splitlines()[0] for name in names()}
     shown = "".join(f"  {name:12}{title.lstrip('# ')}\n" for name, title in titles.items())
     return (
@@ -52,7 +52,7 @@ def names() -> list[str]:
 
 
 def copy_missing(source: Path, directory: Path) -> None:
-    """Raises OSError. What is there already is the user's."""
+    """Copy files without overwriting anything. Raises OSError."""
     for path in sorted(source.rglob("*")):
         if path.is_dir() or "__pycache__" in path.parts:
             continue

@@ -1,7 +1,6 @@
-"""The command line of `zmqtriton` and `tritonserver`: every option of Triton's, and our own.
+"""The command line of `zmqtriton` and `tritonserver`: all options of Triton, and our own.
 
-`main` calls `parse` and prints what it raises; nobody else reads argv. Nothing here prints, exits,
-opens a file or looks at the environment.
+Nothing here prints, exits, opens a file or looks at the environment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The text of `--help`, made from the table of options and the defaults in Options.
 
-Called by the parser. What has no effect is marked as such, so that the page promises nothing.
+Options without effect are marked, so that the page promises nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUPPORT_NOTES = {
     OptionSupport.PLANNED: " (No effect yet.)",
     OptionSupport.IGNORED: " (Ignored.)",
 }
-#: Words that may stand first, each with how to use it; `--help` behind them says more.
+#: The subcommands, each with its usage; `--help` after one says more.
 COMMANDS = {
     "demo": "demo [directory] [options]      serve example models, and say what to type",
     "example": "example name [directory]        write a pipeline to learn from",
@@ -56,7 +56,7 @@ def _option_lines(option: Option) -> list[str]:
 
 
 def _default_text(option: Option) -> str:
-    """Nothing for a flag, for what adds up, and for what is empty until said."""
+    """Return the default; "" for a flag, for a repeatable option and for an empty default."""
     default = _DEFAULTS.get(option.field_name)
     if option.arity is not Arity.LAST_WINS or default is None or default == "":
         return ""

@@ -1,6 +1,6 @@
 """The shape of a row in the table of options, and a constructor for each kind of value.
 
-Used by the table alone. Knows how an option may be written, not which options there are.
+Used by the table only. Knows how an option may be written, not which options there are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OptionSupport(Enum):
 
 
 class Arity(Enum):
-    """How often an option may stand, and with what."""
+    """How often an option may be given, and whether it takes a value."""
 
     LAST_WINS = "the last one counts"
     REPEATABLE = "each adds one value"
@@ -43,11 +43,11 @@ class Option:
     help: str
     support: OptionSupport = OptionSupport.SUPPORTED
     arity: Arity = Arity.LAST_WINS
-    #: The field of Options where the value goes; by default the name's own.
+    #: The field of Options for the value; by default the option's name.
     field: str = ""
     #: Printed whenever the option is used.
     warning: str = ""
-    #: Of one that is not honoured: what there is in its place.
+    #: What there is in place of an option that is not honoured.
     reason: str = ""
 
     @property
@@ -88,7 +88,7 @@ number = _option_factory("float", values.number)
 def custom(
     metavar: str, read: Callable[[str], Any], *, shape: Arity = Arity.REPEATABLE
 ) -> Callable[..., Option]:
-    """A kind of value that one option alone has."""
+    """A kind of value that only one option has."""
     return _option_factory(metavar, read, shape)
 
 
@@ -115,7 +115,7 @@ def restriction_option(name: str, kind: str, header_prefix: str) -> Option:
 
 
 def deprecated_trace_option(name: str) -> Option:
-    """An option that --trace-config replaced; it becomes the setting that stands for it."""
+    """A deprecated option; it becomes the --trace-config setting that replaces it."""
     instead = DEPRECATED_TRACE_OPTIONS[name]
     prefix = f"{instead.name}," if instead.name else ""
     advice = f"'--trace-config {prefix}{instead.key}={instead.value}'"

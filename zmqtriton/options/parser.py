@@ -1,7 +1,7 @@
-"""Turns argv into Options: reads each option by its row, then checks them against each other.
+"""Parses argv into Options: reads each option by its row, then checks them against each other.
 
-Written as getopt_long reads: `--name=value`, `--name value`, and any beginning of a name that
-fits one option only. Raises; never prints and never exits.
+Reads as getopt_long does: `--name=value`, `--name value`, and any prefix of a name that fits one
+option only. Raises; never prints and never exits.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from zmqtriton_floor import __version__
 
 _HINT = "Try 'zmqtriton --help' for all options."
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}
-#: What rows write and `_settle` turns into fields of Options.
+#: What rows write and `_resolve_options` turns into fields of Options.
 _INTERMEDIATE_DEFAULTS: dict[str, Any] = {
     "disable_auto_complete_config": False,
     "response_cache_byte_size": None,
     "trace_config": (),
     "trace_deprecated": (),
     "allow_client_shm": None,
-    # None tells "false was said" from "nothing was said".
+    # None tells "given as false" from "not given"
     "strict_model_config": None,
 }
 
 
 class OptionError(Exception):
-    """Raised when the server cannot start with this command line; its text is for stderr."""
+    """Raised if the server cannot start with this command line; the text is for stderr."""
 
 
 class HelpRequested(Exception):
-    """Raised for --help and --version; its text is for stdout, and is no error."""
+    """Raised for --help and --version; the text is for stdout."""
 
 
 def with_environment(options: Options, environment: Mapping[str, str]) -> Options:
-    """What some options are where only variables say it. Raises OptionError."""
+    """Apply the environment variables that set options. Raises OptionError."""
     try:
         return replace(options, trace=with_exporter_environment(options.trace, environment))
     except BadValue as error:
@@ -52,8 +52,11 @@ def with_environment(options: Options, environment: Mapping[str, str]) -> Option
 
 
 def parse(argv: list[str], *, takes_directories: bool = False) -> Options:
-    """The options in argv, which lacks the program's name. With `takes_directories` what is no
-    option is a repository. Raises OptionError, HelpRequested."""
+    """Return the options in argv, which lacks the program's name.
+
+    With `takes_directories` every argument that is not an option is a repository. Raises
+    OptionError and HelpRequested.
+    """
     defaults = {**_DEFAULTS, **_INTERMEDIATE_DEFAULTS}
     values = dict(defaults)
     warnings: list[str] = []
@@ -61,7 +64,7 @@ def parse(argv: list[str], *, takes_directories: bool = False) -> Options:
         value = _parse_value(option, text)
         if option.warning:
             warnings.append(option.warning)
-        # To say what is so anyway promises nothing.
+        # an option that is given with its default needs no warning
         if option.arity is Arity.REPEATABLE or value != defaults[option.field_name]:
             _warn_if_unsupported(option, warnings)
         if option.arity is Arity.REPEATABLE:
@@ -78,7 +81,7 @@ def _warn_if_unsupported(option: Option, warnings: list[str]) -> None:
 
 
 def _option_texts(argv: list[str], takes_directories: bool) -> Iterator[tuple[Option, str]]:
-    """Each option with its value's text."""
+    """Return each option with the text of its value."""
     words = iter(argv)
     for word in words:
         if takes_directories and not word.startswith("-"):
@@ -99,7 +102,7 @@ def _option_texts(argv: list[str], takes_directories: bool) -> Iterator[tuple[Op
 
 
 def _suggest_command(word: str) -> str:
-    """What somebody may have wanted who wrote a word that is no option."""
+    """Suggest a command to a user who wrote a word that is not an option."""
     close = difflib.get_close_matches(word, COMMANDS, n=1)
     if close:
         return f"; did you mean 'zmqtriton {close[0]}'?"
@@ -110,7 +113,7 @@ def _suggest_command(word: str) -> str:
 
 
 def _find_option(name: str, word: str) -> Option:
-    """The option of this name or, if that is one only, the one that begins with it."""
+    """Return the option with this name, or the only one that begins with it."""
     if word.startswith("--") and name in OPTIONS_BY_NAME:
         return OPTIONS_BY_NAME[name]
     names = [*OPTIONS_BY_NAME, "help", "version"]
@@ -142,7 +145,7 @@ def _parse_value(option: Option, text: str) -> Any:
 
 
 def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
-    """Checks options against each other and resolves the defaults that depend on others."""
+    """Check options against each other and resolve the defaults that depend on others."""
     settled = {name: values[name] for name in _DEFAULTS}
     settled["strict_model_config"] = _is_strict(values, warnings)
     settled["model_repository"] = _model_repositories(values)
@@ -183,7 +186,7 @@ def _is_strict(values: Mapping[str, Any], warnings: list[str]) -> bool:
 
 
 def _model_repositories(values: Mapping[str, Any]) -> tuple[str, ...]:
-    # An empty one is an unset variable in somebody's script.
+    # an empty one is an unset variable in somebody's script
     found = tuple(dict.fromkeys(path for path in values["model_repository"] if path))
     if not found:
         raise OptionError("--model-repository must be specified")
@@ -279,7 +282,7 @@ def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:
 
 
 def _check_ports(settled: Mapping[str, Any]) -> None:
-    """Port 0 is any free one and collides with nothing."""
+    """Check that no two ports are equal; port 0 is any free one."""
     taken: list[tuple[str, str, int]] = []
     for name, allowed, address, port in (
         ("HTTP", "allow_http", "http_address", "http_port"),
@@ -301,7 +304,7 @@ def _check_ports(settled: Mapping[str, Any]) -> None:
 
 
 def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
-    """Whether only this machine can reach the endpoints through which regions are registered."""
+    """True if only this machine can reach the endpoints through which regions are registered."""
     return all(
         not settled[allowed] or _is_loopback(settled[address])
         for allowed, address in (("allow_http", "http_address"), ("allow_grpc", "grpc_address"))

@@ -1,7 +1,7 @@
-"""What a command line comes to: one field per option, with Triton's default.
+"""The parsed command line: one field per option, with Triton's default.
 
-Made by the parser and handed, frozen, to everything that is started. Where several options decide
-one thing (auto-completion, tracing, the cache), only the decision stands here.
+Made by the parser and handed, frozen, to everything that is started. If several options decide one
+thing (auto-completion, tracing, the cache), only the decision is here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Options:
     # Server
     id: str = "triton"
     exit_timeout_secs: int = 30
-    #: 0: as many as the broker can fork.
+    #: 0: as many as the broker can take.
     max_requests: int = 0
     #: 0: any number.
     max_model_requests: int = 0
@@ -43,7 +43,7 @@ class Options:
     strict_readiness: bool = True
     #: none, poll or explicit
     model_control_mode: str = "none"
-    #: 0 unless the mode is poll; 0 in mode poll loads once and never looks again.
+    #: 0 unless the mode is poll; 0 in mode poll loads once and never polls again.
     repository_poll_secs: int = 15
     #: Names, or "*" alone; empty unless the mode is explicit.
     load_model: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class Options:
     grpc_restricted_protocol: tuple[Restriction, ...] = ()
 
     # Shared memory of clients
-    #: As said, or whether HTTP and gRPC listen on loopback only.
+    #: As given, or True if HTTP and gRPC listen on loopback only.
     allow_client_shm: bool = False
     trust_client_shm: bool = False
 
@@ -132,7 +132,7 @@ class Options:
     allow_metrics: bool = True
     allow_gpu_metrics: bool = True
     allow_cpu_metrics: bool = True
-    #: That of HTTP unless said.
+    #: HTTP's, if not given.
     metrics_address: str = ""
     metrics_port: int = 8002
     metrics_interval_ms: float = 2000.0
@@ -166,8 +166,7 @@ class Options:
     warnings: tuple[str, ...] = ()
 
     def backend_settings(self, backend: str) -> dict[str, str]:
-        """What --backend-config says for this backend: its own over the global, the last over
-        the first."""
+        """Return a backend's settings: its own over the global ones, the last over the first."""
         settings = {found.key: found.value for found in self.backend_config if not found.name}
         settings.update(
             (found.key, found.value) for found in self.backend_config if found.name == backend

@@ -1,7 +1,7 @@
 """Every option of the command line, one row each, grouped as `--help` shows them.
 
-Read by `parser.py`; the defaults stand in Options. A row says how the text is read and what
-becomes of it: an option that starts to be honoured changes its sense here and nothing else.
+The defaults are in Options. A row says how the text is read and what becomes of it: when an option
+starts to be honoured, only its row changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What --trace-config and the older --trace-* options come to together.
+"""The combined result of --trace-config and the older --trace-* options.
 
-Called once the whole command line is read, since a later setting may undo an earlier one. Starts
-no trace, opens no file, and is given the environment by whoever wants it heeded.
+Computed once the whole command line is read, since a later setting may undo an earlier one. Starts
+no trace, opens no file, and gets the environment from the caller.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ OPENTELEMETRY = "opentelemetry"
 _MODES = ("triton", OPENTELEMETRY)
 _TIMESTAMP_LEVELS = ("true", "on", "min", "max", "timestamps")
 
-#: What the exporter of OpenTelemetry is told in numbers, with the least of each. They may be set
-#: in the environment too, under these names in capitals with a prefix.
+#: The numeric settings of the OpenTelemetry exporter, with their minimums. Variables may set them,
+#: too, under these names in capitals with a prefix.
 _EXPORTER_MINIMUMS = {
     "bsp_max_export_batch_size": 1,
     "bsp_schedule_delay": 0,
     "bsp_max_queue_size": 1,
 }
 
-#: The setting of --trace-config that stands for each deprecated option.
+#: The setting of --trace-config that replaces each deprecated option.
 DEPRECATED_TRACE_OPTIONS = {
     "trace-file": Setting("triton", "file", "<filepath>"),
     "trace-level": Setting("", "level", "<OFF|TIMESTAMPS|TENSORS>"),
@@ -38,21 +38,21 @@ class TraceOptions:
     """Where traces go and which requests get one, until a client changes it."""
 
     mode: str = "triton"
-    #: TIMESTAMPS and TENSORS may stand together; empty is off.
+    #: TIMESTAMPS and TENSORS may be combined; empty is off.
     level: tuple[str, ...] = ()
     #: One request in this many is traced.
     rate: int = 1000
-    #: Traces still to be taken; -1 is without end.
+    #: How many more traces; -1 is no limit.
     count: int = -1
     file: str = ""
-    #: Traces to a file before the next one is begun; 0 keeps one file.
+    #: How many traces a file gets before the next one begins; 0 keeps one file.
     log_frequency: int = 0
-    #: What was said for the OpenTelemetry exporter, in order, as (key, value).
+    #: The settings of the OpenTelemetry exporter in order, as (key, value).
     opentelemetry: tuple[tuple[str, str], ...] = ()
 
     @property
     def can_trace(self) -> bool:
-        """There is a place for traces; clients may turn them on, and cannot give one."""
+        """True if there is a destination: clients may turn traces on, but not give one."""
         return self.mode == OPENTELEMETRY or bool(self.file)
 
 
@@ -60,13 +60,13 @@ _read_setting = setting("--trace-config", "trace mode", may_be_global=True)
 
 
 def trace_setting(value: str) -> Setting:
-    """One --trace-config, with the mode's name checked."""
+    """Return one --trace-config, with the mode's name checked."""
     found = _read_setting(value)
     return found._replace(name=_parse_mode(found.name)) if found.name else found
 
 
 def trace_options(settings: Iterable[Setting]) -> TraceOptions:
-    """All settings put together, later ones over earlier; BadValue's text names the setting."""
+    """Return all settings together, later ones over earlier; BadValue's text names the setting."""
     options = TraceOptions()
     is_off = False
     for found in settings:
@@ -76,15 +76,17 @@ def trace_options(settings: Iterable[Setting]) -> TraceOptions:
             where = f"{found.name},{found.key}" if found.name else found.key
             raise BadValue(f'Bad option: "--trace-config {where}".\n{error}') from None
         is_off = is_off or (found.key == "level" and _parse_level(found.value) is None)
-    # OFF wins wherever it stands, since levels otherwise add up.
+    # OFF wins wherever it stands, since levels otherwise add up
     return replace(options, level=()) if is_off else options
 
 
 def with_exporter_environment(
     options: TraceOptions, environment: Mapping[str, str]
 ) -> TraceOptions:
-    """With the numbers that only variables say, as Triton reads them; BadValue's text names the
-    variable."""
+    """Add the numbers that only variables set, as Triton does.
+
+    BadValue's text names the variable.
+    """
     if options.mode != OPENTELEMETRY:
         return options
     pairs = list(options.opentelemetry)
@@ -142,7 +144,7 @@ def _parse_mode(value: str) -> str:
 
 
 def _parse_level(value: str) -> str | None:
-    """The level's name; None for off."""
+    """Return the level's name; None for off."""
     word = value.lower()
     if word in ("false", "off"):
         return None

@@ -1,7 +1,7 @@
-"""Reads the value of one command-line option, as Triton's parser reads it.
+"""Parses the value of one command-line option, as Triton's parser does.
 
-Called by the table of options. Each reader takes the text after `=` and returns the typed value,
-or raises `BadValue` with Triton's text. Knows no option by name and checks none against another.
+Each reader takes the text after `=` and returns the typed value, or raises `BadValue` with Triton's
+text. Knows no option by name and checks none against another.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LEADING_FLOAT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[
 
 
 class BadValue(Exception):
-    """Raised when the text after an option cannot be its value; says what was expected."""
+    """Raised if the text after an option cannot be its value; says what was expected."""
 
 
 class Setting(NamedTuple):
-    """One `--backend-config=python,stub-timeout-seconds=60`; name is empty for a global one."""
+    """One `--backend-config=python,stub-timeout-seconds=60`; the name is empty for a global one."""
 
     name: str
     key: str
@@ -37,7 +37,7 @@ class Setting(NamedTuple):
 
 
 class Restriction(NamedTuple):
-    """One group of APIs that answers only to requests that carry a header with this value."""
+    """A group of APIs that answers only to requests with this value in a header."""
 
     categories: tuple[str, ...]
     header: str
@@ -45,7 +45,7 @@ class Restriction(NamedTuple):
 
 
 class RateLimitResource(NamedTuple):
-    """One rate-limiter resource; device is -1 for one that belongs to no device."""
+    """A rate-limiter resource; device is -1 for one that belongs to no device."""
 
     name: str
     amount: int
@@ -57,7 +57,7 @@ def text(value: str) -> str:
 
 
 def non_empty_text(message: str) -> Callable[[str], str]:
-    """A text that may not be empty."""
+    """Return a text that must not be empty."""
 
     def read(value: str) -> str:
         if not value:
@@ -77,11 +77,11 @@ def boolean(value: str) -> bool:
 
 
 def _leading_integer(value: str, limit: int) -> int:
-    # As C's strtol reads it: what follows the digits is left alone, so `1=1` is 1.
+    # as C's strtol reads it: what follows the digits is ignored, so `1=1` is 1
     found = _LEADING_INT.match(value)
     if found is None:
         raise BadValue(f"Invalid option value. Got {value}")
-    # A number too long to convert is out of bound anyway.
+    # a number too long to convert is out of range anyway
     digits = found.group(1)
     number = int(digits) if len(digits) < 25 else limit
     if not -limit <= number < limit:
@@ -98,7 +98,7 @@ def long_integer(value: str) -> int:
 
 
 def integer_or_bool(value: str) -> int:
-    """A level that may also be switched on and off by a word."""
+    """Return a level, which words may switch on and off, too."""
     word = value.lower()
     if word in ("true", "false"):
         return int(word == "true")
@@ -113,7 +113,7 @@ def number(value: str) -> float:
 
 
 def regular_expression(option: str) -> Callable[[str], str]:
-    """A regular expression; one that begins with (?-i) heeds case."""
+    """Return a regular expression; one that begins with (?-i) respects case."""
 
     def read(value: str) -> str:
         try:
@@ -140,7 +140,7 @@ count = integer_between(0, _INT_LIMIT - 1, "Must not be negative. Got {value}")
 
 
 def one_of(words: tuple[str, ...], message: str) -> Callable[[str], str]:
-    """One of these words in any case, returned as it is written here."""
+    """Return one of these words, given in any case, as it is written here."""
     spelled = {word.lower(): word for word in words}
 
     def read(value: str) -> str:
@@ -168,7 +168,10 @@ def pair(
 
 
 def _split_setting(value: str) -> tuple[int, str, str, str] | None:
-    """(where the comma stands, name, key, value) of `name,key=value`; None without key or value."""
+    """Split `name,key=value` into (position of the comma, name, key, value).
+
+    None without key or value.
+    """
     comma = value.find(",")
     equals = value.find("=", comma + 1)
     key, setting = value[comma + 1 : equals], value[equals + 1 :]
@@ -178,7 +181,10 @@ def _split_setting(value: str) -> tuple[int, str, str, str] | None:
 
 
 def setting(option: str, what: str, *, may_be_global: bool) -> Callable[[str], Setting]:
-    """`<what>,<setting>=<value>`; without the name, where that may be left out, a global one."""
+    """Return `<name>,<setting>=<value>`.
+
+    Without a name, where that is allowed, a global setting.
+    """
     noun = what.removesuffix(" name")
     form = f"<{what}>,<setting>=<value>"
     missing = f"No {noun} specified. {option} option format is {form}"
@@ -199,7 +205,7 @@ def setting(option: str, what: str, *, may_be_global: bool) -> Callable[[str], S
 
 def metrics_setting(value: str) -> Setting:
     key, _, found = value.partition("=")
-    # A comma in front of the `=` would be a name, and no metric has settings of its own.
+    # A comma before the `=` would end a name, and no metric has settings of its own.
     if not key or not found or "," in key:
         raise BadValue(f"--metrics-config option format is <setting>=<value>. Got {value}")
     return Setting("", key, found)
@@ -220,7 +226,7 @@ def host_policy(value: str) -> Setting:
 
 
 def core_numbers(value: str) -> set[int]:
-    """`0-3,8`: each of a list of numbers and ranges."""
+    """Return the numbers of a list like `0-3,8`."""
     cores: set[int] = set()
     for part in value.split(","):
         found = _CORE_RANGE.fullmatch(part.strip())
@@ -233,7 +239,7 @@ def core_numbers(value: str) -> set[int]:
 
 
 def restriction(option: str, kind: str, header_prefix: str) -> Callable[[str], Restriction]:
-    """`<api>,<api>:<key>=<value>`: these answer only if the header <key> holds <value>."""
+    """Return `<api>,<api>:<key>=<value>`: these answer only if the header <key> holds <value>."""
 
     def read(value: str) -> Restriction:
         names, _, rest = value.partition(":")

@@ -1,1 +1,1 @@
-"""The model repository on disk: which models and versions there are, and their environments."""
+"""The model repository on disk: its models, their versions, and repository agents."""

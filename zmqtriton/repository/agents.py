@@ -1,8 +1,8 @@
-"""Repository agents that a configuration asks for: which there are, and what they may be told.
+"""The repository agents of a configuration: which exist, and their parameters.
 
-Called when a model is read. `checksum` is built in: the stub compares the files before it imports
-the model, since the supervisor must not spend its time on large ones. Others are libraries of
-Triton, which cannot run here.
+`checksum` is built in: the stub compares the files before it imports the model, since the
+supervisor must not spend its time on large ones. Others are libraries of Triton, which cannot run
+here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHECKSUM = "checksum"
 
 
 def agent_problems(config: Any, directory: str) -> Iterator[Problem]:
-    """What cannot be done; `directory` is where Triton would look for its agents."""
+    """Return what cannot be done; `directory` is where Triton would look for its agents."""
     for index, agent in enumerate(config.model_repository_agents.agents):
         field = ("model_repository_agents", "agents", index)
         if agent.name != CHECKSUM:

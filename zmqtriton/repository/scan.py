@@ -1,8 +1,8 @@
-"""Directories -> models: which there are, their versions, and what has changed since.
+"""Scans directories for models: which there are, their versions, and what has changed since.
 
-Called by the supervisor at start, at each poll and at each load; reads names, sizes and times,
-and a file's content never. It does not log: what the operator should hear is returned as
-`warnings`. Whether a model can be loaded is decided later, from its configuration.
+Runs at start, at each poll and at each load; reads names, sizes and times, never a file's content.
+It does not log: messages for the operator are returned as `warnings`. Whether a model can be loaded
+is decided later, from its configuration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MODEL_FILE = "model.py"
 #: Directories of a model that belong to it without being a version.
 DATA_FOLDERS = ("warmup", "initial_state")
 
-#: What the repository index says of a model whose name two repositories use.
+#: The index entry's reason for a name that two repositories use.
 DUPLICATE_REASON = "model appears in two or more repositories"
 
 _DIGITS = re.compile(r"[0-9]+")
@@ -44,7 +44,7 @@ class ScannedModel:
     fingerprint: str
     warnings: tuple[str, ...] = ()
     problem: str = ""
-    #: By version, of its files and those that belong to all, the configuration apart.
+    #: By version; covers its files and those shared by all, but not the configuration.
     version_fingerprints: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -59,7 +59,7 @@ class VersionChoice:
 def scan_repositories(
     repositories: Sequence[Path], config_name: str = ""
 ) -> dict[str, ScannedModel]:
-    """All model directories by name, in the order of their names.
+    """Return all model directories in the order of their names.
 
     A name in several repositories is one entry, that of the first, with its `problem` set.
     """
@@ -78,17 +78,17 @@ def scan_repositories(
 
 
 def not_unique_text(name: str) -> str:
-    """Why a model that two repositories have cannot be loaded."""
+    """Return why a model that two repositories have cannot be loaded."""
     return f"failed to poll model '{name}': not unique across all model repositories"
 
 
 def not_found_text(name: str) -> str:
-    """Why a model that no repository has cannot be loaded."""
+    """Return why a model that no repository has cannot be loaded."""
     return f"failed to poll model '{name}': model not found in any model repository."
 
 
 def _scan_or_problem(path: Path, repository: Path, config_name: str) -> ScannedModel:
-    """One directory that cannot be read must not keep the others from being served."""
+    """Scan one directory; if it cannot be read, that must not keep the others from being served."""
     try:
         return scan_model(path, repository, config_name)
     except InternalError as error:
@@ -96,7 +96,7 @@ def _scan_or_problem(path: Path, repository: Path, config_name: str) -> ScannedM
 
 
 def scan_model(path: Path, repository: Path, config_name: str = "") -> ScannedModel:
-    """One model directory as it is now; a directory that vanishes meanwhile is an error."""
+    """Scan one model directory as it is now. Raises if it vanishes meanwhile."""
     warnings: list[str] = []
     versions = find_versions(path, repository, warnings)
     config_path = find_config(path, config_name)
@@ -113,7 +113,7 @@ def scan_model(path: Path, repository: Path, config_name: str = "") -> ScannedMo
 
 
 def find_config(model_dir: Path, config_name: str = "") -> Path | None:
-    """`configs/<name>.pbtxt` if asked for and there, else config.pbtxt, else None."""
+    """Return `configs/<name>.pbtxt` if that is asked for and exists, else config.pbtxt or None."""
     if config_name:
         if "/" in config_name or "\0" in config_name:
             raise InvalidArgument(f"invalid model config name '{config_name}'")
@@ -125,7 +125,7 @@ def find_config(model_dir: Path, config_name: str = "") -> Path | None:
 
 
 def choose_versions(config: Any, present: Iterable[int]) -> VersionChoice:
-    """Applies the version policy; an error if it leaves nothing."""
+    """Apply the version policy; it is an error if no version is left."""
     policy = config.version_policy
     available = set(present)
     warnings: list[str] = []
@@ -150,14 +150,14 @@ def choose_versions(config: Any, present: Iterable[int]) -> VersionChoice:
 
 
 def subdirectories(path: Path) -> list[Path]:
-    """Sorted by name, without hidden ones: those are tools' (.git) or a mount's (..data)."""
+    """Return directories by name, without hidden ones: tools' (.git) and mounts' (..data)."""
     try:
         with os.scandir(path) as entries:
             names = sorted(e.name for e in entries if not _is_ignored(e.name))
     except OSError as error:
         hint = "; no shell has made a home of the ~" if str(path).startswith("~") else ""
         raise InternalError(f"failed to open directory {path}: {error.strerror}{hint}") from error
-    # A link that leads nowhere is not a directory; DirEntry.is_dir would raise for a circle.
+    # a link that leads nowhere is not a directory; DirEntry.is_dir would raise for a circle
     return [path / name for name in names if os.path.isdir(path / name)]
 
 
@@ -166,7 +166,7 @@ def _is_ignored(name: str) -> bool:
 
 
 def is_utf8_name(name: str) -> bool:
-    """Can it be said to clients? A name on disk is bytes, and may be no UTF-8."""
+    """True if the name can be sent to clients: on disk it is bytes, perhaps not UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -175,7 +175,7 @@ def is_utf8_name(name: str) -> bool:
 
 
 def find_versions(path: Path, repository: Path, warnings: list[str]) -> dict[int, Path]:
-    """The directories of versions by number; adds to the warnings why others are none."""
+    """Return the version directories by number; warn about the others."""
     versions: dict[int, Path] = {}
     for directory in subdirectories(path):
         name = directory.name
@@ -206,7 +206,7 @@ def find_versions(path: Path, repository: Path, warnings: list[str]) -> dict[int
 
 
 def repository_hint(repository: Path) -> str:
-    """What was probably meant by a directory that holds no models, or "". Raises InternalError."""
+    """Return what was probably meant by a directory without models, or "". Raises InternalError."""
     inside = subdirectories(repository)
     if is_model_directory(repository, inside):
         return (
@@ -221,7 +221,10 @@ def no_model_text(repository: Path) -> str:
 
 
 def is_model_directory(directory: Path, inside: Sequence[Path]) -> bool:
-    """Is it a model, or a repository? A model may be called 1, and a version has no versions."""
+    """True for a model, False for a repository.
+
+    A model may be called 1, and a version has no versions.
+    """
     if os.path.lexists(directory / CONFIG_FILE) or (directory / CONFIG_FOLDER).is_dir():
         return True
     if (directory / _MODEL_FILE).is_file():
@@ -239,10 +242,10 @@ def _has_versions(path: Path) -> bool:
 
 
 def _fingerprint(path: Path, config_path: Path | None, versions: Iterable[Path]) -> str:
-    """Changes when a file of the model does.
+    """Return a fingerprint that changes when a file of the model does.
 
-    Directories themselves are left out, because importing a model creates __pycache__ in one.
-    Of other subdirectories only the name counts: an environment has tens of thousands of files.
+    Directories themselves are left out, because importing a model creates __pycache__ in one. Of
+    other subdirectories only the name counts: an environment has tens of thousands of files.
     """
     digest = hashlib.blake2b(digest_size=16)
     roots = [path / folder for folder in DATA_FOLDERS] + sorted(versions)
@@ -263,7 +266,7 @@ def _fingerprint(path: Path, config_path: Path | None, versions: Iterable[Path])
 def _version_fingerprints(
     path: Path, config_path: Path | None, versions: Mapping[int, Path]
 ) -> dict[int, str]:
-    """What loading a version depends on, besides its configuration."""
+    """Return fingerprints of what each version loads, except for the configuration."""
     shared = hashlib.blake2b(f"{path}\n".encode(errors="surrogateescape"), digest_size=16)
     for file in _files(path, recursive=False):
         if file != config_path:
@@ -281,9 +284,11 @@ def _version_fingerprints(
 
 
 def _files(directory: Path, *, recursive: bool) -> Iterator[Path]:
-    """The files in order of their names; linked directories are not entered, they may circle.
+    """Return the files in order of their names.
 
-    Not by os.walk, which calls itself for each level, and somebody's tree may have thousands.
+    Linked directories may form circles and are skipped.
+
+    Not by os.walk, which recurses for each level, and a tree may have thousands.
     """
     waiting = [os.fspath(directory)]
     while waiting:
@@ -298,7 +303,7 @@ def _files(directory: Path, *, recursive: bool) -> Iterator[Path]:
 
 
 def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
-    """By name; of a directory that has gone, or may not be read, there are none."""
+    """Return entries by name; a directory that has gone, or may not be read, has none."""
     try:
         with os.scandir(directory) as entries:
             return sorted((e for e in entries if not _is_ignored(e.name)), key=lambda e: e.name)
@@ -317,7 +322,7 @@ def _entry_fingerprint(file: Path, base: Path) -> bytes:
     try:
         stat = file.stat()
     except OSError:
-        # Deleted since it was listed, or a link to nowhere: that is its state.
+        # deleted since it was listed, or a link to nowhere: that is its state
         size, modified = -1, -1
     else:
         size, modified = stat.st_size, stat.st_mtime_ns

@@ -1,2 +1,4 @@
-"""`zmqtriton simulate`: the broker's own schedulers, driven by arrivals and executions that are
-imagined, on a clock that is counted. No process is started and no model is imported."""
+"""`zmqtriton simulate`: runs the broker's own schedulers against simulated requests.
+
+Time is simulated, too. No process is started and no model is imported.
+"""

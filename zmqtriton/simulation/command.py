@@ -1,4 +1,4 @@
-"""`zmqtriton simulate DIRECTORY`: what a batching setting would do, before a model is served.
+"""`zmqtriton simulate DIRECTORY`: the effect of batching settings, before a model is served.
 
 Prints a line for each setting, or JSON.
 """
@@ -33,7 +33,7 @@ _COLUMNS = (
 
 
 def run_simulate(words: list[str]) -> int:
-    """The exit status."""
+    """Run the command and return the exit status."""
     arguments = _parser().parse_args(words)
     try:
         cost = _cost(arguments)
@@ -174,7 +174,7 @@ def _row(setting: Setting, outcome: SimulationResult) -> dict[str, Any]:
 
 
 def _quantile(ordered: list[int], share: float) -> int:
-    """The smallest that so many are not above."""
+    """Return the quantile of sorted values."""
     return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
 
 

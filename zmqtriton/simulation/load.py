@@ -1,6 +1,6 @@
-"""What is imagined: when requests arrive, and how long a model executes them.
+"""The simulated load: when requests arrive, and how long a model executes them.
 
-Everything is decided by a seed, so that two settings meet the same requests.
+A seed decides everything, so that two settings meet the same requests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
 
 @dataclass(frozen=True)
 class Cost:
-    """How long one execute() takes: a part that it always takes, and one for each inference."""
+    """How long one execute() takes: a constant part, and one for each inference."""
 
     base_ms: float
     each_ms: float = 0.0
@@ -31,7 +31,7 @@ class Cost:
 
 
 def fit_cost(batches: Sequence[tuple[int, int, int]], spread: float = 0.0) -> Cost:
-    """The line through what was measured: (batch size, how often executed, nanoseconds in all)."""
+    """Fit a line through measurements: (batch size, executions, nanoseconds in all)."""
     weight = sum(count for _, count, _ in batches)
     if not weight:
         raise ValueError("the statistics contain no executions to learn from")
@@ -46,7 +46,7 @@ def fit_cost(batches: Sequence[tuple[int, int, int]], spread: float = 0.0) -> Co
 
 @dataclass(frozen=True)
 class Arrival:
-    """A request: when it comes, and which one of its sequence it is."""
+    """A request: when it comes, and its position in its sequence."""
 
     at_ns: int
     batch: int = 1
@@ -58,11 +58,11 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Pattern:
-    """Requests of the open kind: they come whether or not earlier ones are answered."""
+    """An open load: requests come whether or not earlier ones are answered."""
 
     rate: float
     requests: int
-    #: even, poisson, or bursts of so many
+    #: even, poisson, or bursts of a given size
     kind: str = "poisson"
     burst: int = 1
     batch: int = 1
@@ -79,10 +79,10 @@ class Pattern:
 
 
 class Clients:
-    """Requests of the closed kind: each client asks again when it has its answer."""
+    """A closed load: each client sends again when it has its answer."""
 
     def __init__(self, number: int, requests: int, batch: int = 1, length: int = 0) -> None:
-        """length is how many requests make a sequence; 0: there are no sequences."""
+        """`length` is the number of requests in a sequence; 0: there are no sequences."""
         self.number = number
         self._left = requests
         self._batch = batch
@@ -90,7 +90,7 @@ class Clients:
         self._sequences = itertools.count(1)
 
     def requests(self) -> Iterator[Arrival]:
-        """What one client sends, as long as there is something left to be sent."""
+        """Iterate over the requests of one client while there are any left to send."""
         while self._left > 0:
             sequence = next(self._sequences) if self._length else 0
             last = max(1, self._length) - 1
@@ -100,7 +100,10 @@ class Clients:
 
 
 def from_lines(lines: Iterator[str]) -> list[Arrival]:
-    """Recorded ones: a line each, seconds and perhaps the batch size. ValueError names the line."""
+    """Parse recorded arrivals: a line each, seconds and perhaps the batch size.
+
+    Raises ValueError, which names the line.
+    """
     found = []
     for number, line in enumerate(lines, 1):
         words = line.replace(",", " ").split()

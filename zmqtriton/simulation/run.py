@@ -1,7 +1,7 @@
-"""One imagined run: a broker's core, a frontend, stubs that take their time, and a heap of events.
+"""One simulated run: a broker's core, a frontend, stubs that take their time, and events.
 
-The core is the one that serves; here are only those around it. It is told the time of each event,
-so what takes an hour is known in seconds.
+The core is the one that serves; only what surrounds it is simulated. It is told the time of each
+event, so an hour takes seconds.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _EMPTY = wire.encode_body(wire.ResponseBody({}, []))
 
 @dataclass
 class SimulationResult:
-    """What came of a run."""
+    """The result of a run."""
 
     answered: int = 0
     inferences: int = 0
-    #: How many were refused, by the text of the refusal.
+    #: How many requests were refused, by the text of the refusal.
     refused: Counter[str] = field(default_factory=Counter)
     latencies_ns: list[int] = field(default_factory=list)
     queued_ns: int = 0
-    #: How often a batch of a size was executed.
+    #: How often a batch of each size was executed.
     batches: Counter[int] = field(default_factory=Counter)
     busy_ns: int = 0
     end_ns: int = 0
@@ -55,7 +55,7 @@ class _Stub:
 
     def __init__(self, serial: int) -> None:
         self.serial = serial
-        #: Read by the core: what has begun is not taken back.
+        #: The core reads it: what has begun is not taken back.
         self.last_begun_batch = 0
         self.is_busy = False
         self.waiting: deque[list[wire.BatchedRequest]] = deque()
@@ -66,7 +66,7 @@ class _Stub:
 
 
 class SimulationRun:
-    """The requests of one load, against one configuration."""
+    """Runs the requests of one load against one configuration."""
 
     def __init__(self, config: str, instances: Sequence[str], cost: Cost, seed: int) -> None:
         self._outcome = SimulationResult()
@@ -74,7 +74,7 @@ class SimulationRun:
         self._cost = cost
         self._chance = random.Random(seed)
         self._now_ns = 1
-        #: (when, which came first, what happens)
+        #: (when, order of arrival, what happens)
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._ids = itertools.count(1)
@@ -97,12 +97,12 @@ class SimulationRun:
         return stub
 
     def open(self, arrivals: Iterable[Arrival]) -> SimulationResult:
-        """Requests come when they come."""
+        """Run an open load."""
         self._await(iter(arrivals))
         return self._run()
 
     def run_closed_loop(self, clients: Clients) -> SimulationResult:
-        """Each client asks again when it has its answer."""
+        """Run a closed load."""
         for _ in range(clients.number):
             self._ask_next(clients.requests())
         return self._run()
@@ -168,7 +168,7 @@ class SimulationRun:
     # --------------------------------------------------------------- stubs
 
     def _deliver(self) -> None:
-        """What the core wants sent arrives at once."""
+        """Deliver what the core wants sent, at once."""
         outbox = self._core.outbox
         works, outbox.batched_requests = outbox.batched_requests, {}
         replies, outbox.replies = outbox.replies, {}

@@ -1,4 +1,4 @@
-"""The configurations to compare: that of a directory, and each with other values in their places.
+"""The configurations to compare: that of a directory, and variants with other values.
 
 Values are checked as a load would check them.
 """
@@ -20,12 +20,12 @@ from zmqtriton.repository.scan import CONFIG_FILE
 
 
 class Change:
-    """`PATH=VALUE,VALUE`: a field, by the names on the way to it, and what to try in it."""
+    """`PATH=VALUE,VALUE`: a field, by the names on the way to it, and the values to try."""
 
     def __init__(self, text: str) -> None:
         path, separator, values = text.partition("=")
         self.path = path.strip().split(".")
-        #: A list keeps its commas.
+        #: commas inside a list separate nothing
         self.values = [self._value(word) for word in re.split(r",(?![^\[]*\])", values)]
         if not separator or not all(self.path):
             raise ConfigError(f"'{text}' is not of the form FIELD.FIELD=VALUE,VALUE")
@@ -39,7 +39,7 @@ class Change:
 
 
 class Setting:
-    """A configuration that was checked, with what tells it from the others."""
+    """A checked configuration, with what distinguishes it from the others."""
 
     def __init__(self, label: str, config: Any) -> None:
         self.label = label
@@ -49,7 +49,7 @@ class Setting:
 
 
 def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
-    """Each combination of the changes. Raises ConfigError."""
+    """Return each combination of the changes. Raises ConfigError."""
     name = directory.resolve().name
     original = load_config(name, directory, directory / CONFIG_FILE)
     apply_group_defaults(original)
@@ -67,7 +67,7 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
 
 
 def _put(document: Any, path: Sequence[str], value: Any) -> None:
-    """In each element of a list that stands in the way."""
+    """Set a value, in each element of lists on the way."""
     first, *rest = path
     for one in document if isinstance(document, list) else [document]:
         if not isinstance(one, dict):

@@ -1,7 +1,7 @@
-"""The process that speaks with object stores, so that the supervisor never waits for a network.
+"""The process that talks to object stores, so that the supervisor never waits for a network.
 
 Started by the supervisor when something of a repository in a store is wanted, and again after its
-death. Takes Calls over its lifeline, several at a time, and answers each; ends with the lifeline.
+death. Takes calls over its lifeline, several at a time, and answers each; ends with the lifeline.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class StorageProcess:
 
 
 def _plain(text: str) -> str:
-    """Of bounded length; names of objects may be no text at all."""
+    """Limit the length, and escape what is not text: names of objects may hold anything."""
     return text[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
@@ -104,5 +104,5 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     status = main(sys.argv[1:])
     sys.stderr.flush()
-    # The library of stores has threads that abort the process if they find Python at its end.
+    # the library of stores has threads that abort the process if they find Python at its end
     os._exit(status)

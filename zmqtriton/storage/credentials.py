@@ -1,6 +1,6 @@
-"""Who we are for an object store: Triton's file of credentials, or the provider's own variables.
+"""Credentials for an object store: Triton's credentials file, or the provider's own variables.
 
-Returns what the store is opened with. Reads small files; a secret stands in no text of an error.
+Returns the options for opening the store. Reads small files; no error text holds a secret.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from zmqtriton.storage.places import AZURE, GS, S3, BucketPath
 from zmqtriton_floor.errors import InvalidArgument
 
-#: Triton's file, with credentials by kind and beginning of the URL.
+#: Names Triton's file, with credentials by kind and by the beginning of the URL.
 CREDENTIALS_VARIABLE = "TRITON_CLOUD_CREDENTIAL_PATH"
 
 EnvironmentVariables = Mapping[str, str]
@@ -23,7 +23,7 @@ EnvironmentVariables = Mapping[str, str]
 def store_options(
     place: BucketPath, variables: EnvironmentVariables = os.environ
 ) -> dict[str, Any]:
-    """What the store is opened with. Raises InvalidArgument."""
+    """Return the options for opening the store. Raises InvalidArgument."""
     path = variables.get(CREDENTIALS_VARIABLE, "")
     entry = _entry(path, place) if path else None
     return {S3: _s3_options, GS: _gs_options, AZURE: _azure_options}[place.kind](
@@ -32,7 +32,7 @@ def store_options(
 
 
 def _entry(path: str, place: BucketPath) -> Any:
-    """That of the longest name that the URL begins with."""
+    """Return the entry with the longest name that the URL begins with."""
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
@@ -70,7 +70,7 @@ def _s3_options(place: BucketPath, entry: Any, variables: EnvironmentVariables) 
     if server:
         found["endpoint"] = server
         if not found.get("region"):
-            # Servers of one's own have none, and a signature needs one.
+            # servers of one's own have none, and a signature needs one
             found["region"] = "us-east-1"
         if not _has_identity(found, variables):
             found["skip_signature"] = True
@@ -83,7 +83,10 @@ def _s3_endpoint(variables: EnvironmentVariables) -> str:
 
 
 def _has_identity(found: Mapping[str, Any], variables: EnvironmentVariables) -> bool:
-    """Or a machine's or container's role can be asked who we are."""
+    """True if an identity is configured.
+
+    Otherwise a machine's or container's role may provide one.
+    """
     roles = (
         "AWS_WEB_IDENTITY_TOKEN_FILE",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -103,7 +106,7 @@ def _s3_variables(variables: EnvironmentVariables) -> dict[str, Any]:
 
 
 def _s3_keys(entry: Mapping[str, str], variables: EnvironmentVariables) -> dict[str, Any]:
-    """Of Triton's file, whose fields are empty where they are not used."""
+    """Return the options of an entry in Triton's file, whose unused fields are empty."""
     if entry.get("key_id"):
         found: dict[str, Any] = {
             "access_key_id": entry["key_id"],
@@ -117,7 +120,7 @@ def _s3_keys(entry: Mapping[str, str], variables: EnvironmentVariables) -> dict[
 
 
 def _s3_profile(name: str, variables: EnvironmentVariables) -> dict[str, Any]:
-    """What `aws configure` has written, of this profile or the default one."""
+    """Return what `aws configure` has written, for this profile or the default one."""
     home = os.path.join(variables.get("HOME", "/"), ".aws")
     keys = _section(variables.get("AWS_SHARED_CREDENTIALS_FILE", f"{home}/credentials"), name)
     rest = _section(variables.get("AWS_CONFIG_FILE", f"{home}/config"), name)
@@ -164,7 +167,7 @@ def _gs_options(place: BucketPath, entry: Any, variables: EnvironmentVariables) 
     return found
 
 
-#: Other ways to say who one is, which the store's client reads by itself.
+#: Other ways to identify oneself, which the store's client reads by itself.
 _AZURE_IDENTITY_VARIABLES = (
     "AZURE_CLIENT_ID",
     "AZURE_STORAGE_SAS_KEY",
@@ -184,7 +187,7 @@ def _azure_options(
     else:
         named = variables.get("AZURE_STORAGE_ACCOUNT", "")
         key = variables.get("AZURE_STORAGE_KEY", "")
-    # The URL may name the account by its host; the credential's name stands for itself.
+    # The URL may name the account by its host; the name of the credential is used otherwise.
     account, _, host = place.account.partition(".")
     found: dict[str, Any] = {"account_name": named or account}
     if host and not host.startswith("blob.core.windows.net"):

@@ -1,8 +1,8 @@
-"""Copies one model to this machine: in whole or not at all, and only what is not here already.
+"""Copies a model to this machine: all of it or nothing, and only what is not here already.
 
-A copy is a directory of a number, which has its name only when it is complete. In it lie the
-model's files in a folder of the model's name, and a list of them. Files that an earlier copy has
-are linked, not fetched: old and new share them, as versions in a directory of a user's would.
+A copy is a numbered directory, which gets its name only when it is complete. It holds the model's
+files in a folder of the model's name, and a list of them. Files of an earlier copy are linked, not
+fetched: old and new share them, as versions in a directory of a user's would.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class _ObjectsChanged(Exception):
-    """Raised when an object is another one than was listed."""
+    """Raised if an object is not the one that was listed."""
 
 
 class _StoredFile(NamedTuple):
@@ -58,7 +58,7 @@ class Mirror:
         self._chunk_semaphore = asyncio.Semaphore(_MAX_CHUNKS_IN_FLIGHT)
 
     def find_copy(self, model: str, url: str, digest: str) -> str:
-        """The directory of a model as it is already here, or ""."""
+        """Return the directory of a model as it is already here, or ""."""
         for copy in self._copies(model):
             document = _document(copy)
             if (document.get("url"), document.get("digest")) == (url, digest):
@@ -66,13 +66,13 @@ class Mirror:
         return ""
 
     def _copies(self, model: str) -> list[Path]:
-        """The newest first."""
+        """Return the copies, the newest first."""
         found = [path for path in self._root.glob("*/") if path.name.isdecimal()]
         found.sort(key=lambda path: int(path.name), reverse=True)
         return [path for path in found if (path / model).is_dir()]
 
     def remove(self, path: str) -> None:
-        """A copy that nobody uses is gone at once, and its files soon."""
+        """Remove a copy that nobody uses; it is gone at once, and its files soon."""
         copy = Path(path)
         gone = copy.with_suffix(".gone")
         if copy.parent == self._root and copy.name.isdecimal() and copy.is_dir():
@@ -82,7 +82,7 @@ class Mirror:
     async def copy_model(
         self, number: int, model: str, url: str, wanted: ModelTree, store: ObjectStore
     ) -> str:
-        """The directory of a new copy; "" if the objects have changed meanwhile."""
+        """Copy a model and return the directory; "" if the objects have changed meanwhile."""
         draft = self._root / f"{number}.new"
         try:
             (draft / model).mkdir(parents=True, mode=0o700)
@@ -130,7 +130,7 @@ class Mirror:
                     self._fetch_piece(store, name, entry, file, at) for at in starts
                 )
                 if _is_program(file):
-                    # Stores know no modes; an environment is of no use without.
+                    # stores know no modes, and an environment is of no use without
                     os.fchmod(file, 0o700)
             finally:
                 os.close(file)
@@ -148,7 +148,7 @@ class Mirror:
                 written += os.pwrite(file, data[written:], start + written)
 
     def _link(self, place: Path, model: str, url: str, wanted: ModelTree) -> list[str]:
-        """Takes over what is here; returns the paths that are not."""
+        """Link what is here; return the paths that are not."""
         left = list(wanted.files)
         for copy in self._copies(model):
             document = _document(copy)
@@ -162,7 +162,10 @@ class Mirror:
 
 
 async def gather_or_cancel(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results. When one fails the others end first: what they write into goes away."""
+    """Gather all results.
+
+    When one fails, the others end first: what they write into goes away.
+    """
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
@@ -183,7 +186,7 @@ def _link_unchanged(source: Path, target: Path, known: _StoredFile) -> bool:
             return False
         os.link(source, target, follow_symlinks=False)
     except OSError:
-        return False  # it is being removed, or the disk knows no links
+        return False  # it is being removed, or the file system has no links
     return True
 
 
@@ -197,7 +200,7 @@ def _write_list(draft: Path, model: str, url: str, wanted: ModelTree) -> None:
 
 
 def _document(copy: Path) -> dict[str, Any]:
-    """What `_write_list` has written; empty where the copy is being removed."""
+    """Return what `_write_list` has written; empty if the copy is being removed."""
     try:
         found: dict[str, Any] = json.loads((copy / _LIST).read_text())
     except (OSError, ValueError):

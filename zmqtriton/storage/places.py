@@ -1,7 +1,6 @@
-"""What `--model-repository=s3://...` names: a store, a bucket in it, and a folder in that.
+"""The address of a repository in an object store: `--model-repository=s3://...`.
 
-Called by the supervisor, which must know what is on this machine, and by the storage process.
-Looks at text alone.
+A store, a bucket in it, and a folder in that. Handles text only.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _ENDPOINT_WITH_PORT = re.compile(
     r"(?:(https?)://)?([0-9A-Za-z.\-]+|\[[0-9A-Fa-f:]+\]):([0-9]+)/(.+)"
 )
 _ENDPOINT_WITH_SCHEME = re.compile(r"(https?)://([0-9A-Za-z.\-]+)/(.+)")
-#: Where Triton's users have its copies put.
+#: The variables with which Triton's users say where copies go.
 _FOLDERS = (
     "TRITON_AWS_MOUNT_DIRECTORY",
     "TRITON_GCS_MOUNT_DIRECTORY",
@@ -33,14 +32,14 @@ _FOLDERS = (
 
 
 class BucketPath(NamedTuple):
-    """One repository."""
+    """The address of one repository."""
 
     kind: str
-    #: Or the container.
+    #: The bucket, or Azure's container.
     bucket: str
-    #: Within it, without slashes around it; "": all of it.
+    #: Within the bucket, without slashes around it; "" for all of it.
     prefix: str
-    #: As a URL; "": the provider's own.
+    #: As a URL; "" for the provider's own.
     endpoint: str = ""
     #: Azure's.
     account: str = ""
@@ -49,12 +48,12 @@ class BucketPath(NamedTuple):
 
 
 def is_remote(path: str) -> bool:
-    """Whether a repository is in an object store, and not a directory."""
+    """True if a repository is in an object store, not a directory."""
     return _REMOTE_URL.match(path) is not None
 
 
 def parse_url(url: str) -> BucketPath:
-    """Raises InvalidArgument where nothing is named in this form."""
+    """Parse an address. Raises InvalidArgument."""
     match = _REMOTE_URL.match(url)
     kind, rest = match.groups() if match else ("", "")
     server = account = ""
@@ -72,7 +71,10 @@ def parse_url(url: str) -> BucketPath:
 
 
 def _split_endpoint(rest: str) -> tuple[str, str]:
-    """A server of one's own is spoken to without TLS unless the URL says so, as in Triton."""
+    """Split off the endpoint.
+
+    As in Triton, it is used without TLS unless the URL says otherwise.
+    """
     match = _ENDPOINT_WITH_PORT.fullmatch(rest)
     if match:
         scheme, host, port, rest = match.groups()
@@ -85,7 +87,7 @@ def _split_endpoint(rest: str) -> tuple[str, str]:
 
 
 def local_directory(kinds: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:
-    """Where the user wants copies of these kinds to be, or "": no matter where."""
+    """Return where the user wants copies of these kinds to be, or ""."""
     wanted = dict(zip((S3, GS, AZURE), _FOLDERS, strict=True))
     found = (variables.get(name, "") for kind, name in wanted.items() if kind in set(kinds))
     return next(filter(None, found), "")

@@ -1,7 +1,6 @@
-"""What the supervisor asks about object stores, and the answers: names, and copies of models.
+"""Answers the supervisor's calls about object stores: names of models, and copies of them.
 
-Called by the process that `__main__` is. A store that does not answer costs what lies in it, and
-nothing of the others.
+A store that does not answer only affects its own models.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from zmqtriton.storage.stores import InvalidObjectName, ObjectStore
 from zmqtriton.storage.trees import StoredObject, build_tree, digest, group_by_model, is_model_name
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 
-#: What was changed this recently may be half of what will be there.
+#: What was changed this recently may be half of an upload.
 _RECENT_CHANGE_S = 60.0
-#: Nothing may change for so long.
+#: How long nothing may change before an upload counts as complete.
 _QUIET_S = 2.0
 _MOST_LOOKS = 60
 _MOST_ATTEMPTS = 5
@@ -27,8 +26,7 @@ _MAX_CONCURRENT_LISTINGS = 16
 
 
 async def list_models(urls: Sequence[str]) -> list[dict[str, Any]]:
-    """Of each repository its models with what tells them from what they were, and what is wrong
-    with the others; or the error that it could not be listed."""
+    """List the models of each repository with fingerprints and problems, or its error."""
     return await gather_or_cancel(_names(url) for url in urls)
 
 
@@ -38,7 +36,7 @@ async def _names(url: str) -> dict[str, Any]:
         try:
             found = group_by_model(await store.list_objects())
         except InvalidObjectName:
-            # One object hides all those that come with it; the other models are asked for alone.
+            # one object hides all those that come with it; the other models are listed one by one
             return await _names_one_by_one(store)
     except ZmqTritonError as error:
         return {"error": error.text}
@@ -64,8 +62,10 @@ async def _names_one_by_one(store: ObjectStore) -> dict[str, Any]:
 async def copy_model(
     mirror: Mirror, number: int, model: str, urls: Sequence[str], *, is_patient: bool
 ) -> dict[str, Any]:
-    """Where the model is, and the directory of its copy if that is one place. Who is patient waits
-    for uploads to end. Raises ZmqTritonError."""
+    """Find a model, and copy it if it is in exactly one place.
+
+    With `is_patient` uploads are waited for. Raises ZmqTritonError.
+    """
     looks = await gather_or_cancel(_find_source(url, model) for url in urls)
     errors = [found for found in looks if isinstance(found, ZmqTritonError)]
     places = [found for found in looks if isinstance(found, _ModelSource)]
@@ -83,7 +83,7 @@ async def copy_model(
         )
         return {**answer, "directory": directory, "digest": mark}
     except InvalidArgument as error:
-        # It stays so until somebody changes it.
+        # it stays so until somebody changes it
         return {**answer, "odd": error.text, "digest": digest(place.objects)}
 
 
@@ -125,7 +125,7 @@ async def _copy_until_consistent(
 async def _wait_until_unchanged(
     place: _ModelSource, model: str, objects: list[StoredObject]
 ) -> list[StoredObject]:
-    """Its objects once nobody adds to them."""
+    """Return its objects once nobody adds to them."""
     for _ in range(_MOST_LOOKS):
         now = datetime.now(timezone.utc)
         youngest = max((entry.modified_at for entry in objects), default=now)

@@ -1,7 +1,7 @@
-"""An object store as this server needs it: what lies in a folder, and pieces of one object.
+"""An object store as this server needs it: the content of a folder, and parts of one object.
 
 The only module that knows obstore, whose interface still changes. Imported by the storage process
-alone, since it is an extra (`zmqtriton[cloud]`).
+only, since it is an extra (`zmqtriton[cloud]`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from zmqtriton.storage.places import AZURE, GS, BucketPath
 from zmqtriton.storage.trees import StoredObject
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 
-#: One answer with all of its body; pieces are small enough for a slow line.
+#: For one answer with all of its body; parts are small enough for a slow line.
 _ANSWER_WITHIN = timedelta(seconds=120)
 _CONNECT_WITHIN = timedelta(seconds=5)
 _RETRIES = 3
 _RETRY_WITHIN = timedelta(seconds=30)
-#: Of one repository; more is no model repository, and would fill the memory.
+#: More than any model repository has; it would fill the memory.
 _MOST_OBJECTS = 1_000_000
 _PAGE = 1000
 
@@ -35,10 +35,10 @@ class InvalidObjectName(InvalidArgument):
 
 
 class ObjectStore:
-    """One repository. Every method raises InternalError that names it and what happened."""
+    """One repository. Every method raises an InternalError that names it and what happened."""
 
     def __init__(self, place: BucketPath) -> None:
-        """Raises InvalidArgument where the credentials are of no use. Asks nobody yet."""
+        """Open without connecting. Raises InvalidArgument if the credentials are of no use."""
         self._bucket_path = place
         self._prefix = f"{place.prefix}/" if place.prefix else ""
         self._client = self._open(store_options(place))
@@ -63,7 +63,10 @@ class ObjectStore:
             raise InvalidArgument(f"{place.url} cannot be opened: {_summarize(error)}") from None
 
     async def list_objects(self, folder: str = "") -> list[StoredObject]:
-        """All in a folder of the repository and below, by path. Raises OddName."""
+        """List everything in a folder of the repository and below, by path.
+
+        Raises InvalidObjectName.
+        """
         start = f"{self._prefix}{folder}/" if folder else self._prefix
         found: list[StoredObject] = []
         async for item in self._list_pages(start):
@@ -91,7 +94,10 @@ class ObjectStore:
             raise self._failure("listed", error) from None
 
     async def list_folders(self) -> list[str]:
-        """The names directly in the repository that have something below them. Raises OddName."""
+        """List the names directly in the repository that have something below them.
+
+        Raises InvalidObjectName.
+        """
         try:
             found = await obstore.list_with_delimiter_async(self._client, self._prefix or None)
         except InvalidPathError as error:
@@ -103,7 +109,7 @@ class ObjectStore:
         return sorted(str(path).rpartition("/")[2] for path in found["common_prefixes"])
 
     async def read_range(self, path: str, start: int, end: int) -> tuple[memoryview, str]:
-        """A piece of one object, and the tag of what it is a piece of."""
+        """Return a part of one object, and the tag of the object."""
         try:
             answer = await obstore.get_async(
                 self._client, f"{self._prefix}{path}", options={"range": (start, end)}
@@ -118,7 +124,7 @@ class ObjectStore:
 
 
 def _describe_invalid_name(error: Exception) -> str:
-    """Which one it is, as far as the library tells."""
+    """Return the invalid name, as far as the library tells."""
     path = re.search(r'Error parsing Path "(.*?)":', str(error), re.DOTALL)
     if path is None:
         return "a name that cannot be a path"
@@ -126,7 +132,7 @@ def _describe_invalid_name(error: Exception) -> str:
 
 
 def _summarize(error: Exception) -> str:
-    """What the store said, in one line and without the library's own state."""
+    """Return the store's message in one line, without the library's own state."""
     text = str(error).partition("\n\nDebug source")[0]
     code = re.search(r"<Code>(.*?)</Code>", text)
     message = re.search(r"<Message>(.*?)</Message>", text, re.DOTALL)

@@ -1,7 +1,7 @@
-"""Objects -> models: which there are, whether their names can be files, what has changed.
+"""Objects as models: which there are, whether their names can be files, what has changed.
 
-Names of objects are anything that somebody could upload: nothing is made of them that was not
-checked here. Does no I/O.
+An object's name is anything that somebody could upload: nothing is made of it that was not checked
+here. Does no I/O.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class StoredObject(NamedTuple):
     #: Below the folder.
     path: str
     size: int
-    #: Differs when the content does; "": the store tells none.
+    #: Changes with the content; "" if the store has none.
     etag: str
     modified_at: datetime
 
 
 class ModelTree(NamedTuple):
-    """What becomes of one model's objects."""
+    """The files and folders of one model's objects."""
 
     files: dict[str, StoredObject]
-    #: Empty ones, since stores have none but as objects without content.
+    #: Empty ones, which in a store are objects without content.
     directories: tuple[str, ...]
     digest: str
 
@@ -43,7 +43,7 @@ class ModelTree(NamedTuple):
 
 
 def group_by_model(objects: Iterable[StoredObject]) -> dict[str, list[StoredObject]]:
-    """Those below each first name, which tools' and hidden folders are not."""
+    """Group objects by their first name, without tools' and hidden folders."""
     found: dict[str, list[StoredObject]] = {}
     for entry in objects:
         name, slash, rest = entry.path.partition("/")
@@ -57,7 +57,7 @@ def is_model_name(name: str) -> bool:
 
 
 def digest(objects: Iterable[StoredObject]) -> str:
-    """Differs when anything of them does."""
+    """Return a digest that changes when any of them does."""
     made = hashlib.blake2b(digest_size=16)
     for path, size, tag, changed in sorted(objects):
         mark = tag or changed.isoformat()
@@ -66,13 +66,13 @@ def digest(objects: Iterable[StoredObject]) -> str:
 
 
 def build_tree(objects: list[StoredObject]) -> ModelTree:
-    """Raises InvalidArgument for names that cannot stand beside each other as files."""
+    """Build the tree. Raises InvalidArgument for names that cannot be files beside each other."""
     folders = {parent for entry in objects for parent in _parents(entry.path)}
     files: dict[str, StoredObject] = {}
     directories = []
     for entry in objects:
         _check(entry.path)
-        # Consoles make an empty object where a user makes a folder.
+        # consoles make an empty object where a user makes a folder
         if not entry.size and (entry.path in folders or entry.path.isdecimal()):
             directories.append(entry.path)
         elif entry.path in folders:
@@ -98,7 +98,7 @@ def _check(path: str) -> None:
 
 
 def missing_paths(wanted: ModelTree, there: Mapping[str, tuple[int, str]]) -> list[str]:
-    """The files that what is here already, by path as (size, tag), does not have."""
+    """Return the files, by path as (size, tag), that are not here already."""
     return [
         path
         for path, entry in wanted.files.items()

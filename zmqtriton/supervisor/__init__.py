@@ -1,4 +1,4 @@
-"""The control plane: what should run, what runs, and what follows from the difference.
+"""The control plane: what should run, what does run, and what to do about the difference.
 
-`core` is the brain and does no I/O; `service` is the loop that performs what it decides.
+`core` decides and does no I/O; `service` is the loop that performs its decisions.
 """

@@ -1,6 +1,6 @@
-"""What the core decides: imperatives for the service, which performs them in this order.
+"""The core's decisions: orders to the service, which performs them in this sequence.
 
-Nothing here has a result; what comes of an action returns to the core as an event.
+An action has no result; what comes of it returns to the core as an event.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
 
-#: What comes of ListRepository: names, each with the problem that all can see, or "".
+#: The result of ListRepository: names, each with a problem that holds for all versions, or "".
 RepositoryListing = dict[str, str] | ZmqTritonError
 
 
 class Spawn(NamedTuple):
-    """Start a process that knows its serial number from its lifeline alone."""
+    """Start a process, which learns its serial number from its lifeline only."""
 
     serial: int
     role: str
 
 
 class SpawnStub(NamedTuple):
-    """The same for a model's instance, in the model's environment."""
+    """Start a stub for an instance of a model, in the model's environment."""
 
     serial: int
     environment: Environment
@@ -33,7 +33,7 @@ class SpawnStub(NamedTuple):
 
 
 class PrepareEnvironment(NamedTuple):
-    """Start a process that says in an Answer what there is for this model now."""
+    """Start a process that prepares a model's environment and answers what to use."""
 
     serial: int
     model: str
@@ -41,20 +41,20 @@ class PrepareEnvironment(NamedTuple):
 
 
 class ConfigureLogging(NamedTuple):
-    """Of the supervisor's own records."""
+    """Configure the supervisor's own log records."""
 
     options: LogOptions
 
 
 class Send(NamedTuple):
-    """A message over the lifeline of a process, or to a caller on the control socket."""
+    """Send a message over the lifeline of a process, or to a caller on the control socket."""
 
     serial: int
     message: Any
 
 
 class Signal(NamedTuple):
-    """A signal to the process; with `group`, to everything that it started too."""
+    """Send a signal to a process; with `group`, also to everything that it has started."""
 
     serial: int
     number: int
@@ -62,21 +62,21 @@ class Signal(NamedTuple):
 
 
 class LoadOverride(NamedTuple):
-    """What a load brings along."""
+    """The files and the configuration that a load request brings along."""
 
-    #: JSON of a configuration that stands in for the file.
+    #: The configuration as JSON, in place of the model's file.
     config: str
-    #: Stands in for the model's directory; "": that stays.
+    #: The directory to use in place of the model's; "" for the model's own.
     directory: str = ""
 
 
 class LocalCopy(NamedTuple):
     """A model of an object store, as it is on this machine."""
 
-    #: The repositories that have it; if that is one, there is a copy or a problem.
+    #: The repositories that have it; if there is exactly one, there is a copy or a problem.
     repository_urls: tuple[str, ...] = ()
     directory: str = ""
-    #: Differs when what it is a copy of does.
+    #: Changes with the content that was copied.
     digest: str = ""
     problem: str = ""
 
@@ -86,35 +86,40 @@ class ReadModel(NamedTuple):
 
     ticket: int
     model: str
-    #: What stands in for what is there.
+    #: Used in place of what the repository has.
     override: LoadOverride | None
-    #: What object stores have; None: they were not asked.
+    #: What object stores have of it; None if they were not asked.
     local_copy: LocalCopy | None = None
 
 
 class MeasureMemory(NamedTuple):
-    """Of these processes, by what is named here; the answer is `demand.measured`."""
+    """Measure the memory of these processes, by the given names.
+
+    The answer is `on_memory_measured`.
+    """
 
     model_by_pid: dict[int, str]
 
 
 class RemoveDirectory(NamedTuple):
-    """A directory that a load has brought along."""
+    """Remove the directory that a load has brought along."""
 
     path: str
 
 
 class ListRepository(NamedTuple):
-    """Name what the repositories hold; the answer is `repository_listed` with this ticket."""
+    """List the models of the repositories; the answer is `repository_listed` with this ticket."""
 
     ticket: int
-    #: Names in object stores, one for each repository that has it, with what is wrong with it.
+    #: Models of object stores, one entry for each repository that has the model, with its problem.
     remote_models: tuple[tuple[str, str], ...] = ()
 
 
 class ChangeRepositories(NamedTuple):
-    """Look into one more directory for models, or into one less; the answer is
-    `repositories_changed` with this ticket."""
+    """Add or remove a directory of models.
+
+    The answer is `repositories_changed` with this ticket.
+    """
 
     ticket: int
     path: str
@@ -126,58 +131,58 @@ class OpenRegion(NamedTuple):
 
     number: int
     name: str
-    #: As the client gave it, for errors.
+    #: As the client gave it, for error texts.
     key: str
-    #: In /dev/shm.
+    #: The name in /dev/shm.
     file: str
     offset: int
     size: int
 
 
 class CloseRegion(NamedTuple):
-    """Nobody else will be given its descriptor."""
+    """Close a client's shared memory, so that no other process gets its descriptor."""
 
     number: int
 
 
 class PrepareToListen(NamedTuple):
-    """The frontends are about to listen on the sockets that are held for them."""
+    """Let the frontends listen on the sockets that are held for them."""
 
 
 class StopListening(NamedTuple):
-    """Clients find nobody any more, rather than one who never takes them."""
+    """Close the listening sockets, so that clients are refused and do not wait in vain."""
 
 
 class Log(NamedTuple):
-    """One record. The level is Triton's letter: I, W, E, V."""
+    """Write a log record. The level is Triton's letter: I, W, E, V."""
 
     level: str
     text: str
-    #: Where in our code it was decided.
+    #: The source file in which it was decided.
     file: str = ""
     line: int = 0
 
 
 class NotifyServiceManager(NamedTuple):
-    """Tell the service manager, in its own form."""
+    """Notify the service manager, in its own format."""
 
     text: str
 
 
 class ShowTables(NamedTuple):
-    """Print what was loaded: (model, version, status), and the options."""
+    """Print the tables of models (name, version, status) and of options."""
 
     models: list[tuple[str, str, str]]
 
 
 class PrintError(NamedTuple):
-    """A line on stderr for whoever started the server, log options or not."""
+    """Print a line on stderr for whoever started the server, whatever the log options say."""
 
     text: str
 
 
 class Exit(NamedTuple):
-    """End what is left and leave with this status."""
+    """End everything that is left and exit with this status."""
 
     status: int
 

@@ -1,8 +1,8 @@
-"""How long to wait before something that has died is started again.
+"""The pause before a process that died is started again.
 
-What had worked is started again at once, unless that happens so often that starting it is all that
-the machine does. What dies before it has done any good waits twice as long each time, and is given
-up after some deaths within a minute. Older deaths do not count.
+A process that had worked is started again at once, unless that happens so often that the machine
+does nothing but starting it. One that dies before it has worked waits twice as long each time, and
+is given up after several deaths within a minute. Older deaths do not count.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_S = 60.0
-#: More deaths than this without any good in between are a crash loop.
+#: More deaths than this, with no working process between them, are a crash loop.
 MAX_DEATHS = 5
-#: So many restarts of what had worked cost less than a tenth of a core, and are made at once.
+#: As many restarts as this cost less than a tenth of a core, and are made at once.
 MAX_QUICK_RESTARTS = 30
-#: Who has been there for so long has worked, even if nobody asked for anything.
+#: A process that has lived this long has worked, even if nobody asked it anything.
 PROVEN_AFTER_S = 1.0
-#: The pause before the second restart, and the longest one.
+#: The pause before the second restart, and the longest pause.
 FIRST_PAUSE_S = 0.2
 MAX_PAUSE_S = 30.0
 
 
 class Backoff:
     def __init__(self) -> None:
-        #: The last one that had worked, and those since then that had not.
+        #: The last death of a process that had worked, and the deaths since then of those that had
+        #: not.
         self._in_a_row: deque[float] = deque()
         self._all: deque[float] = deque()
 
     def record_death(self, now_s: float, *, had_worked: bool = False) -> None:
-        """Something has died."""
+        """Record the death of a process."""
         if had_worked:
             self._in_a_row.clear()
         for deaths in (self._in_a_row, self._all):
@@ -38,7 +39,7 @@ class Backoff:
 
     @property
     def consecutive_deaths(self) -> int:
-        """Without any good in between."""
+        """The number of deaths with no working process between them."""
         return len(self._in_a_row)
 
     @property

@@ -1,7 +1,7 @@
-"""The brain of the server: what should run, what does, and what is to be done about it.
+"""The server's decisions: what should run, what does run, and what to do about it.
 
-The service tells it what has happened and performs the actions that it then takes out of the plan.
-Does no I/O, knows no clock, and blocks on nothing, so every race can be replayed in a test.
+The service tells the core what has happened and performs the actions that it takes from the plan.
+The core does no I/O, knows no clock and never blocks, so every race can be replayed in a test.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 
 class Core:
-    """Call a method for what has happened, then take the plan's actions."""
+    """Call a method for each event, then take the plan's actions."""
 
     def __init__(
         self, policy: Policy, server: ServerInfo, *, pid: int = 0, now_s: float = 0.0
@@ -56,7 +56,7 @@ class Core:
         self._policy = policy
         self.models: dict[str, Model] = {}
         self.generations: dict[int, Generation] = {}
-        #: The last lines of the log: (model or "", behind which number, how many).
+        #: The last lines of the log: (model or "", after which line, how many).
         self.log_lines: Callable[[str, int, int], dict[str, Any]] = _no_lines
         self._acknowledgements = Acknowledgements(plan)
         self._introductions = Introductions(plan, server, self._acknowledgements)
@@ -119,7 +119,7 @@ class Core:
         )
 
     def _connect_processes(self, server: ServerInfo, pid: int) -> None:
-        """Let events of processes reach the parts, and the parts be described."""
+        """Connect the parts that hear of processes, and those that describe them."""
         self.status = ServerStatus(
             server,
             self.models,
@@ -152,7 +152,7 @@ class Core:
         self._peers.on_statistics = self._counts.handle_statistics
 
     def take_actions(self) -> list[Action]:
-        """What is to be done now, in this order."""
+        """Take the actions to perform now, in this order."""
         self._forget_the_ended()
         used = [g.blueprint.directory for g in self.generations.values()]
         self.staged_files.remove_unused(used)
@@ -168,7 +168,7 @@ class Core:
     # ---------------------------------------------------------- what happens
 
     def start(self, started_s: float) -> None:
-        """The first call; `started_s` is the wall clock."""
+        """Start the server; the first call. `started_s` is the wall clock."""
         self.status.started(started_s)
         self._peers.start()
         self._notification.begin()
@@ -177,11 +177,14 @@ class Core:
         self._startup.begin()
 
     def tick(self, now_s: float) -> None:
-        """Time passes; call it before anything else that happens at this moment."""
+        """Advance the time; to be called before any other event of this moment."""
         self.plan.advance_to(now_s)
 
     def stop_requested(self) -> None:
-        """The first time in order, the second time at once."""
+        """Take a request to stop.
+
+        An orderly end the first time, an immediate one the second time.
+        """
         if self._stopping.has_begun:
             self.plan.log("W", "The second signal ends the server at once, with all under way.")
             self._stopping.exit_now()
@@ -209,7 +212,7 @@ class Core:
         return self._stopping.has_begun
 
     def get_or_create_model(self, name: str) -> Model:
-        """It, made known if it was not."""
+        """Return the model; make it known if it was not."""
         return self.models.setdefault(name, Model(name, self._context))
 
     def is_model_ready(self, model: str, version: int) -> bool:
@@ -251,12 +254,12 @@ class Core:
         return [news for model in self.models.values() for news in model.version_infos()]
 
     def accept_clients(self) -> None:
-        """Lets clients connect."""
+        """Let clients connect."""
         if not self.is_stopping:
             self._peers.accept_clients()
 
     def stop(self, status: int = 0) -> None:
-        """Ends the server in order."""
+        """End the server in order."""
         if self._stopping.has_begun:
             return
         self._stopping.begin(status)

@@ -25,7 +25,7 @@ class HelperOwner(Protocol):
     def process_ended(self, serial: int, reason: str, last_words: str) -> None: ...
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        """False if it is not the result of one of the owner's processes."""
+        """Take a result; False if it is not of one of the owner's processes."""
 
 
 class EventRouter:
@@ -66,7 +66,7 @@ class EventRouter:
         self._tell_stub(serial, states.ProcessStarted(pid))
 
     def worker_forked(self, pid: int, started_s: float) -> int:
-        """Gunicorn has forked; returns the serial number of the new process's lifeline."""
+        """Gunicorn has forked; return the serial number of the new process's lifeline."""
         serial = self._plan.new_serial()
         self._peers.worker_forked(serial, pid, started_s)
         return serial
@@ -74,7 +74,7 @@ class EventRouter:
     def process_ended(
         self, serial: int, reason: str, last_words: str = "", crash: str = ""
     ) -> None:
-        """It is dead, and everything that it had said was received before."""
+        """The process is dead, and everything that it had sent was received before."""
         peer = self._peers.find_peer(serial)
         if peer is not None:
             self._peers.process_ended(peer, reason)
@@ -87,7 +87,7 @@ class EventRouter:
         self._tell_stub(serial, states.ProcessExited(reason, last_words, crash))
 
     def process_frozen(self, serial: int) -> None:
-        """It was stopped by a signal and does not go on."""
+        """The process was stopped by a signal and does not go on."""
         peer = self._peers.find_peer(serial)
         if peer is not None:
             self._peers.process_frozen(peer)
@@ -95,11 +95,11 @@ class EventRouter:
         self._tell_stub(serial, states.KillRequested("the process was stopped by a signal"))
 
     def messages_malformed(self, messages: int) -> None:
-        """Messages were dropped: they did not decode, or made no sense from where they came."""
+        """Messages were dropped because they were malformed or not allowed from where they came."""
         self._status.messages_malformed(messages)
 
     def message_received(self, serial: int, message: Any) -> None:
-        """A message of a process, or of a caller on the control socket."""
+        """A message came from a process, or from a caller on the control socket."""
         if isinstance(message, wire.Call):
             self._on_call(serial, message)
             return
@@ -135,7 +135,7 @@ class EventRouter:
             generation.on_drained()
 
     def _received_from_stub(self, serial: int, message: Any) -> None:
-        """Or from a process that prepares an environment, or asks object stores."""
+        """A message came from a stub or from a helper process."""
         event = stub_event(message)
         if event is not None:
             self._tell_stub(serial, event)
@@ -151,7 +151,7 @@ class EventRouter:
         try:
             generation.handle(instance, event)
         except states.TransitionError as error:
-            # A model can make its stub say anything; it does not get further than this.
+            # A model can make its stub send anything; it goes no further than this.
             if not instance.has_sent_invalid_event:
                 instance.has_sent_invalid_event = True
                 self._plan.log("W", f"{error}; more of this will only be counted")

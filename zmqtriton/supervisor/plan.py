@@ -1,7 +1,7 @@
-"""What the parts of the brain share: this moment, what shall be done now, and what later.
+"""The core's shared plan: the current time, the actions to perform now, and the timers.
 
-A part appends its actions here instead of returning them through all the others. The clock is
-told by whoever drives the core, so that a test can let hours pass.
+A part adds its actions here and need not return them through all the others. Whoever drives the
+core sets the time, so that a test can let hours pass.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zmqtriton.supervisor.actions import Action, Log
 
 
 class Timer:
-    """One call that is due later."""
+    """A call that is due later."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self.callback = call
@@ -23,12 +23,12 @@ class Timer:
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        # What it would call may hold much, and its time may be far off.
+        # The callback may hold much, and its time may be far off.
         self.callback = _nothing
 
 
 def _nothing() -> None:
-    """In place of what was cancelled."""
+    """Do nothing, in place of what was cancelled."""
 
 
 class Plan:
@@ -50,7 +50,7 @@ class Plan:
         self.enqueue(Log(level, text, caller.f_code.co_filename, caller.f_lineno))
 
     def take_actions(self) -> list[Action]:
-        """The actions since the last time."""
+        """Take the actions since the last call."""
         actions, self._actions = self._actions, []
         return actions
 
@@ -60,7 +60,7 @@ class Plan:
         return timer
 
     def advance_to(self, now_s: float) -> None:
-        """Lets it be this moment, and calls what is due."""
+        """Set the time, and call what is due."""
         self.now_s = max(self.now_s, now_s)
         while self._timers and self._timers[0][0] <= self.now_s:
             timer = heapq.heappop(self._timers)[2]
@@ -68,13 +68,13 @@ class Plan:
                 timer.callback()
 
     def next_deadline_s(self) -> float | None:
-        """When advance() has something to do again; None: not before something happens."""
+        """When advance_to() has work to do again; None if nothing is due."""
         while self._timers and self._timers[0][2].is_cancelled:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def new_serial(self) -> int:
-        """For a process or a caller."""
+        """Return a serial number for a process or a caller."""
         return next(self._serials)
 
     def new_generation_number(self) -> int:

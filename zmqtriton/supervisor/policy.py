@@ -1,4 +1,4 @@
-"""The policy of the core: what the options decide, as plain values."""
+"""The core's policy: the options' decisions, as plain values."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Policy:
-    """What the options say about loading and stopping."""
+    """The options for loading and stopping."""
 
     #: none, poll or explicit
     control_mode: str = "none"
-    #: Names, or "*" alone; read in mode explicit.
+    #: names, or "*" alone; read in mode explicit
     startup_models: tuple[str, ...] = ()
     poll_s: float = 0.0
     load_slots: int = 4
@@ -22,19 +22,19 @@ class Policy:
     exit_timeout_s: int = 30
     early_liveness: bool = False
     allow_client_shm: bool = False
-    #: How often the service manager hears that the server lives; None: there is none.
+    #: How often the service manager is told that the server lives; None without one.
     watchdog_interval_s: float | None = None
-    #: Their paths, for whoever asks.
+    #: Their paths, for the answers that show them.
     repositories: tuple[str, ...] = ()
-    #: Where copies of models in object stores are kept.
+    #: Holds copies of models in object stores.
     storage_directory: str = ""
-    #: Frontends' roles, one for each process.
+    #: One role for each frontend process.
     frontend_roles: tuple[str, ...] = ()
     #: Stubs may be forked by a process that has loaded what they need.
     has_fork_server: bool = False
-    #: Requests have models loaded that are not.
+    #: Models are loaded when requests ask for them.
     load_on_demand: bool = False
-    #: Such a model goes when it was idle for so long; 0: it stays.
+    #: Such a model is unloaded after this idle time; 0 is never.
     unload_idle_after_s: float = 0.0
-    #: What the processes of models may take when such a model is loaded; 0: what there is.
+    #: What models' processes may take when such a model is loaded; 0 is what there is.
     memory_budget_bytes: int = 0

@@ -1,7 +1,7 @@
-"""The supervisor's loop: one thread that watches everything and performs what the core decides.
+"""The supervisor's loop: one thread that watches everything and performs the core's decisions.
 
-Started by `main`. Owns the clock, the signals, the sockets, the runtime directory; decides nothing
-but how. Nothing in here may block: a slow disk is the worst that it meets.
+Owns the clock, the signals, the sockets and the runtime directory. Nothing here may block; a slow
+disk is the worst that it meets.
 """
 
 from __future__ import annotations
@@ -53,12 +53,15 @@ _log = logging.getLogger(__name__)
 
 _TOKEN_BYTES = 16
 _POLL_INTERVAL_S = 1.0
-#: For what was killed at the end; after that the kernel has it.
+#: For processes that were killed at the end; after that they are left to the kernel.
 _END_WITHIN_S = 5.0
 
 
 def run(options: Options, on_open: Callable[[int | None], None] | None = None) -> int:
-    """The exit status. `on_open` is called when clients may come, with the port of HTTP."""
+    """Run the server and return the exit status.
+
+    `on_open` is called with the HTTP port when clients may connect.
+    """
     prctl.set_name("zmqtriton")
     prctl.adopt_orphans()
     secrets.hide_from_command_line(options)
@@ -150,7 +153,7 @@ class Service:
     # ---------------------------------------------------------------- the loop
 
     def run(self) -> int:
-        """Until the core says Exit."""
+        """Run until the core says Exit."""
         self._control_socket = control = ControlSocket(
             self._runtime_directory.control_path, self._children.stub_pids
         )
@@ -186,7 +189,7 @@ class Service:
         return max(0.0, soonest_s - time.monotonic())
 
     def close(self) -> None:
-        """Whatever is left ends, and nothing remains on disk."""
+        """End whatever is left, and remove everything from disk."""
         signal.set_wakeup_fd(-1)
         self._children.kill_all(_END_WITHIN_S)
         self._children.segments.close()
@@ -211,7 +214,7 @@ class Service:
             end.setblocking(False)
         signal.set_wakeup_fd(self._signal_writer.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # Not SIG_IGN, which children would inherit.
+            # not SIG_IGN, which children would inherit
             signal.signal(number, lambda number, frame: None)
         self._selector.register(self._signal_reader, selectors.EVENT_READ, self._read_signals)
 

@@ -1,8 +1,8 @@
-"""The states of instances, generations and versions, as tables: nothing changes state but by these.
+"""The states of instances, generations and versions, as transition tables.
 
-Each table says where an event leads from a state. A pair that is not in it is an error with a name,
-never ignored: an event that may come late and changes nothing is written down as such. This file
-knows no processes, no sockets and no clock.
+Each table says where an event leads from a state. A pair that is not listed is an error with a
+name, never ignored: an event that may come late and changes nothing is listed, too. This file knows
+no processes, no sockets and no clock.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from zmqtriton_floor.errors import InternalError
 
 
 class InstanceState(str, Enum):
-    """Of one stub, or of the place that is kept for it."""
+    """The state of a stub, or of the place that is kept for it."""
 
-    STARTING = "STARTING"  # the process was asked for
-    LOADING = "LOADING"  # it runs; import, auto-completion, initialize
+    STARTING = "STARTING"  # the process was requested
+    LOADING = "LOADING"  # it runs: import, auto-completion, initialize
     READY = "READY"
     DRAINING = "DRAINING"  # takes no new requests
     STOPPING = "STOPPING"  # told to finish, or killed; not dead yet
@@ -29,7 +29,7 @@ class InstanceState(str, Enum):
 
 
 class GenerationState(str, Enum):
-    """Of one loading of one version."""
+    """The state of one loading of one version."""
 
     LOADING = "LOADING"
     SERVING = "SERVING"
@@ -39,7 +39,7 @@ class GenerationState(str, Enum):
 
 
 class ModelState(str, Enum):
-    """Of a version of a model, in the words of Triton's clients."""
+    """The state of a model's version, in the words of Triton's clients."""
 
     LOADING = "LOADING"
     READY = "READY"
@@ -47,16 +47,17 @@ class ModelState(str, Enum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
-#: Why a version is UNAVAILABLE, or ended, that somebody wanted gone: clients and readiness know it.
+#: Why a version is UNAVAILABLE or ended that was unloaded on request; clients and readiness know
+#: it.
 UNLOADED = "unloaded"
 
 
 class TransitionError(Exception):
-    """Raised when something happened that cannot happen in this state."""
+    """Raised when an event is impossible in a state."""
 
 
 class Event:
-    """Something that has happened to an instance, a generation or a version."""
+    """An event of an instance, a generation or a version."""
 
 
 # ---------------------------------------------------------------- instances
@@ -73,7 +74,7 @@ class ProcessStarted(Event):
 
 @dataclass(frozen=True)
 class ConfigCompleted(Event):
-    """The model was imported and said its configuration."""
+    """The model was imported and has reported its configuration."""
 
     document: str
 
@@ -82,13 +83,13 @@ class ConfigCompleted(Event):
 class ModelLoaded(Event):
     """`initialize` has returned."""
 
-    #: The model has is_ready.
+    #: The model defines is_ready.
     has_is_ready: bool = False
 
 
 @dataclass(frozen=True)
 class LoadFailed(Event):
-    """The stub says why it cannot load; it will exit."""
+    """The stub reports why it cannot load; it will exit."""
 
     text: str
     code: int = InternalError.number
@@ -96,24 +97,24 @@ class LoadFailed(Event):
 
 @dataclass(frozen=True)
 class KillRequested(Event):
-    """The process hangs or is stopped: it will be killed for this reason."""
+    """The process hangs or is frozen, and is killed for this reason."""
 
     reason: str
-    #: It runs, so Python can write where.
+    #: It runs, so that Python can write its stack.
     can_dump_stack: bool = False
 
 
 @dataclass(frozen=True)
 class ProcessExited(Event):
     reason: str
-    #: The last line that it wrote.
+    #: The last line of its output.
     last_output_line: str = ""
     #: What Python wrote about its own crash, and where in the model that was.
     crash: str = ""
 
 
 class BackoffElapsed(Event):
-    """It is time to start again."""
+    """The pause is over; the next stub may start."""
 
 
 class RestartsExhausted(Event):
@@ -125,11 +126,11 @@ class DrainRequested(Event):
 
 
 class DrainFinished(Event):
-    """The last request is answered."""
+    """Its last request is answered."""
 
 
 class StopRequested(Event):
-    """It shall end now, whatever it is doing."""
+    """It must end now, whatever it is doing."""
 
 
 _I = InstanceState
@@ -155,7 +156,7 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.DRAINING, StopRequested): _I.STOPPING,
     (_I.STOPPING, ProcessExited): _I.STOPPED,
     (_I.STOPPING, StopRequested): _I.STOPPING,
-    # What a process did before it heard that it shall stop.
+    # Events of a process that had not heard yet that it must stop.
     (_I.STOPPING, ProcessStarted): _I.STOPPING,
     (_I.STOPPING, ConfigCompleted): _I.STOPPING,
     (_I.STOPPING, ModelLoaded): _I.STOPPING,
@@ -167,7 +168,7 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.FAILED, StopRequested): _I.STOPPED,
 }
 
-#: There is a process, or one was asked for.
+#: There is a process, or one was requested.
 ALIVE_STATES = frozenset({_I.STARTING, _I.LOADING, _I.READY, _I.DRAINING, _I.STOPPING})
 
 
@@ -179,15 +180,15 @@ class AllInstancesLoaded(Event):
 
 
 class RetireRequested(Event):
-    """It shall take no more requests, and end when the last is answered."""
+    """It takes no more requests, and ends when the last one is answered."""
 
 
 class Drained(Event):
-    """The broker has answered the last one."""
+    """The broker has answered the last request."""
 
 
 class AbortRequested(Event):
-    """It shall end now; what it executes fails."""
+    """It must end now; what it executes fails."""
 
 
 class LastProcessExited(Event):
@@ -205,7 +206,7 @@ GENERATION_TRANSITIONS: Mapping[tuple[GenerationState, type[Event]], GenerationS
     (_G.DRAINING, AbortRequested): _G.STOPPING,
     (_G.STOPPING, AbortRequested): _G.STOPPING,
     (_G.STOPPING, RetireRequested): _G.STOPPING,
-    # It was given up while the broker was still draining.
+    # It was given up while the broker was still draining it.
     (_G.STOPPING, Drained): _G.STOPPING,
     (_G.STOPPING, LastProcessExited): _G.ENDED,
     (_G.ENDED, AbortRequested): _G.ENDED,
@@ -230,7 +231,7 @@ class GenerationFailed(Event):
 
 
 class GenerationGivenUp(Event):
-    """Every instance of the generation that served has failed."""
+    """Every instance of the serving generation has failed."""
 
 
 class UnloadStarted(Event):
@@ -245,7 +246,7 @@ _M = ModelState
 MODEL_TRANSITIONS: Mapping[tuple[ModelState, type[Event]], ModelState] = {
     (_M.UNAVAILABLE, LoadStarted): _M.LOADING,
     (_M.UNAVAILABLE, UnloadStarted): _M.UNAVAILABLE,
-    # What served was given up while its replacement was being loaded.
+    # The serving generation was given up while its replacement was being loaded.
     (_M.UNAVAILABLE, GenerationServing): _M.READY,
     (_M.UNAVAILABLE, GenerationFailed): _M.UNAVAILABLE,
     (_M.LOADING, GenerationServing): _M.READY,
@@ -270,7 +271,7 @@ State = TypeVar("State", InstanceState, GenerationState, ModelState)
 def next_state(
     table: Mapping[tuple[State, type[Event]], State], state: State, event: Event, whose: str
 ) -> State:
-    """The state that follows. Raises TransitionError naming whose, state and event."""
+    """Return the next state. Raises TransitionError with the owner, the state and the event."""
     following = table.get((state, type(event)))
     if following is None:
         raise TransitionError(f"{whose}: {type(event).__name__} in state {state.value}")

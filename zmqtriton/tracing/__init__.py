@@ -1,1 +1,1 @@
-"""The process that keeps traces: others send what they know, which it puts together and writes."""
+"""The tracing process: collects what other processes report, assembles traces and exports them."""

@@ -1,4 +1,4 @@
-"""The process that keeps traces, started by the supervisor where there may be any."""
+"""Entry point of the tracing process, which the supervisor starts if requests may be traced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> int:
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-tracer")
     prctl.die_with(os.getppid())
-    # It ends when the supervisor says so or is dead, never by a signal meant for the whole group.
+    # It ends when the supervisor says so or dies, never by a signal to the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return Service(Lifeline.inherited(arguments.lifeline)).run()

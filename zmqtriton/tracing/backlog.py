@@ -1,6 +1,6 @@
-"""Spans that wait to be exported: so many and no more, the oldest go first. Does no I/O.
+"""Spans that wait to be exported; beyond a limit the oldest are dropped. Does no I/O.
 
-Used by two threads of the process, the one that puts traces together and the one that sends them.
+Used by two threads, the one that assembles traces and the one that sends them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SpanBacklog:
         self._delay_s = delay_s
         self._spans: deque[Any] = deque()
         self._condition = threading.Condition()
-        #: When the first of those that wait is to be sent, if they are not many before.
+        #: When the first waiting span is sent, if there are not enough for a full message before.
         self._due_s = 0.0
         #: Nothing is sent before, however many wait.
         self._paused_until_s = 0.0
@@ -35,20 +35,20 @@ class SpanBacklog:
             self._condition.notify()
 
     def requeue(self, spans: list[Any], pause_s: float) -> None:
-        """They could not be sent, and may be later."""
+        """Put spans back that could not be sent but may be later."""
         with self._condition:
             self._spans.extendleft(reversed(spans))
             self._drop()
             self._paused_until_s = time.monotonic() + pause_s
 
     def close(self) -> None:
-        """What waits may be taken at once, and then there is nothing more."""
+        """Let what waits be taken at once, and then nothing more."""
         with self._condition:
             self._is_over = True
             self._condition.notify()
 
     def take_batch(self) -> list[Any]:
-        """The next that are to be sent, when it is time; none at the end."""
+        """Wait for the next spans to send, and take them; none at the end."""
         with self._condition:
             while not self._is_over and (wait_s := self._wait_s()) != 0:
                 self._condition.wait(wait_s)
@@ -62,7 +62,7 @@ class SpanBacklog:
             self._lost_count += number
 
     def pop_lost_count(self) -> int:
-        """How many, since this was asked last."""
+        """Return how many were lost since the last call."""
         with self._condition:
             lost, self._lost_count = self._lost_count, 0
             return lost
@@ -71,7 +71,7 @@ class SpanBacklog:
         return len(self._spans)
 
     def _wait_s(self) -> float | None:
-        """None: until something changes."""
+        """Return how long to wait; None until something changes."""
         if not self._spans:
             return None
         is_full = len(self._spans) >= self._most_sent

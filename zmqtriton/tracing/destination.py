@@ -1,7 +1,7 @@
-"""Where OpenTelemetry's spans go: what the options say, over what its variables say.
+"""The destination of OpenTelemetry spans: the options, over OpenTelemetry's own variables.
 
-Read at start by `zmqtriton.main`, so that what cannot be is refused there, and again by the process
-that exports. The names of the variables are those that OpenTelemetry gives every exporter.
+Read at start by the command line, so that errors are reported there, and again by the process that
+exports.
 """
 
 from __future__ import annotations
@@ -16,37 +16,36 @@ _OTLP = "OTEL_EXPORTER_OTLP_"
 _PATH = "/v1/traces"
 _DEFAULT_URL = "http://localhost:4318/v1/traces"
 _SERVICE = "service.name"
-#: What Triton calls itself.
+#: Triton's name for itself.
 _DEFAULT_SERVICE = "triton-inference-server"
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 class DestinationError(Exception):
-    """Raised when nothing could ever be sent there; the text names the setting."""
+    """Raised if nothing could ever be sent there; the text names the setting."""
 
 
 class Destination(NamedTuple):
     url: str
     headers: dict[str, str]
-    #: What is said of this server with all spans.
+    #: Attributes of this server, sent with all spans.
     resource: dict[str, str]
-    #: Spans that wait at most, those of one message, and how long the first of them waits.
+    #: How many spans wait at most, how many one message takes, and how long the first one waits.
     max_queue_size: int
     max_batch_size: int
     export_delay_s: float
-    #: None where it is not secured.
+    #: None without TLS.
     tls: ssl.SSLContext | None
 
     @property
     def public_url(self) -> str:
-        """For the log; what may be secret in it is left out."""
+        """The URL for the log, without what may be secret."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def read(pairs: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> Destination:
-    """`pairs` are the settings of --trace-config for this mode, in order. Raises
-    DestinationError."""
+    """Read the --trace-config settings for this mode, in order. Raises DestinationError."""
     pairs = list(pairs)
     said = dict(pairs)
     url = _url(said.get("url", ""), environment)
@@ -55,7 +54,7 @@ def read(pairs: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> De
     if environment.get("OTEL_SERVICE_NAME"):
         resource[_SERVICE] = environment["OTEL_SERVICE_NAME"]
     for text in (value for key, value in pairs if key == "resource"):
-        # One without a value has its name for it, as in Triton.
+        # as in Triton, a setting without a value has its name for it
         name, _, value = text.partition("=")
         resource[name] = value or name
     most_waiting = int(said.get("bsp_max_queue_size", 2048))
@@ -96,7 +95,7 @@ def _headers(environment: Mapping[str, str]) -> dict[str, str]:
     headers = dict(_parse_baggage(_variable("HEADERS", environment)))
     for name, value in headers.items():
         if not (_HEADER.fullmatch(name) and value.isprintable() and value.isascii()):
-            # Their values are often keys.
+            # their values are often keys
             text = f"Not a header: {name}"
             raise DestinationError(f'Bad option: "{_OTLP}HEADERS".\n{text}')
     return headers
@@ -118,12 +117,12 @@ def _tls(environment: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _variable(name: str, environment: Mapping[str, str]) -> str:
-    """That for traces counts before that for everything."""
+    """Return a variable; the one for traces goes before the general one."""
     return environment.get(f"{_OTLP}TRACES_{name}") or environment.get(f"{_OTLP}{name}", "")
 
 
 def _parse_baggage(text: str) -> Iterator[tuple[str, str]]:
-    """Of `a=1,b=2`, as W3C's baggage writes it; what is none is left out, as others do."""
+    """Parse `a=1,b=2`, as W3C's baggage has it; what does not fit is left out, as elsewhere."""
     for member in text.split(","):
         name, sign, value = member.partition("=")
         if sign and name.strip():

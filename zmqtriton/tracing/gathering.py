@@ -1,8 +1,8 @@
-"""Puts traces together from what several processes have seen of them. Does no I/O.
+"""Assembles traces from what several processes report. Does no I/O.
 
-A trace is whole a moment after its frontend has said that its request is answered, for others may
-still be telling of it; later where it shows that something is missing. What nobody ever ends, since
-a frontend has died, goes when room is needed.
+A trace is complete a moment after its frontend has reported the answer, since others may still
+report; later if something is visibly missing. Traces that never end, because a frontend has died,
+are dropped when room is needed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 
 from zmqtriton_floor.spans import span_of
 
-#: So long after its end more may come of a trace, and so long what it lacks is waited for.
+#: How long after its end more of a trace may come, and how long missing parts are awaited.
 LINGER_S = 0.3
 MAX_LINGER_S = 5.0
-#: Of spans that wait for their trace to be whole, in all.
+#: The number of spans in all unfinished traces.
 MAX_SPANS = 50_000
 MAX_BYTES = 64 << 20
-#: Of names under which traces are counted; each change of settings makes one.
+#: The number of settings under which traces are counted; each change of settings adds one.
 _MAX_COUNTED_SETTINGS = 1000
 
 
 @dataclass
 class RequestSpan:
-    """One request as one process after the other has told of it."""
+    """One request, as the processes report it one after the other."""
 
     trace_context: str
     parent: str = ""
@@ -39,12 +39,13 @@ class RequestSpan:
     tensors: list[dict[str, Any]] = field(default_factory=list)
     #: Requests that were made while it was executed, or its steps.
     children: list[RequestSpan] = field(default_factory=list)
-    #: A stub has had it, and will tell when it began and ended.
+    #: A stub has had it, and will report when it began and ended.
     was_executed: bool = False
-    #: Of a client's request: how long it may lack something, and of a file that has it.
+    #: For a client's request: how long missing parts are awaited; for one in a file, until it has
+    #: all.
     deadline_s: float = 0.0
     log_frequency: int = 0
-    #: Of all that was told of it.
+    #: The size of all reports.
     size_bytes: int = 0
 
     @property
@@ -62,7 +63,7 @@ class RequestSpan:
         self.request_id = told.get("request_id", self.request_id)
         self.error = told.get("error", self.error)
         self.was_executed = told.get("executed", self.was_executed)
-        # A request that is executed in several steps was given to its model first, and left last.
+        # a request that is executed in steps was given to its model first, and left last
         for name, ns in told.get("marks", ()):
             is_start = name.endswith("_START") and name in self.marks
             self.marks[name] = min(ns, self.marks[name]) if is_start else ns
@@ -70,27 +71,29 @@ class RequestSpan:
 
 
 class _PendingTrace:
-    """All that is known under one trace id, which any number of requests of a client may have."""
+    """Everything known under one trace id, which any number of a client's requests may share."""
 
     def __init__(self) -> None:
         self.spans: dict[str, RequestSpan] = {}
-        #: The ids of those below a span.
+        #: The ids of the spans below a span.
         self.children_by_span: dict[str, list[str]] = {}
 
     def merge(self, trace: str, told: dict[str, Any]) -> RequestSpan:
         span = self.spans.setdefault(span_of(trace), RequestSpan(trace))
         before = span.parent
         span.merge(told)
-        # What is above a client's request is no span of ours.
+        # what is above a client's request is not our span
         if span.parent != before and "root" not in told:
             self.children_by_span.setdefault(span.parent, []).append(span.id)
         return span
 
     def is_complete(self, root: str) -> bool:
-        """As far as what is known of it tells: a client's request has reached the broker, and each
-        that was executed has its times."""
+        """True if nothing is known to be missing.
+
+        A client's request has reached the broker, and each executed one has its times.
+        """
         todo = list(self.children_by_span.get(root, ()))
-        seen = {root}  # a model may tell of circles
+        seen = {root}  # a model may report circles
         while todo:
             own = todo.pop()
             span = self.spans.get(own)
@@ -103,7 +106,7 @@ class _PendingTrace:
         return len(seen) > 1
 
     def pop_tree(self, root: str) -> RequestSpan:
-        """With all that is below."""
+        """Take a span with everything below it."""
         found = self.spans.pop(root)
         todo = [found]
         while todo:
@@ -119,15 +122,15 @@ class TraceAssembler:
         self._pending: dict[str, _PendingTrace] = {}
         self._spans = 0
         self._bytes = 0
-        #: When which trace is whole: (time, order, trace id, span id).
+        #: When each trace is complete: (time, order, trace id, span id).
         self._due_traces: list[tuple[float, int, str, str]] = []
         self._tie_breaker = itertools.count()
         self._counts_by_setting: dict[str, int] = {}
-        #: Spans that had to go, here or on their way.
+        #: Spans that were dropped, here or on their way.
         self.lost_spans = 0
 
     def add(self, trace: str, told: dict[str, Any], size: int, now_s: float) -> None:
-        """What somebody knows of a span."""
+        """Add a process's report of a span."""
         self.lost_spans += told.get("lost", 0)
         if "root" in told and not self._count_trace(told):
             return
@@ -148,7 +151,10 @@ class TraceAssembler:
         heapq.heappush(self._due_traces, (time_s, next(self._tie_breaker), trace, root))
 
     def _count_trace(self, told: dict[str, Any]) -> bool:
-        """Whether as many are wanted; each frontend alone knows of its own only."""
+        """Count a trace; False if no more are wanted.
+
+        Frontends cannot count them, as each knows of its own only.
+        """
         name, most = told["root"], told["count"]
         counted = self._counts_by_setting.pop(name, 0)
         if 0 <= most <= counted:
@@ -160,11 +166,11 @@ class TraceAssembler:
         return True
 
     def next_due_s(self) -> float | None:
-        """When whole() may have something."""
+        """When pop_complete() may have something."""
         return self._due_traces[0][0] if self._due_traces else None
 
     def pop_complete(self, now_s: float) -> list[RequestSpan]:
-        """The traces that are, in the order of their ends; they are forgotten here."""
+        """Take the complete traces in the order of their ends; they are forgotten here."""
         found = []
         while self._due_traces and self._due_traces[0][0] <= now_s:
             _, _, trace, root = heapq.heappop(self._due_traces)
@@ -186,7 +192,7 @@ class TraceAssembler:
         self.lost_spans += len(spans)
 
     def _uncount(self, spans: Iterable[RequestSpan]) -> None:
-        """These, and what was found below them."""
+        """Stop counting these spans and those below them."""
         todo = list(spans)
         while todo:
             span = todo.pop()

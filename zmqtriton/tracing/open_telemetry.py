@@ -1,8 +1,8 @@
-"""Exports traces to a collector of OpenTelemetry, from a thread of its own.
+"""Exports traces to an OpenTelemetry collector, from a thread of its own.
 
-Used by the service in place of a file. Never waits for the collector: what it does not take in time
-waits in the backlog, and is lost when there is no more room. The log tells the begin and the end of
-an outage, and how many spans were lost.
+The rest of the process never waits for the collector: what it does not take in time waits in the
+backlog, and is lost when there is no more room. The log reports the begin and the end of an outage,
+and how many spans were lost.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from zmqtriton_floor import wall_clock
 _log = logging.getLogger(__name__)
 
 _ANSWER_WITHIN_S = 10.0
-#: Between two attempts while there is an outage: the first pause, and the longest.
+#: The pause between two attempts during an outage: the first one, and the longest.
 _PAUSE_S, _MOST_PAUSE_S = 1.0, 30.0
-#: What is lost though there is no outage is told so often.
+#: How often losses without an outage are reported.
 _WARN_INTERVAL_S = 60.0
 
 
@@ -37,7 +37,7 @@ class OpenTelemetryExporter:
             destination.max_queue_size, destination.max_batch_size, destination.export_delay_s
         )
         self._post = CollectorClient(destination)
-        #: How long an outage makes the next attempt wait; 0: there is none.
+        #: The pause before the next attempt in an outage; 0 without one.
         self._pause_s = 0.0
         #: Spans that are being sent.
         self._under_way = 0
@@ -48,11 +48,11 @@ class OpenTelemetryExporter:
         self._thread.start()
 
     def store(self, trace: RequestSpan) -> None:
-        """Raises TypeError or ValueError for what cannot be sent."""
+        """Convert and queue a trace. Raises TypeError or ValueError for what cannot be sent."""
         self._backlog.add(self._converter.convert(trace, wall_clock.offset_ns()))
 
     def close(self, within_s: float) -> None:
-        """Sends what waits, as far as there is time."""
+        """Send what waits, as far as there is time."""
         self._end_s = time.monotonic() + within_s
         self._backlog.close()
         self._thread.join(within_s)
@@ -100,11 +100,11 @@ class OpenTelemetryExporter:
             _log.warning("%d spans of traces were lost, there were too many", lost)
 
     def _check_partial_success(self, answer: bytes) -> None:
-        """Collectors may take a part of a message."""
+        """Check how much of a message the collector took."""
         try:
             count, reason = otlp.parse_rejected(answer)
         except ValueError:
-            return  # some answer in words, whatever they were sent
+            return  # some answer in plain text, whatever they were sent
         if count > 0:
             self._backlog.count_lost(count)
             _log.warning("%s did not take %d spans of traces: %s", self._public_url, count, reason)

@@ -1,7 +1,7 @@
-"""Spans as OpenTelemetry's protocol has them, named and nested as Triton's are. Does no I/O.
+"""Spans in OpenTelemetry's protocol, named and nested as Triton's are. Does no I/O.
 
-A client's request is `InferRequest`; below it stands the model that had it, named like the model,
-and there `compute` and what else was asked meanwhile. Called by open_telemetry.py alone.
+A client's request is `InferRequest`; below it is the model that had it, named like the model, and
+there `compute` and the requests that were made meanwhile.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from zmqtriton_protos import message
 _Span, _Request, _Response = map(
     message, ("otlp.Span", "otlp.ExportRequest", "otlp.ExportResponse")
 )
-#: Triton says of all its spans that they are a server's.
+#: Triton marks all its spans as a server's.
 _SERVER = 2
 _ERROR = 2
 _SCOPE = "triton-server"
 _COMPUTE = "COMPUTE_"
-#: Of the text of an error.
+#: The limit for an error text.
 _MOST_CHARACTERS = 4096
 
 
@@ -33,8 +33,11 @@ class SpanConverter:
         self._numbers = itertools.count(1)
 
     def convert(self, root: RequestSpan, offset_ns: int) -> list[Any]:
-        """All of a trace, those below first, as they end first. The offset leads from the clock of
-        the marks to that of the world. Raises TypeError or ValueError for what cannot be sent."""
+        """Convert a trace, those below first, as they end first.
+
+        The offset leads from the clock of the marks to the wall clock. Raises TypeError or
+        ValueError for what cannot be sent.
+        """
         found = [_span(root, "InferRequest", root.parent, root.marks, offset_ns)]
         ends = [ns for span in (root, *root.children) for ns in span.marks.values()]
         found[0].end_time_unix_nano = offset_ns + max(ends)
@@ -53,7 +56,7 @@ class SpanConverter:
     ) -> list[Any]:
         computing = {n: ns for n, ns in span.marks.items() if n.startswith(_COMPUTE)}
         if not computing:
-            # Who executes nothing, an ensemble, is not told its request's id.
+            # who executes nothing, such as an ensemble, is not told its request's id
             span.request_id = span.request_id or parent.request_id
         rest = {name: ns for name, ns in span.marks.items() if name not in computing}
         made = _span(span, span.model, parent.id, rest or computing, offset_ns)
@@ -70,7 +73,7 @@ class SpanConverter:
 
 
 def encode(found: Iterable[Any], resource: Mapping[str, str]) -> bytes:
-    """One message with these spans."""
+    """Encode one message with these spans."""
     request = _Request()
     of_resource = request.resource_spans.add()
     for key, value in resource.items():
@@ -84,7 +87,10 @@ def encode(found: Iterable[Any], resource: Mapping[str, str]) -> bytes:
 
 
 def parse_rejected(answer: bytes) -> tuple[int, str]:
-    """How many spans of a message were not taken, and why. Raises ValueError for no answer."""
+    """Return how many spans of a message were rejected, and why.
+
+    Raises ValueError for a malformed answer.
+    """
     try:
         found = _Response.FromString(answer).partial_success
     except Exception as error:  # noqa: BLE001 - protobuf's own class moves between its versions

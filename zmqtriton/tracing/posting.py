@@ -1,6 +1,6 @@
-"""One message to a collector over HTTP, and what it answered.
+"""Posts a message to a collector over HTTP and returns the answer.
 
-Called by the thread that exports, which alone may wait. Proxies are those of the environment; the
+Runs in the thread that exports, which alone may wait. Proxies are those of the environment; the
 headers, which may hold keys, are sent nowhere else: no redirection is followed.
 """
 
@@ -14,17 +14,17 @@ from typing import Any
 from zmqtriton.tracing.destination import Destination
 from zmqtriton_floor import __version__
 
-#: What OTLP says may be tried again.
+#: Statuses that OTLP allows to be retried.
 _RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
 _MOST_ANSWER = 64 << 10
 
 
 class PostError(Exception):
-    """Raised when a message was not taken."""
+    """Raised if a message was not accepted."""
 
     def __init__(self, text: str, *, may_pass: bool) -> None:
         super().__init__(text)
-        #: It may be taken later.
+        #: It may be accepted later.
         self.is_retryable = may_pass
 
 
@@ -45,7 +45,7 @@ class CollectorClient:
         self._opener = urllib.request.build_opener(secured, _NoRedirection)
 
     def __call__(self, data: bytes, within_s: float) -> bytes:
-        """The answer. Raises PostError."""
+        """Post a message and return the answer. Raises PostError."""
         request = urllib.request.Request(self._url, data, self._headers)
         try:
             with self._opener.open(request, timeout=within_s) as answer:

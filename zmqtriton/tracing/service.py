@@ -20,20 +20,23 @@ from zmqtriton_floor.lifeline import Lifeline
 
 _log = logging.getLogger(__name__)
 
-#: Spans taken before those that are whole get their turn.
+#: How many spans are taken before complete traces get their turn.
 _MAX_SPANS_PER_TURN = 1000
-#: What goes wrong again and again is told so often.
+#: How often a repeated failure is reported.
 _WARN_INTERVAL_S = 60.0
 _TRACE_CONTEXT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [ -~\t]+)?")
-#: What is sent elsewhere at the end has no longer.
+#: The limit for what is still exported at the end.
 _CLOSE_WITHIN_S = 5.0
 
 
 class Sink(Protocol):
-    """Where traces go."""
+    """A destination for traces."""
 
     def store(self, trace: RequestSpan) -> None:
-        """Raises OSError where there is no room, TypeError or ValueError for what is no trace."""
+        """Store a trace.
+
+        Raises OSError if there is no room, TypeError or ValueError if it is malformed.
+        """
 
     def close(self, within_s: float) -> None: ...
 
@@ -87,7 +90,7 @@ class Service:
         self._socket = endpoints.open_puller(zmq.Context.instance(), address, spans.LIMIT)
 
     def _read(self) -> bool:
-        """False when there is nothing more."""
+        """Read some spans; False when there is nothing more."""
         for _ in range(_MAX_SPANS_PER_TURN if self._socket is not None else 0):
             if not endpoints.has_input(self._socket):
                 return False
@@ -99,7 +102,7 @@ class Service:
                 told = json.loads(message.details)
                 self._gathering.add(message.trace, told, len(frame), time.monotonic())
             except (ProtocolError, ValueError, TypeError, KeyError, AttributeError) as error:
-                # Models may send here what they like.
+                # models may send here what they like
                 self._warn("dropped what is no part of a trace: %s", error)
         return self._socket is not None
 
@@ -128,7 +131,7 @@ class Service:
 def _sink(settings: dict[str, Any]) -> Sink:
     if settings["mode"] == "triton":
         return TraceFile(settings["file"])
-    # Not before, since it costs memory.
+    # only now, since it costs memory
     from zmqtriton.tracing import destination
     from zmqtriton.tracing.open_telemetry import OpenTelemetryExporter
 

@@ -1,7 +1,8 @@
-"""Traces as Triton writes them: one JSON array, an object for each mark, with numbers for spans.
+"""Traces as Triton writes them: one JSON array, an object for each mark, numbers for spans.
 
-The file is a whole document after each write, so that it can be read while the server runs. Made
-by the process alone; raises OSError where the disk does not take it, and is then as it was before.
+The file is a whole document after each write, so that it can be read while the server runs. Only
+the tracing process writes it. Raises OSError if the disk does not take it, and the file is then as
+it was before.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from typing import Any
 from zmqtriton.tracing.gathering import RequestSpan
 
 _END = b"]\n"
-#: What is told of these belongs behind this mark.
+#: Activities about tensors come after this mark.
 _INPUT_ACTIVITY = "TENSOR_QUEUE_INPUT"
 
 
 class TraceFile:
-    """At `path`, or with a log frequency in `path.0`, `path.1` and so on."""
+    """Writes to `path`, or with a log frequency to `path.0`, `path.1` and so on."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._last_id = 0
         self._descriptor = -1
-        #: Where the next object goes; 0: nowhere yet.
+        #: Where the next object goes; 0 before the file exists.
         self._end_offset = 0
-        #: Traces in this file, and how many files with a number there were.
+        #: Traces in this file, and how many numbered files there were.
         self._traces = 0
         self._files = 0
         self._is_numbered = False
@@ -44,9 +45,7 @@ class TraceFile:
             self._write_at(data, self._end_offset)
         except OSError:
             os.ftruncate(self._descriptor, self._end_offset)
-            self._write_at(
-                _END, self._end_offset
-            )  # where there is room, for so much was there before
+            self._write_at(_END, self._end_offset)  # there is room, since as much was there before
             raise
         self._end_offset += len(data) - len(_END)
         self._traces += 1
@@ -76,7 +75,7 @@ class TraceFile:
             data, at = data[written:], at + written
 
     def _objects(self, span: RequestSpan, parent: int) -> Iterator[dict[str, Any]]:
-        """Those of the spans below first, as those end first."""
+        """Return the objects of a span, those of the spans below first, as these end first."""
         self._last_id = own = self._last_id + 1
         for child in sorted(span.children, key=lambda child: child.start_ns):
             yield from self._objects(child, own)
@@ -101,7 +100,7 @@ class TraceFile:
 
 
 def _merge_levels(root: RequestSpan) -> RequestSpan:
-    """What the frontend knows of a request and what the broker knows is one span for Triton."""
+    """Merge what the frontend and the broker know of a request, which is one span for Triton."""
     for child in root.children:
         root.marks.update(child.marks)
         root.tensors += child.tensors
@@ -112,7 +111,7 @@ def _merge_levels(root: RequestSpan) -> RequestSpan:
 def _take_activities(
     own: int, tensors: list[dict[str, Any]], wanted: str
 ) -> Iterator[dict[str, Any]]:
-    """Those of one activity, or all; they are taken out."""
+    """Take out the objects of one activity, or all."""
     for tensor in [t for t in tensors if wanted in ("", t["activity"])]:
         tensors.remove(tensor)
         shown = {key: tensor[key] for key in ("name", "data", "shape", "dtype")}

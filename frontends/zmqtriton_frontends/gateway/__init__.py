@@ -1,1 +1,1 @@
-"""The way from a frontend to the broker and the supervisor, and what comes back."""
+"""The way from a frontend to the broker and the supervisor, and back."""

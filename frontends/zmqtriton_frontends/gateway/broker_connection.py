@@ -1,6 +1,7 @@
-"""A frontend's connection to one broker, on its asyncio loop: the gateway opens one for each epoch.
+"""A frontend's connection to one broker, on its asyncio loop.
 
-Sends at once what the kernel takes, and the rest when it has room; never blocks. Knows frames only.
+The gateway opens one for each epoch. Sends at once what the kernel takes, and the rest when it has
+room; never blocks. Knows frames only.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from zmqtriton_floor.zmtp import Dealer
 
 
 class BrokerConnection:
-    """`on_input` is called when messages() may have some."""
+    """Calls `on_input` when messages() may have some."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, address: str, on_input: Callable[[], None]
@@ -25,7 +26,7 @@ class BrokerConnection:
         loop.add_reader(self._dealer.fileno(), on_input)
 
     def put(self, frames: list[bytes]) -> None:
-        """Queues one message; flush() sends what is queued."""
+        """Queue one message; flush() sends what is queued."""
         self._dealer.put(frames)
 
     def flush(self) -> None:
@@ -41,7 +42,7 @@ class BrokerConnection:
             self._loop.remove_writer(self._dealer.fileno())
 
     def messages(self) -> Iterator[list[bytes]]:
-        """All that is here, each as its frames."""
+        """Return all messages that are here, each as its frames."""
         dealer = self._dealer
         while dealer.has_input():
             yield dealer.receive()
@@ -66,7 +67,7 @@ class Outgoing:
         self.grants: list[wire.StreamAck] = []
 
     def messages(self) -> Iterator[list[bytes]]:
-        """The frames of each; empties this."""
+        """Take the messages, each as its frames."""
         requests, self.requests = self.requests, []
         bodies, self.bodies = self.bodies, []
         cancels, self.cancels = self.cancels, []
@@ -82,10 +83,10 @@ class Outgoing:
 
 class Reply(Protocol):
     def done(self) -> bool:
-        """Nobody wants it any more."""
+        """True if nobody wants it any more."""
 
     def set_result(self, body: bytes, /) -> None:
-        """Of the final response; called amid reading from the broker, so it must not raise."""
+        """Take the final response; called while reading from the broker, so it must not raise."""
 
     def set_exception(self, error: Exception, /) -> None:
-        """The ZmqTritonError that it became instead."""
+        """Take the ZmqTritonError in place of a response, likewise."""

@@ -1,4 +1,4 @@
-"""A frontend's only door: inferences to the broker, control calls and news over the lifeline.
+"""A frontend's only way in: inferences to the broker, control calls over the lifeline.
 
 Lives on one asyncio loop; what arises in one turn of it travels in one message. Callers get a
 response or a ZmqTritonError, and cancel by cancelling. Without a broker requests wait for one.
@@ -43,7 +43,7 @@ class Gateway:
         self._bootstrap: wire.Bootstrap
         self._epoch = self._next_id = 0
         self._welcomed: asyncio.Future[None]
-        #: What waits for a reply; None where nobody does any more.
+        #: The receivers of replies; None if nobody waits any more.
         self._replies: dict[int, Reply | ResponseStream | None] = {}
         #: Those of them whose responses are still read.
         self._streams: set[ResponseStream] = set()
@@ -57,20 +57,20 @@ class Gateway:
             wire.RegionReleased(number)
         )
         self.streams = Streams(self._replies, self._outbox.grant)
-        #: The server stops: nothing new is taken, only sequences go on; and not even these.
+        #: The server stops: only open sequences go on; and later not even these.
         self.is_stopping = self.is_ending = False
-        self.malformed = 0  # messages that did not decode, or that answered nothing that was asked
+        self.malformed = 0  # Messages that did not decode, or that answered no question.
         self.on_open: Callable[[], None] = lambda: None
         self.on_retire: Callable[[], None] = lambda: None
         self.on_stop: Callable[[int], None] = lambda within_ms: None
 
     @property
     def in_flight(self) -> int:
-        """Requests that the broker has not answered, cancelled ones too."""
+        """The number of requests that the broker has not answered, cancelled ones included."""
         return len(self._replies)
 
     async def start(self) -> None:
-        """Returns when the broker knows this process. Raises nothing; waits as long as it takes."""
+        """Start, and return when the broker knows this process, however long that takes."""
         self._loop = asyncio.get_running_loop()
         self._welcomed = self._loop.create_future()
         self._outbox.begin(self._loop)
@@ -88,7 +88,7 @@ class Gateway:
     # ------------------------------------------------------------ inferences
 
     async def infer(self, request: CheckedRequest) -> wire.ResponseBody:
-        """The one response. Raises the error that it became instead."""
+        """Return the one response. Raises the error in its place."""
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
                 return claim.store(await self.infer(request._replace(places=NO_PLACES)))
@@ -105,8 +105,10 @@ class Gateway:
         return await self.payload.open(read_response(data))
 
     def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
-        """Only without places; the reply gets the response's body. Its id; None where memory has
-        to be made first, which infer() waits for."""
+        """Begin a request without tensors in shared memory; `reply` gets the response's body.
+
+        Returns its id; None if memory has to be made first, which infer() waits for.
+        """
         if is_large(request.body):
             placed = self.payload.place_now(request)
             if placed is None:
@@ -118,10 +120,10 @@ class Gateway:
         return own_id
 
     async def stream(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
-        """The responses, up to and with the final one; works for all models. Errors are items.
+        """Iterate over the responses, up to and with the final one; errors are items.
 
-        The model is let go on as far as the caller is with iterating. Closing the iterator before
-        its end cancels the request.
+        Works for all models. The model may go on as far as the caller is with iterating. Closing
+        the iterator before its end cancels the request.
         """
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
@@ -150,7 +152,7 @@ class Gateway:
             self._streams.discard(stream)
 
     async def _send(self, request: CheckedRequest) -> int:
-        """The id of the request, which is sent when its large tensors are in shared memory."""
+        """Return the request's id, once its large tensors are in shared memory and it is sent."""
         if not is_large(request.body):
             return self._ask(request)
         return self._send_placed(request, await self.payload.place(request))
@@ -165,7 +167,7 @@ class Gateway:
         return own_id
 
     def _ask(self, request: CheckedRequest) -> int:
-        """Sends it with the next message; its id."""
+        """Queue a request for the next message and return its id."""
         if self.is_stopping and (self.is_ending or not request.goes_on):
             raise Unavailable(STOPPING)
         model, body, admission, options, _, on_asked, _, cache_key, trace = request
@@ -185,11 +187,11 @@ class Gateway:
             self._outbox.cancel(own_id)
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
-        """The result of a control call; raises the supervisor's error."""
+        """Return the result of a control call. Raises the supervisor's error."""
         return await self._questions.call(verb, arguments)
 
     async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
-        """The counters of a model, or of all; raises for an unknown one."""
+        """Return the counters of a model, or of all. Raises for an unknown one."""
         return await self._questions.statistics(model, version)
 
     def _read_broker(self) -> None:
@@ -240,7 +242,7 @@ class Gateway:
     # --------------------------------------------------------------- control
 
     def listening(self, service: str, address: str) -> None:
-        """Clients can connect."""
+        """Tell the supervisor that clients can connect."""
         self._supervisor.send(wire.Listening(service, address))
 
     def _take_from_supervisor(self, message: Any, descriptors: list[int]) -> None:
@@ -286,7 +288,7 @@ class Gateway:
             self.on_retire()
 
     def _see(self, message: wire.Sync) -> None:
-        self._outbox.flush()  # what was checked against older news goes before the word
+        self._outbox.flush()  # what was checked against older states goes before the word
         self._supervisor.send(wire.Synced(message.number))
 
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
@@ -316,12 +318,12 @@ class Gateway:
         )
 
     def _change_broker(self, epoch: int) -> None:
-        """The broker is dead, and this is the next one; 0: there is none yet."""
+        """Leave the dead broker for the next one; epoch 0 means that there is none yet."""
         self._read_broker()  # what has come is valid
         self._outbox.disconnect()
         self.catalogue.has_broker = False
         self._epoch = epoch
-        if epoch:  # Not now: who got a response in this turn opens it first, so that it is known.
+        if epoch:  # not now: who got a response in this turn opens it first, so that it is known
             self._loop.call_soon(self._follow, epoch)
 
     def _follow(self, epoch: int) -> None:

@@ -1,6 +1,6 @@
-"""A load that a client asks for, with the files that it brings along.
+"""Loads that clients request, with the files that they bring along.
 
-Files are written by a thread, since they may be large, into the server's private directory; the
+A thread writes the files, since they may be large, into the server's private directory; the
 supervisor takes them over with the call. What nobody calls for any more is removed here.
 """
 
@@ -17,7 +17,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 async def load(
     gateway: Gateway, model: str, parameters: Mapping[str, str], files: Mapping[str, bytes]
 ) -> None:
-    """Returns when it is loaded; raises why it is not."""
+    """Load a model. Raises why it is not loaded."""
     if not files:
         await gateway.call("load", {"model": model, "parameters": dict(parameters)})
         return
@@ -33,7 +33,7 @@ async def load(
 
 
 def _discard(runtime: str, writing: asyncio.Future[dict[str, Any]]) -> None:
-    """The client has left while its files were written."""
+    """Remove the files: the client has left while they were written."""
     if not writing.cancelled() and writing.exception() is None:
         name = writing.result()["files"].get("staged")
         if name:

@@ -63,7 +63,7 @@ class Outbox:
             return
         self._is_flush_due = False
         self._unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
-        # Before the requests: a stub that executes one may need the room.
+        # before the requests: a stub that executes one may need the room
         for release in self._releases():
             connection.put([wire.encode(release)])
         for frames in self._outgoing.messages():
@@ -73,8 +73,11 @@ class Outbox:
     def connect(
         self, connection: BrokerConnection, first: Iterable[Any], last: Iterable[Any]
     ) -> None:
-        """Introduce this process to a broker: the first messages, the requests that an earlier
-        broker has left unanswered, and the last messages."""
+        """Introduce this process to a broker.
+
+        Sends the first messages, the requests that an earlier broker has left unanswered, and the
+        last messages.
+        """
         self.connection = connection
         for message in first:
             connection.put([wire.encode(message)])

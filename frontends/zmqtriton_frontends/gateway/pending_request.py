@@ -1,7 +1,7 @@
-"""One request under way that needs neither a task nor a future, unless memory has to be made first.
+"""A request in flight without a task or a future, unless memory has to be made first.
 
 The base of what answers most inferences over HTTP and over gRPC: the gateway gives it the reply. A
-subclass says what is made of that, and may not block, since it is called amid reading from the
+subclass makes the answer of it, and may not block, since it is called while reading from the
 broker.
 """
 
@@ -23,18 +23,18 @@ _T = TypeVar("_T")
 
 
 class PendingRequest:
-    """Its subclasses have _respond() and _refuse(), one of which is called once."""
+    """Calls its subclass's _respond() or _refuse() once."""
 
     __slots__ = ("_claim", "_gateway", "_id", "_is_opening", "_task", "_trace")
 
-    #: What traces call the sending of its answer.
+    #: The name of the sending of its answer in traces.
     SENDING: ClassVar[str]
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        #: What the gateway knows it by; 0: it waits for its model, or a task asks for it.
+        #: The gateway's id for it; 0 while it waits for its model, or if a task sends it.
         self._id = 0
-        #: Clients' shared memory that the outputs go to.
+        #: Clients' shared memory for the outputs.
         self._claim: Claim | None = None
         self._task: asyncio.Task[Any] | None = None
         #: The task maps what its response refers to.
@@ -57,13 +57,13 @@ class PendingRequest:
             self._id = own_id
 
     def cancel(self) -> None:
-        """Nobody waits for it any more; nothing if it is answered."""
+        """Cancel it: nobody waits for it any more. Does nothing if it is answered."""
         self._end_trace("request was cancelled")
         task, self._task = self._task, None
         if self._id:
             self._gateway.cancel(self._id)
-        # What opens a response goes on, and what it opens is let go: a task that is cancelled
-        # before its first step would never know what there is to release.
+        # What opens a response goes on, and its result is released: a task that is cancelled before
+        # its first step would never know what there is to release.
         if task is not None and not self._is_opening:
             task.cancel()
         self._give_back()
@@ -100,7 +100,8 @@ class PendingRequest:
         self._task.add_done_callback(partial(self._awaited, then))
 
     def _awaited(self, then: Callable[[_T], None], task: asyncio.Task[_T]) -> None:
-        error = None if task.cancelled() else task.exception()  # asyncio complains of one unseen
+        # Otherwise asyncio complains of an unseen error.
+        error = None if task.cancelled() else task.exception()
         if task.cancelled() or task is not self._task:
             return  # nobody waits for it any more
         self._task = None
@@ -135,9 +136,9 @@ class PendingRequest:
             self._trace.end(self.SENDING)
 
     def _respond(self, response: ResponseBody) -> None:
-        """Gives the answer to who waits for it."""
+        """Give the answer to whoever waits for it."""
         raise NotImplementedError
 
     def _refuse(self, error: Exception) -> None:
-        """Tells who waits what it became instead; must not raise."""
+        """Report the error to whoever waits; must not raise."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Questions to supervisor and broker that somebody awaits the answer to."""
+"""Questions to supervisor and broker whose answers are awaited."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Questions:
         self._for_broker: dict[int, wire.AskStatistics] = {}
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
-        """The result of a control call; raises the supervisor's error."""
+        """Return the result of a control call. Raises the supervisor's error."""
         if len(document := json.dumps(arguments)) > wire.MAX_DOCUMENT:
             raise InvalidArgument(f"the request is too large: {len(document)} bytes")
         own_id = next(self._ids)
@@ -37,7 +37,7 @@ class Questions:
             self._answers.pop(own_id, None)
 
     async def statistics(self, model: str, version: int) -> dict[str, Any]:
-        """The counters of a model, or of all; raises for an unknown one."""
+        """Return the counters of a model, or of all. Raises for an unknown one."""
         own_id = next(self._ids)
         answer = self._answers[own_id] = asyncio.get_running_loop().create_future()
         self._for_broker[own_id] = question = wire.AskStatistics(own_id, model, version)
@@ -49,7 +49,7 @@ class Questions:
             del self._for_broker[own_id]
 
     def for_next_broker(self) -> Iterable[wire.AskStatistics]:
-        """The questions that a dead broker has left open."""
+        """Return the questions that a dead broker has left open."""
         return self._for_broker.values()
 
     def settle(self, message: wire.CallResult | wire.Statistics) -> None:

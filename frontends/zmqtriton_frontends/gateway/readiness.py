@@ -1,7 +1,7 @@
-"""Whether the server and its models can serve, for the probes of clients.
+"""The readiness of the server and its models, for the probes of clients.
 
-The catalogue knows what the supervisor has told of processes. A model with an is_ready of its own
-is asked, by the supervisor, which bounds how long that takes; no other probe leaves this process.
+The catalogue has the supervisor's reports on processes. A model with an is_ready of its own is
+asked by the supervisor, which limits how long that takes; no other probe leaves this process.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class Readiness:
         self._gateway = gateway
 
     async def of_server(self) -> bool:
-        """Strict, unless the server was started with --strict-readiness=false."""
+        """Return the server's: strict, unless it was started with --strict-readiness=false."""
         catalogue = self._gateway.catalogue
         if self._gateway.is_stopping or not catalogue.is_ready():
             return False
         return await self._all_say_so(catalogue.asked())
 
     async def of_model(self, name: str, version: str = "") -> bool:
-        """Raises as Catalogue.find() does for what is unknown."""
+        """Return the model's. Raises as Catalogue.find() does for what is unknown."""
         catalogue = self._gateway.catalogue
         if not catalogue.is_model_ready(name, version) or self._gateway.is_stopping:
             return False

@@ -1,4 +1,4 @@
-"""How a process that serves clients begins: it waits until they may come, and says where to."""
+"""The start of a process that serves clients: it waits until they may connect, and says where."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 
 
 async def may_open(gateway: Gateway, stopped: asyncio.Future[Any]) -> bool:
-    """Starts the gateway and returns when clients may come; False where the process is stopped
-    before that."""
+    """Start the gateway and wait until clients may connect.
+
+    False if the process is stopped before.
+    """
     is_open = asyncio.Event()
     gateway.on_open = is_open.set
 
@@ -23,10 +25,10 @@ async def may_open(gateway: Gateway, stopped: asyncio.Future[Any]) -> bool:
     if stopped.done():
         opening.cancel()
         return False
-    await opening  # or what went wrong would stay in it
+    await opening  # otherwise its error would go unnoticed
     return True
 
 
 def address(host: str, port: int) -> str:
-    """As one writes it."""
+    """Return the address in its usual notation."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,8 +1,8 @@
-"""The responses of one request as a stream: in order, in the reader's pace, from two directions.
+"""Streams of responses to one request: in order, at the reader's pace, from two directions.
 
-Responses come over the broker or straight from the stub's publisher, the final one always over the
-broker. A Reader puts them in order and does no I/O; a ResponseStream wakes who waits for them;
-Streams are what a gateway has of them, and its socket to the publishers.
+Responses come through the broker or straight from the stub's publisher, the final one always
+through the broker. A Reader puts them in order and does no I/O; a ResponseStream wakes those who
+wait for them; Streams is all of a gateway's, with its socket to the publishers.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_frontends.tensors.references import has_references, read_response
 
-#: How long a response may be missing: after the final one has come, and before. Nothing is lost
-#: between processes that live, but a machine without time keeps libzmq's threads waiting.
+#: How long a response may be missing, after the final one has come and before. Nothing is lost
+#: between living processes, but a busy machine keeps libzmq's threads waiting.
 LATE_S = 5.0
 GAP_S = 5.0
-#: The stub is told how far its reader is each time that this much of the window is taken.
+#: The stub is told how far its reader is each time that this much of the window is used.
 _STEP = wire.STREAM_WINDOW // 2
 
 
 class StreamItem(NamedTuple):
-    """One response. With is_final it is the last; then there may be neither body nor error."""
+    """One response. With is_final it is the last one, which may have neither body nor error."""
 
     body: wire.ResponseBody | None
     error: ZmqTritonError | None
     is_final: bool
 
     def stored(self, store: Callable[[wire.ResponseBody], wire.ResponseBody]) -> StreamItem:
-        """The item after `store` has put elsewhere what of it belongs there; or its error."""
+        """Return the item after `store` has put parts of it elsewhere; or its error."""
         if self.body is None:
             return self
         try:
@@ -54,7 +54,7 @@ class StreamItem(NamedTuple):
     async def opened(
         self, open_: Callable[[wire.ResponseBody], Awaitable[wire.ResponseBody]]
     ) -> StreamItem:
-        """The item with its large tensors where they can be read; or its error."""
+        """Return the item with its large tensors where they can be read; or its error."""
         if self.body is None or not has_references(self.body):
             return self
         try:
@@ -68,29 +68,29 @@ _Response = tuple[int, str, bytes, bool]
 
 
 class Reader:
-    """Of one request: takes responses in any order, has them ready in that of their numbers."""
+    """The responses to one request: takes them in any order, and gives them in theirs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         #: In order, for pop().
         self.ready: deque[_Response] = deque()
-        #: When what is missing is given up; None while nothing is.
+        #: When what is missing is given up; None if nothing is.
         self.deadline: float | None = None
         #: The final response is in `ready`, or was.
         self.was_final = False
-        #: How many have been popped, and how many of them the stub has been told.
+        #: How many were popped, and how many of those the stub knows of.
         self.taken = 0
         self._told = 0
         self._next = 0
         self._ahead: dict[int, _Response] = {}
-        #: Bodies that came again, or will not be ready; what they refer to is still to be released.
+        #: Bodies that came again or will not be ready; what they refer to is still to be released.
         self._dropped: list[bytes] = []
         #: The number of the final response, and that response.
         self._end: int | None = None
         self._final: _Response = (0, "", b"", True)
 
     def take(self, row: wire.Outcome | wire.Reply, body: bytes) -> None:
-        """A response of the stub's."""
+        """Take a response of the stub."""
         number = row.number
         if self.was_final:
             self._dropped.append(body)
@@ -116,27 +116,27 @@ class Reader:
             self._advance()
 
     def end(self, error: ZmqTritonError) -> None:
-        """Nothing more comes; what is missing stays so."""
+        """End: nothing more comes, and what is missing stays so."""
         if not self.was_final:
             self._finish((error.number, error.text, b"", True))
 
     def expire(self) -> None:
-        """Ends with an error if something has been missing for too long."""
+        """End with an error if something has been missing for too long."""
         if self.deadline is not None and self._clock() >= self.deadline:
             self.end(Unavailable(f"response {self._next} of the stream was lost"))
 
     def pop(self) -> _Response:
-        """The next response; only while there is one in `ready`."""
+        """Return the next response; only if there is one in `ready`."""
         self.taken += 1
         return self.ready.popleft()
 
     def left(self) -> list[bytes]:
-        """The bodies that nobody has popped or will pop."""
+        """Return the bodies that nobody has popped or will pop."""
         rest = [*self.ready, *self._ahead.values()]
         return [*self._dropped, *(body for _, _, body, _ in rest)]
 
     def untold(self) -> int:
-        """How far the reader has come, if the stub should know now; else 0."""
+        """Return how far the reader is, if the stub should know now; else 0."""
         if self.taken - self._told < _STEP or self.was_final:
             return 0
         self._told = self.taken
@@ -163,7 +163,7 @@ class Reader:
 
 
 class ResponseStream:
-    """A request that may get many responses, until its final one has come or nobody waits."""
+    """A request with any number of responses, until its final one has come or nobody waits."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, own_id: int) -> None:
         self.own_id = own_id
@@ -173,7 +173,7 @@ class ResponseStream:
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, row: wire.Outcome | wire.Reply, body: bytes) -> None:
-        """A response of the stub's."""
+        """Take a response of the stub."""
         reader = self.reader
         reader.take(row, body)
         if reader.ready:
@@ -182,18 +182,18 @@ class ResponseStream:
             self._watch(reader.deadline)
 
     def end(self, error: ZmqTritonError) -> None:
-        """The broker itself has ended it."""
+        """End: the broker itself has ended the request."""
         self.reader.end(error)
         self._wake()
 
     async def wait(self) -> None:
-        """Until a response is ready."""
+        """Wait until a response is ready."""
         while not self.reader.ready:
             self._waiting = self._loop.create_future()
             await self._waiting
 
     def pop(self) -> StreamItem:
-        """The next response; only while one is ready."""
+        """Return the next response; only if one is ready."""
         code, text, body, is_final = self.reader.pop()
         if code:
             return StreamItem(None, from_number(code, text), is_final)
@@ -205,7 +205,7 @@ class ResponseStream:
             return StreamItem(None, error, is_final)
 
     def _wake(self) -> None:
-        # At most once for all that comes in one turn of the loop.
+        # at most once for everything that comes in one turn of the loop
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -222,25 +222,28 @@ class ResponseStream:
 
 
 class Streams:
-    """What comes straight from stubs, and how far the readers of this process are."""
+    """Responses straight from stubs, and the progress of this process's readers."""
 
     def __init__(
         self, replies: Mapping[int, object], tell: Callable[[wire.StreamAck], None]
     ) -> None:
-        """replies: all requests without a final answer; streams are those of our type in it. tell
-        gets the grants, on their way to the broker."""
+        """Set up; `replies` has all requests without a final answer, streams among them.
+
+        `tell` gets the grants, on their way to the broker.
+        """
         self._replies = replies
         self._tell = tell
         self._loop: asyncio.AbstractEventLoop
         self._serial = 0
         self._directory = ""
         self._socket: Any = None
-        #: Those whose final response has come over the broker, until their reader has it: others
-        #: before it may still come straight.
+        #: Streams whose final response has come through the broker, until their reader has it:
+        #: others before it may still come straight.
         self._ending: dict[int, ResponseStream] = {}
         #: The stubs that the socket is connected to.
         self._sources: set[int] = set()
-        #: Streams that are older than the broker: what it was told of them it may not have known.
+        #: Streams older than the broker, which may not have known what an earlier one was told of
+        #: them.
         self._old: list[ResponseStream] = []
         #: Responses of streams by the way that they came.
         self.direct = 0
@@ -258,11 +261,12 @@ class Streams:
             self._socket = None
 
     def take_reply(self, stream: ResponseStream, row: wire.Reply, body: bytes) -> None:
-        """What came over the broker."""
+        """Take what came through the broker."""
         if row.flags & wire.FINAL:
             self._ending[stream.own_id] = stream
         if row.code and not row.source:
-            # It does not know how many there were. What its stub has sent is here before that.
+            # the broker does not know how many there were; what its stub has sent is here before
+            # that
             self._read()
             stream.end(from_number(row.code, row.text))
             return
@@ -275,22 +279,22 @@ class Streams:
         stream.take(row, body)
 
     def left(self, stream: ResponseStream) -> None:
-        """Nobody reads a stream any more."""
+        """Forget a stream that nobody reads any more."""
         self._ending.pop(stream.own_id, None)
 
     def taken(self, stream: ResponseStream) -> None:
-        """The reader of a stream has taken a response."""
+        """Note that the reader of a stream has taken a response."""
         responses = stream.reader.untold()
         if responses:
             self._tell(wire.StreamAck(self._serial, stream.own_id, responses))
 
     def renew(self) -> None:
-        """There is another broker, and what the last one was told may never have arrived."""
+        """Tell another broker what the last one may never have heard."""
         self._old = [s for s in self._replies.values() if isinstance(s, ResponseStream)]
         self._tell_again()
 
     def _tell_again(self) -> None:
-        # As long as they live: the broker forwards nothing to a stub that has not said hello.
+        # as long as they live: the broker forwards nothing to a stub that has not said hello
         self._old = [s for s in self._old if self._replies.get(s.own_id) is s]
         for stream in self._old:
             if stream.reader.taken:
@@ -306,7 +310,7 @@ class Streams:
             self._loop.add_reader(self._socket.get(zmq.FD), self._read)
         for old in [s for s in self._sources if not self._is_there(s)]:
             self._sources.discard(old)
-            # libzmq may have forgotten it by itself.
+            # libzmq may have forgotten it by itself
             with contextlib.suppress(zmq.ZMQError):
                 self._socket.disconnect(endpoints.stream_address(self._directory, old))
         if self._is_there(source):
@@ -324,7 +328,7 @@ class Streams:
             if frames is None:
                 return
             try:
-                # The topic is part of the frame, since each frame costs.
+                # the topic is part of the frame, since each frame costs
                 self._take(wire.decode(frames[0][endpoints.TOPIC_BYTES :]), frames[1:])
             except ProtocolError:
                 self.malformed += 1
@@ -336,7 +340,7 @@ class Streams:
             if outcome.peer != self._serial or outcome.code or outcome.flags or outcome.blocks:
                 raise ProtocolError("an outcome that belongs to the broker, or to another")
             stream = self._replies.get(outcome.id) or self._ending.get(outcome.id)
-            # Of one that was cancelled some may still come.
+            # of a cancelled one some may still come
             if isinstance(stream, ResponseStream):
                 self.direct += 1
                 stream.take(outcome, body)

@@ -11,10 +11,13 @@ from zmqtriton_floor.lifeline import Lifeline
 
 
 class SupervisorLine:
-    """Sends to the supervisor, and hands its messages on."""
+    """Sends to the supervisor, and passes its messages on."""
 
     def __init__(self, lifeline: Lifeline, on_message: Callable[[Any, list[int]], None]) -> None:
-        """`on_message` gets a message and its descriptors, and removes those that it keeps."""
+        """Set up; `on_message` gets a message and its descriptors.
+
+        Removes those that it keeps.
+        """
         self._lifeline = lifeline
         self._on_message = on_message
         self._loop: asyncio.AbstractEventLoop

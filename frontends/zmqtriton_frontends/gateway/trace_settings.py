@@ -1,7 +1,6 @@
 """Trace settings as clients send them, over either protocol; the supervisor keeps them.
 
-Called by the HTTP and gRPC frontends with what they have read. Numbers are texts here, as in the
-extension itself.
+Numbers are strings here, as in the extension itself.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ from typing import Any
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
 
-#: The settings that are numbers, with their bounds.
+#: The numeric settings, with their limits.
 NUMBERS = {
     "trace_rate": (0, 2**32 - 1),
     "trace_count": (-1, 2**31 - 1),
     "log_frequency": (0, 2**32 - 1),
 }
 _LEVELS = ("TIMESTAMPS", "TENSORS")
-#: As C reads it: what follows the digits is left alone.
+#: as C reads it: what follows the digits is ignored
 _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)")
-#: Longer than any bound.
+#: Longer than any limit.
 _MANY_DIGITS = 30
 
 
 async def apply(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What holds after these changes, for a model or, without a name, for all."""
+    """Apply these changes for a model or, without a name, for all; return the settings."""
     if model and not _is_ready(gateway, model):
         raise InvalidArgument(f"Request for unknown model : {model}")
     arguments = {"model": model, "changes": changes}
@@ -36,7 +35,7 @@ async def apply(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dic
 
 
 def check_names(names: Container[str]) -> None:
-    """Raises Unsupported for what operators alone decide."""
+    """Raise Unsupported for what only operators decide."""
     if "trace_file" in names:
         raise Unsupported("trace file location can not be updated through network protocol")
 
@@ -49,8 +48,10 @@ def _is_ready(gateway: Gateway, model: str) -> bool:
 
 
 def number(key: str, text: str, got: str = "got: ") -> str:
-    """The number as it will be shown; `got` stands before the text in one of the errors, which is
-    not the same over both protocols."""
+    """Return the number as it will be shown.
+
+    `got` precedes the text in one of the errors, which differs between the protocols.
+    """
     least, most = NUMBERS[key]
     found = _NUMBER.match(text)
     if found is None:
@@ -66,7 +67,7 @@ def number(key: str, text: str, got: str = "got: ") -> str:
 
 
 def level(names: Sequence[str]) -> list[str] | None:
-    """The levels that are known; None where there are none, which changes nothing."""
+    """Return the known levels; None if there are none, which changes nothing."""
     if "OFF" in names:
         if len(names) > 1:
             raise InvalidArgument("Expect only one trace level 'OFF' is specified")

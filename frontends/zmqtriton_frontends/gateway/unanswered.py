@@ -1,7 +1,6 @@
-"""What a frontend has asked of the broker and has no final answer to: the next one is asked again.
+"""Requests to the broker without a final answer, which are repeated to the next one.
 
-Kept by the gateway. The ids stay the same, so that stubs can say which of them they know. Does no
-I/O.
+The ids stay the same, so that stubs can say which of them they know. Does no I/O.
 """
 
 from __future__ import annotations
@@ -23,12 +22,15 @@ class Unanswered:
         return len(self._asked)
 
     def sent(self, rows: list[wire.Request], bodies: list[bytes]) -> None:
-        """A broker may know of these from now on."""
+        """Note that a broker may know of these from now on."""
         for row, body in zip(rows, bodies, strict=True):
             self._asked[row.id] = (row, body)
 
     def cancelled(self, own_id: int) -> None:
-        """Nobody waits for it any more; it is still to be answered, and may yet be sent."""
+        """Note that nobody waits for it any more.
+
+        It will still be answered, and may yet be sent.
+        """
         self._cancelled.add(own_id)
 
     def answered(self, own_id: int) -> None:
@@ -36,7 +38,7 @@ class Unanswered:
         self._cancelled.discard(own_id)
 
     def again(self) -> Iterator[tuple[wire.Infer | wire.Cancel, list[bytes]]]:
-        """The messages to the next broker, each with its bodies."""
+        """Return the messages to the next broker, each with its bodies."""
         asked = list(self._asked.values())
         for i in range(0, len(asked), _ROWS):
             some = asked[i : i + _ROWS]

@@ -1,4 +1,5 @@
 """The gRPC frontend: KServe v2 and Triton's extensions, and the standard health service.
 
-`handlers.py` has the table of RPCs, bytes in and bytes out; only `grpcio_server.py` knows grpc.
+`handlers.py` has the table of RPCs, with bytes in and bytes out; only `grpcio_server.py` imports
+grpc.
 """

@@ -28,7 +28,7 @@ _SERVICE = "GRPCInferenceService"
 
 
 async def serve(gateway: Gateway) -> None:
-    """From Bootstrap to stop. Raises RuntimeError where the port cannot be listened on."""
+    """Serve from Bootstrap to stop. Raises RuntimeError if the port cannot be listened on."""
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def stop(within_ms: int) -> None:
@@ -43,12 +43,12 @@ async def serve(gateway: Gateway) -> None:
     host = settings["grpc_address"]
     server = _server_of(gateway)
     port = await server.start(startup.address(host, settings["grpc_port"]))
-    # grpc.aio closes its port only with all else.
+    # grpc.aio closes its port only with everything else
     if settings["reuse_grpc_port"] and settings["grpc_transport"] == "native":
         gateway.on_retire = server.leave_port
         if gateway.is_stopping:
             server.leave_port()
-    # What exists now lives as long as the process; the collector need not look at it again.
+    # what exists now lives as long as the process; the collector need not look at it again
     gc.collect()
     gc.freeze()
     gateway.listening(_SERVICE, startup.address(host, port))
@@ -56,7 +56,7 @@ async def serve(gateway: Gateway) -> None:
 
 
 def _server_of(gateway: Gateway) -> Any:
-    # Only the one that is wanted: grpc takes 20 MB and has threads of its own.
+    # only the one that is wanted: grpc takes 20 MB and has threads of its own
     if gateway.settings["grpc_transport"] == "native":
         from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     descriptor: int = parser.parse_args(arguments).lifeline
     prctl.set_name("zmqtriton-grpc")
     keep_freed_memory()
-    # What its library says to itself is no verbose line of ours.
+    # its library's own messages are not verbose lines of ours
     logging.getLogger("grpc").setLevel(logging.INFO)
     logs.configure()
     try:

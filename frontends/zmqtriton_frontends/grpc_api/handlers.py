@@ -1,7 +1,7 @@
-"""The table of RPCs: for each its restriction category and what answers it.
+"""The table of RPCs, each with its restriction category and its handler.
 
-Whoever serves it brings the transport; this file and what it imports know none. An RPC that is not
-in the table is not offered, and the transport says UNIMPLEMENTED.
+Transports serve this table; it and what it imports know none of them. An RPC that is not in the
+table is not offered, and the transport answers UNIMPLEMENTED.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Rpc(NamedTuple):
     stream: Stream | None = None
     #: Many requests, many responses; the transport closes what it returns.
     exchange: Exchange | None = None
-    #: What `unary` does, for transports that need no task for it.
+    #: The same as `unary`, for transports that need no task for it.
     quick: Quick | None = None
-    #: To be called when the server stops: what goes on for as long as a client likes now ends.
+    #: Called when the server stops: ends what may go on for as long as a client likes.
     drain: Callable[[], None] = lambda: None
 
 
 def table(gateway: Gateway) -> list[Rpc]:
-    """All RPCs, answered through this gateway; those that are restricted ask for the key."""
+    """Return all RPCs, answered through this gateway; restricted ones ask for the key."""
     restrictions = by_category(gateway.settings["grpc_restricted_protocol"])
     return [
         _restricted(rpc, restrictions[rpc.category]) if rpc.category in restrictions else rpc

@@ -1,6 +1,6 @@
-"""How much of what costs only the server a client may do: a number of frames, and some per second.
+"""Budgets for what costs only the server: a number of frames, and some more per second.
 
-Used by connection.py. Does no I/O; the clock is given.
+Does no I/O; the caller gives the time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Budget:
         self._seen = clock()
 
     def spend(self) -> bool:
-        """Whether there was one left."""
+        """Spend one; False if there was none left."""
         if self._left < 1:
             now = self._clock()
             self._left += (now - self._seen) * self._per_second
@@ -39,21 +39,23 @@ class Budget:
 class PingRules(NamedTuple):
     """Triton's options for the pings of clients."""
 
-    #: What a client must leave between two that come without data from us; seconds.
+    #: The time between two pings that come without data from us, in seconds.
     interval_s: float = 300.0
-    #: So many that come too soon are forgiven; 0: all.
+    #: How many that come too soon are forgiven; 0 is all.
     strikes: int = 2
-    #: Whether they may come like that too while nothing is being asked.
+    #: They may come like that even if there is no call.
     without_calls: bool = False
 
 
-#: The interval between pings while nothing is being asked.
+#: The interval between pings without a call.
 _WITHOUT_CALLS_S = 7200.0
 
 
 class Pings:
-    """Counts the pings of one client. gRPC's clients ping when data have come, to measure how much
-    may be under way; those are no strikes."""
+    """Counts the pings of one client.
+
+    gRPC's clients also ping when data have come, to measure the bandwidth; those are not strikes.
+    """
 
     __slots__ = ("_clock", "_last", "_rules", "_strikes")
 
@@ -64,12 +66,12 @@ class Pings:
         self._strikes = 0
 
     def have_sent(self) -> None:
-        """The client gets headers or data."""
+        """Note that the client gets headers or data."""
         self._last = None
         self._strikes = 0
 
     def is_one_too_many(self, has_calls: bool) -> bool:
-        """A ping has come."""
+        """Count a ping; True if it is one too many."""
         now, last, rules = self._clock(), self._last, self._rules
         self._last = now
         may_ping = has_calls or rules.without_calls

@@ -1,7 +1,7 @@
-"""One client's connection as a state machine: what comes is judged here, and streams hear of it.
+"""One client's connection as a state machine, which checks frames and passes them to streams.
 
-Whoever owns the socket calls receive() and sends what take_output() gives. A client that breaks the
-rules, or costs too much, is told so by a GOAWAY, and the connection is over. Does no I/O.
+The owner of the socket calls receive() and sends what take_output() returns. A client that breaks
+the rules, or costs too much, gets a GOAWAY, and the connection is over. Does no I/O.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from zmqtriton_frontends.http2.reading import FRAME_BYTES, ConnectionFault, Fram
 from zmqtriton_frontends.http2.sending import Sending
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
 
-#: What all streams of a connection together may send us before they hear from us.
+#: How much all streams of a connection together may send before they hear from us.
 CONNECTION_WINDOW_BYTES = 16 << 20
 #: Frames that a client may send without asking for anything by them, and how many more per second.
 _IDLE_FRAMES, _IDLE_FRAMES_PER_S = 1000, 100
 #: Calls that it may begin and reset.
 _RESETS, _RESETS_PER_S = 10_000, 1000
-#: Of the ping that tells when a client has read that the connection will end.
+#: The data of the ping whose answer shows that a client has read the GOAWAY.
 _FAREWELL = b"farewell"
 
 _NOWHERE = memoryview(b"")
@@ -49,8 +49,11 @@ class Connection(Sending):
         rules: Rules,
         clock: Clock = time.monotonic,
     ) -> None:
-        """read: makes of a stream's headers what `begin` makes a stream of; the same headers may be
-        read once for many streams. begin: None where the stream is to be reset."""
+        """Set up the state machine.
+
+        `read` turns a stream's headers into what `begin` makes a stream of; the same headers may be
+        read once for many streams. `begin` returns None if the stream is to be reset.
+        """
         super().__init__(wake)
         self._begin_stream = begin
         self._most_streams = rules.most_streams
@@ -59,18 +62,18 @@ class Connection(Sending):
         self._idle_frames = Budget(_IDLE_FRAMES, _IDLE_FRAMES_PER_S, clock)
         self._blocks: HeaderBlocks[Any] = HeaderBlocks(read)
         self._reading = FrameReader(self)
-        #: Of the DATA frame that is coming.
+        #: The stream of the DATA frame that is coming.
         self._data_stream: Stream | None = None
         self._data_is_last = False
         self._last_stream = 0
         self._credit = CONNECTION_WINDOW_BYTES
-        #: The client has introduced itself.
+        #: The client's preface and settings have come.
         self.has_begun = False
         #: The client is told that it should go, but may not have read that.
         self._is_leaving = False
         #: New streams are refused.
         self._is_closing = False
-        #: Headers or data, since somebody has set this to False.
+        #: Headers or data were sent since somebody has set this to False.
         self.sent_since_ping = False
         #: Nothing more is read or answered.
         self.is_over = False
@@ -95,7 +98,7 @@ class Connection(Sending):
         }
 
     def receive(self, data: memoryview) -> None:
-        """Bytes of the client's, to be read before this returns."""
+        """Take bytes of the client, to be read before this returns."""
         if self.is_over:
             return
         try:
@@ -104,14 +107,14 @@ class Connection(Sending):
             self.end(fault.code, fault.text.encode())
 
     def room(self) -> memoryview:
-        """Where the next bytes may be written in place of receive(); empty: nowhere."""
+        """Return where the next bytes may be written in place of receive(); empty if nowhere."""
         left, stream = self._reading.data_left, self._data_stream
         if not left or stream is None or not stream.is_open:
             return _NOWHERE
         return stream.room()[:left]
 
     def filled(self, size: int) -> None:
-        """So many bytes were written there."""
+        """Take note that so many bytes were written there."""
         stream = self._data_stream
         assert stream is not None
         stream.on_filled(size)
@@ -127,7 +130,7 @@ class Connection(Sending):
             self._take_idle_frame()
 
     def _take_idle_frame(self) -> None:
-        """One that asks for nothing."""
+        """Count a frame that asks for nothing."""
         if not self._idle_frames.spend():
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many frames that carry no request")
 
@@ -190,7 +193,7 @@ class Connection(Sending):
             self._end_of(stream)
 
     def give_credit(self, stream: Stream) -> None:
-        """Lets the client send more on it, if that is wanted and worth a frame."""
+        """Let the client send more on it, if that is wanted and worth a frame."""
         if 0 < stream.expected <= stream.credit:
             return
         if stream.is_holding or stream.was_ended or not stream.is_open:
@@ -232,7 +235,7 @@ class Connection(Sending):
 
     def _take_trailers(self, number: int, flags: int) -> None:
         stream = self.streams.get(number)
-        if stream is None:  # of one that has ended here
+        if stream is None:  # one that has ended here
             self._take_idle_frame()
         elif stream.was_ended or not flags & frames.END_STREAM:
             self._refuse(stream, frames.PROTOCOL_ERROR)
@@ -240,7 +243,7 @@ class Connection(Sending):
             self._end_of(stream)
 
     def _refuse(self, stream: Stream, code: int) -> None:
-        """The client has broken a rule on it."""
+        """Refuse a stream on which the client has broken a rule."""
         self.reset(stream, code)
         stream.on_reset()
 
@@ -317,7 +320,7 @@ class Connection(Sending):
                 self.refuse_streams()
             return
         if self._pings.is_one_too_many(bool(self.streams)):
-            # gRPC's clients know this text, and ping less from then on.
+            # gRPC's clients know this text, and ping less from then on
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too_many_pings")
         self._write(frames.ping(payload, frames.ACK))
 
@@ -353,34 +356,34 @@ class Connection(Sending):
         self.sent_since_ping = True
 
     def ping(self, opaque: bytes) -> None:
-        """Asks whether the client is there; any frame of its says so."""
+        """Ask whether the client is there; any frame of its answers that."""
         self._write(frames.ping(opaque))
 
     @property
     def is_done(self) -> bool:
-        """When what is in `out` is sent, the connection is to be closed."""
+        """True if the connection is to be closed when the content of `out` is sent."""
         return self.is_over or (self._is_closing and not self.streams)
 
     def leave(self) -> None:
-        """The client is to go elsewhere; what it asks before it has read that is still answered."""
+        """Tell the client to go; what it asks before it has read that is still answered."""
         if not self.is_over and not self._is_leaving:
             self._is_leaving = True
             self._write(frames.goaway(frames.LAST_STREAM, frames.NO_ERROR) + frames.ping(_FAREWELL))
 
     def refuse_streams(self) -> None:
-        """After leave(), when the client has read that, or has had the time to."""
+        """Refuse new streams: after leave(), when the client has read that or had the time to."""
         if self._is_leaving and not self._is_closing:
             self._is_closing = True
             self._write(frames.goaway(self._last_stream, frames.NO_ERROR))
 
     def end(self, code: int, text: bytes = b"") -> None:
-        """At once; what is under way is lost."""
+        """End at once; what is in flight is lost."""
         if not self.is_over:
             self._write(frames.goaway(self._last_stream, code, text))
         self.lose()
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """Take note that the connection is gone."""
         self.is_over = True
         for stream in list(self.streams.values()):
             self.forget(stream)

@@ -1,6 +1,6 @@
-"""The frames of HTTP/2 (RFC 9113): numbers, and how each one that a server sends is written.
+"""The frames of HTTP/2 (RFC 9113): numbers, and the encoding of those that a server sends.
 
-Used by connection.py and its parts. Reads nothing: what comes is taken apart where it is judged.
+Incoming frames are taken apart where they are checked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAX_FRAME_SIZE = 5
 MAX_HEADER_LIST_SIZE = 6
 
 HEADER_BYTES = 9
-#: What each side may assume until the other one says else.
+#: What each side may assume until the other one says otherwise.
 DEFAULT_WINDOW = 65_535
 DEFAULT_FRAME_SIZE = 16_384
 LARGEST_FRAME_SIZE = 2**24 - 1
@@ -66,7 +66,7 @@ _PAIR_OF_NUMBERS = struct.Struct(">II")
 
 
 def header(size: int, kind: int, flags: int, stream: int) -> bytes:
-    """The first nine bytes of a frame."""
+    """Return the first nine bytes of a frame."""
     return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream)
 
 
@@ -95,5 +95,5 @@ def goaway(last_stream: int, code: int, text: bytes = b"") -> bytes:
 
 
 def read_settings(payload: bytes) -> list[tuple[int, int]]:
-    """The pairs of a SETTINGS frame whose size is right."""
+    """Return the pairs of a SETTINGS frame whose size is right."""
     return [_PAIR.unpack_from(payload, at) for at in range(0, len(payload), _PAIR.size)]

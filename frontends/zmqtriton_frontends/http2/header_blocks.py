@@ -1,8 +1,8 @@
-"""Header blocks: those of clients decoded, ours written.
+"""Header blocks: decodes those of clients, and encodes ours.
 
-Used by connection.py. A client says nearly the same with each request, in a block that refers to
-its table: what such a block says is kept as long as the table stays as it is. Our own blocks never
-touch the client's table, so they can be written once and sent on every connection.
+A client sends nearly the same with each request, in a block that refers to its table: the meaning
+of such a block is kept as long as the table stays as it is. Our own blocks never touch the client's
+table, so they can be encoded once and sent on every connection.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ Headers = tuple[tuple[bytes, bytes], ...]
 MAX_LIST_BYTES = 64 * 1024
 #: Of one connection.
 _MOST_KEPT = 32
-#: Longer blocks are not kept, nor those that say more.
+#: Longer blocks are not kept, nor those that mean more.
 _LONGEST_KEPT = 512
 _MOST_SAID = 4096
-#: A decoder's table, as both sides have it unless they say else.
+#: A decoder's table, as both sides have it unless they say otherwise.
 TABLE_BYTES = 4096
 
 
 class BadBlockError(Exception):
-    """The tables of both sides differ from now on."""
+    """Raised for a malformed block: the tables of both sides differ from now on."""
 
 
 class TooLargeError(BadBlockError):
-    """More than MAX_LIST_BYTES."""
+    """Raised for more than MAX_LIST_BYTES."""
 
 
 class HeaderBlocks(Generic[Read]):
-    """Of one connection, in the order in which they come."""
+    """The blocks of one connection, in the order in which they come."""
 
     def __init__(self, read: Callable[[Headers], Read]) -> None:
-        """read: makes of headers what decode() returns; kept with the block."""
+        """Set up; `read` turns headers into what decode() returns, which is kept with the block."""
         self._read = read
         self._decoder = hpack.Decoder(MAX_LIST_BYTES)
         self._decoder.max_allowed_table_size = TABLE_BYTES
         self._kept: dict[bytes, Read] = {}
 
     def decode(self, block: bytes) -> Read:
-        """Raises BadBlockError; then the connection cannot go on."""
+        """Decode a block. Raises BadBlockError; then the connection cannot go on."""
         kept = self._kept.get(block)
         if kept is not None:
             return kept
         table = self._decoder.header_table
         entries = table.dynamic_entries
-        # Each entry is an object of its own, and this one is held, so no later one is the same.
+        # each entry is an object of its own, and this one is held, so no later one is the same
         size, newest, most = len(entries), entries[0] if entries else None, table.maxsize
         try:
             headers: Headers = tuple(
@@ -77,7 +77,7 @@ def _size(header: tuple[bytes, bytes]) -> int:
 
 
 def literal(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A block that says each header in full, without either side's table."""
+    """Encode a block that has each header in full, without either side's table."""
     out = bytearray()
     for name, value in headers:
         out += b"\x00" + _string(name) + _string(value)
@@ -89,7 +89,7 @@ STATUS_200 = b"\x88"
 
 
 def status(code: int) -> bytes:
-    """`:status`; always the first header of a response."""
+    """Encode `:status`, always the first header of a response."""
     return STATUS_200 if code == 200 else b"\x08" + _string(b"%d" % code)
 
 

@@ -1,6 +1,6 @@
-"""Bytes become frames: whole ones, blocks of headers put together, and data as they come.
+"""Splits bytes into frames, assembles blocks of headers, and passes data on as they come.
 
-The receiving half of connection.py, which hears of each frame. Judges only what can be judged
+The receiving half of connection.py, which hears of each frame. Checks only what can be checked
 without knowing the connection's streams. Keeps no more than one frame and one block.
 """
 
@@ -11,17 +11,17 @@ from typing import Protocol
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.header_blocks import MAX_LIST_BYTES
 
-#: Of data, which are taken as they come; what must be there as a whole is smaller.
+#: Of data, which are passed on as they come; other frames are smaller.
 FRAME_BYTES = 1 << 20
 _HEADER_BYTES = frames.HEADER_BYTES
-#: What a block of headers may be cut into.
+#: How many frames a block of headers may be cut into.
 _BLOCK_FRAMES = 32
 
 _NOTHING = memoryview(b"")
 
 
 class ConnectionFault(Exception):
-    """The client has broken a rule, and the connection with it."""
+    """Raised if the client has broken a rule that ends the connection."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -33,22 +33,22 @@ class Taker(Protocol):
     """Hears of what has come; raises ConnectionFault."""
 
     def take_whole(self, number: int, flags: int, data: memoryview) -> None:
-        """A DATA frame without padding that has come whole; else the following three are called."""
+        """Take a complete DATA frame without padding; for others the following three are called."""
 
     def begin_data(self, number: int, flags: int, size: int, wanted: int) -> None:
-        """A DATA frame of this size, with so many bytes that are not padding."""
+        """Take the beginning of a DATA frame, with its size and that of its data."""
 
     def take_data(self, data: memoryview) -> None:
-        """Some of them, to be used before this returns."""
+        """Take some of its data, to be used before this returns."""
 
     def end_data(self) -> None:
-        """The frame is complete."""
+        """Take the end of the frame."""
 
     def take_block(self, number: int, flags: int, block: bytes) -> None:
-        """All of a request's headers."""
+        """Take all of a request's headers."""
 
     def take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """Any other."""
+        """Take any other frame."""
 
 
 class FrameReader:
@@ -58,7 +58,7 @@ class FrameReader:
         #: The beginning of a frame whose rest has not come, and how much of it is needed.
         self._early = bytearray()
         self._needed = 0
-        #: Of the DATA frame that is coming: what is missing, of data and then of padding.
+        #: Of the DATA frame that is coming: what is missing of data and then of padding.
         self._is_in_data = False
         self._data_left = 0
         self._padding_left = 0
@@ -70,16 +70,16 @@ class FrameReader:
 
     @property
     def data_left(self) -> int:
-        """Bytes that come next, and are data and nothing else."""
+        """The number of bytes that come next and are nothing but data."""
         return self._data_left
 
     def skip_data(self, size: int) -> None:
-        """So many of them went elsewhere."""
+        """Take note that so many of them went elsewhere."""
         self._data_left -= size
         self._read_data(_NOTHING, 0)
 
     def read(self, data: memoryview) -> None:
-        """Raises ConnectionFault; then nothing more may be read."""
+        """Read bytes. Raises ConnectionFault; then nothing more may be read."""
         early = self._early
         if early:
             early += data
@@ -150,7 +150,10 @@ class FrameReader:
     def _begin_data(
         self, data: memoryview, position: int, number: int, flags: int, size: int
     ) -> int:
-        """As _read_data(), of a frame that begins at the position; -1: nothing can be said yet."""
+        """Begin a data frame at the position.
+
+        Return as _read_data(), or -1 if too little is there.
+        """
         if size > FRAME_BYTES:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "frame exceeds SETTINGS_MAX_FRAME_SIZE")
         padding, start = -1, position + _HEADER_BYTES
@@ -162,14 +165,14 @@ class FrameReader:
             start += 1
         if padding >= size:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "padding exceeds the frame")
-        wanted = size - 1 - padding  # where there is none it is -1
+        wanted = size - 1 - padding  # without padding it is -1
         self._taker.begin_data(number, flags, size, wanted)
         self._is_in_data = True
         self._data_left, self._padding_left = wanted, max(0, padding)
         return self._read_data(data, start)
 
     def _read_data(self, data: memoryview, position: int) -> int:
-        """Where what has come of the frame ends."""
+        """Return where what has come of the frame ends."""
         if self._data_left:
             part = data[position : position + self._data_left]
             size = len(part)
@@ -209,7 +212,7 @@ class FrameReader:
 
 
 def _without_padding(kind: int, flags: int, number: int, payload: bytes) -> bytes:
-    """The block in a HEADERS frame."""
+    """Return the block in a HEADERS frame."""
     start, end = 0, len(payload)
     if flags & frames.PADDED:
         start, end = 1, end - (payload[0] if payload else 1)

@@ -1,4 +1,4 @@
-"""The sending half of a connection: whose data may go out now, and how the frames are written.
+"""The sending half of a connection: which stream may send now, and how frames are encoded.
 
 The base of connection.py's Connection. Data wait in their stream while the client has no room for
 them, or has not read what went before; streams that have some take turns.
@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.stream import Stream
 
-#: More is not made ready at once; it would only lie in the transport.
+#: How much is prepared at once; more would only lie in the transport.
 _MOST_READY = 1 << 20
-#: What a stream may send before it is another one's turn.
+#: How much a stream may send before it is another one's turn.
 _TURN_BYTES = 256 * 1024
 #: Larger pieces are sent from where they lie.
 _COPIED_BYTES = 4 * 1024
-#: Larger answers are not put together.
+#: Larger answers are not joined.
 _JOINED_BYTES = 64 * 1024
 
-#: What is sent one after the other.
+#: Pieces that are sent one after the other.
 Pieces = Sequence[bytes | memoryview]
 
 _HEADERS_END = frames.END_HEADERS | frames.END_STREAM
@@ -29,7 +29,7 @@ _HEADERS_END = frames.END_HEADERS | frames.END_STREAM
 
 class Sending:
     def __init__(self, wake: Callable[[], None]) -> None:
-        #: To be called when there is something in `out` that nobody is about to send.
+        #: Called when there is something in `out` that nobody is about to send.
         self._wake = wake
         self.streams: dict[int, Stream] = {}
         #: What is ready to be sent, and its size.
@@ -37,7 +37,7 @@ class Sending:
         self.out_bytes = 0
         #: The client does not read what has been sent.
         self.is_paused = False
-        #: What streams begin with in the direction of the client, and how large its frames may be.
+        #: The initial window of streams towards the client, and how large its frames may be.
         self.first_window = frames.DEFAULT_WINDOW
         self.frame_size = frames.DEFAULT_FRAME_SIZE
         #: What all streams together may send.
@@ -46,7 +46,7 @@ class Sending:
         self._turns: deque[Stream] = deque()
 
     def take_output(self) -> list[bytes | memoryview]:
-        """To be sent in this order; then continue() is to be called."""
+        """Return what to send, in this order; then go_on() must be called."""
         out, self.out, self.out_bytes = self.out, [], 0
         return out
 
@@ -59,7 +59,7 @@ class Sending:
     # ---------------------------------------------------------------- answers
 
     def answer(self, stream: Stream, head: bytes, pieces: Pieces, tail: bytes) -> None:
-        """All of a response at once: headers, data, trailers."""
+        """Send a whole response: headers, data, trailers."""
         size, number = sum(map(len, pieces)), stream.id
         if (
             size > _JOINED_BYTES
@@ -93,14 +93,14 @@ class Sending:
         self._ended(stream)
 
     def begin(self, stream: Stream, block: bytes) -> None:
-        """The headers of a response whose data follow."""
+        """Send the headers of a response whose data follow."""
         self.have_sent()
         self._write(
             frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block
         )
 
     def send(self, stream: Stream, pieces: Pieces) -> None:
-        """More of its data. What cannot be sent now waits in `outgoing` until on_sent()."""
+        """Send more of its data. What cannot be sent now waits in `outgoing` until on_sent()."""
         if stream.has_ended:
             return
         size = sum(map(len, pieces))
@@ -123,7 +123,7 @@ class Sending:
         self.has_room(stream)
 
     def finish(self, stream: Stream, block: bytes) -> None:
-        """The trailers, after whatever waits to be sent."""
+        """Send the trailers, after whatever waits to be sent."""
         if stream.has_ended:
             return
         stream.has_ended = True
@@ -139,18 +139,18 @@ class Sending:
 
     def _ended(self, stream: Stream) -> None:
         if not stream.was_ended:
-            # It need not say the rest.
+            # the client need not send the rest
             self._write(frames.reset(stream.id, frames.NO_ERROR))
         self.forget(stream)
 
     def reset(self, stream: Stream, code: int) -> None:
-        """Ends it without a word of gRPC."""
+        """Reset a stream, without a status of gRPC."""
         if stream.is_open:
             self._write(frames.reset(stream.id, code))
             self.forget(stream)
 
     def forget(self, stream: Stream) -> None:
-        """It has ended, one way or another."""
+        """Forget a stream that has ended."""
         stream.is_open = False
         stream.has_ended = True
         stream.outgoing.clear()
@@ -158,19 +158,19 @@ class Sending:
         self.streams.pop(stream.id, None)
 
     def have_sent(self) -> None:
-        """Headers or data are being sent."""
+        """Note that headers or data are being sent."""
 
     # ------------------------------------------------------------------- turns
 
     def has_room(self, stream: Stream) -> None:
-        """The client takes more of it, or there is more."""
+        """Note that the client takes more of it, or there is more."""
         if stream.outgoing and stream.window > 0 and not stream.has_turn:
             stream.has_turn = True
             self._turns.append(stream)
         self.go_on()
 
     def go_on(self) -> None:
-        """Sends what may be sent."""
+        """Send what may be sent."""
         turns = self._turns
         while turns and self.window > 0 and not self.is_paused and self.out_bytes < _MOST_READY:
             stream = turns.popleft()
@@ -200,7 +200,7 @@ class Sending:
             self.window -= size
 
     def _move(self, waiting: deque[memoryview], size: int) -> None:
-        """So many bytes of what waits, however it was cut, become the data of one frame."""
+        """Move so many waiting bytes, however they were cut, into the data of one frame."""
         self.out_bytes += size
         while size:
             data = waiting.popleft()

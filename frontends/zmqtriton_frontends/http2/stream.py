@@ -1,7 +1,7 @@
-"""One stream of HTTP/2: where it stands, and what of it waits to be sent.
+"""One stream of HTTP/2: its state, and what of it waits to be sent.
 
-connection.py moves it. Whoever answers requests derives from it, for what is to be done with what a
-client sends.
+connection.py moves it. Classes that answer requests derive from it, for what is to be done with
+what a client sends.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-#: What a client may send on a stream before it hears from us. What fits costs no round trip, and
-#: gRPC's own library sends it as one frame.
+#: How much a client may send on a stream before it hears from us. What fits costs no round trip,
+#: and gRPC's own library sends it as one frame.
 WINDOW_BYTES = 1 << 20
 
 _NOWHERE = memoryview(b"")
@@ -39,19 +39,19 @@ class Stream:
     def __init__(self, connection: Any, number: int) -> None:
         self.connection = connection
         self.id = number
-        #: What we may send. Below 0 where the client has taken room back.
+        #: What we may send. Below 0 if the client has reduced the window.
         self.window = connection.first_window
         #: What the client may send, and what that is to be raised to.
         self.credit = self.window_target = WINDOW_BYTES
-        #: What the client has announced and not sent; 0: who knows.
+        #: What the client has announced and not sent; 0 if unknown.
         self.expected = 0
-        #: Set where nothing more is wanted for now: the credit is not raised.
+        #: Set while nothing more is wanted: the credit is not raised.
         self.is_holding = False
-        #: The client has said all that it will.
+        #: The client has sent everything.
         self.was_ended = False
-        #: We have said all, though some of it may still wait here.
+        #: We have given everything, though some of it may still wait here.
         self.has_ended = False
-        #: Neither reset nor ended by both.
+        #: Neither reset nor ended by both sides.
         self.is_open = True
         #: Among those that may send now.
         self.has_turn = False
@@ -61,20 +61,20 @@ class Stream:
         self.trailers: bytes | None = None
 
     def keep_outgoing(self) -> None:
-        """What waits to be sent is copied, lest it keep the memory of others."""
+        """Copy what waits to be sent, so that it does not occupy the memory of others."""
         if self.outgoing:
             self.outgoing = deque((memoryview(b"".join(self.outgoing)),))
 
-    # What a client does; nothing of this may raise.
+    # Events of the client; none of these may raise.
 
     def on_begin(self) -> None:
         """The first event; from now on it may be answered."""
 
     def on_data(self, data: memoryview) -> None:
-        """Bytes, to be copied or used before this returns."""
+        """Data, to be copied or used before this returns."""
 
     def room(self) -> memoryview:
-        """Where the next data may be written in place of on_data(); empty: nowhere."""
+        """Return where the next data may be written in place of on_data(); empty if nowhere."""
         return _NOWHERE
 
     def on_filled(self, size: int) -> None:

@@ -15,7 +15,8 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Bootstrap, Listen, Shutdown, Sync, Synced
 from zmqtriton_frontends.http_api.server.server import Server
 
-#: By these gunicorn would take over another's sockets, or tell systemd that all of us are ready.
+#: With these variables gunicorn would take over another's sockets, or tell systemd that all
+#: processes are ready.
 _NOT_FOR_GUNICORN = (
     *(
         "NOTIFY_SOCKET",
@@ -49,7 +50,7 @@ def main() -> int:
 
 
 def await_open(lifeline: Lifeline) -> Bootstrap | None:
-    """Blocks; None where the server stops, or its supervisor dies, before it opens."""
+    """Block until the server opens; None if it stops, or its supervisor dies, before."""
     bootstrap: Bootstrap | None = None
     while not lifeline.ended:
         lifeline.wait()

@@ -1,7 +1,7 @@
 """The table of routes, and the Falcon application made of it.
 
-Every route names the category by which an operator may restrict it; the pages have none. All
-errors leave here as `{"error": text}`. No middleware and no media handlers: they would cost each
+Every route names the category by which an operator may restrict it; the pages have none. All errors
+leave here as `{"error": text}`. No middleware and no media handlers: they would cost each
 inference.
 """
 
@@ -104,7 +104,7 @@ def _shared_memory(memory: SharedMemory, prefix: str) -> list[Route]:
 
 
 class _Name(falcon.routing.BaseConverter):
-    """A name as one segment of a path; what cannot be one is an unknown path."""
+    """A name as one segment of a path; anything else makes an unknown path."""
 
     def convert(self, value: str) -> str | None:
         return value if 0 < len(value.encode()) <= _MAX_MODEL_NAME_BYTES else None
@@ -118,7 +118,7 @@ class _Number(falcon.routing.BaseConverter):
 
 
 class _Path:
-    """What Falcon calls a resource: one path with a responder for each method it has."""
+    """What Falcon calls a resource: one path with a responder for each method."""
 
     def __init__(self, rows: list[Route], access: Access) -> None:
         methods = [row.method for row in rows]
@@ -170,12 +170,15 @@ async def _answer_error(
 async def _answer_http_error(
     req: Request, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any
 ) -> None:
-    """What Falcon itself refuses, an unknown path or a wrong method, and what access.py does."""
+    """Answer what Falcon itself or access.py refuses.
+
+    An unknown path, a wrong method, a missing key.
+    """
     if req.path == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
-        error = falcon.HTTPNotFound()  # to all but browsers this path is unknown
+        error = falcon.HTTPNotFound()  # for all but browsers this path is unknown
     resp.status = error.status
     headers = dict(error.headers or {})
-    if "Allow" in headers:  # Falcon counts OPTIONS in, which we answer with 405 too
+    if "Allow" in headers:  # Falcon includes OPTIONS, which we answer with 405, too
         headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
     resp.set_headers(headers)
     text = error.description or falcon.code_to_http_status(error.status_code)[4:]

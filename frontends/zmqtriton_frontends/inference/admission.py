@@ -29,7 +29,7 @@ class Options(NamedTuple):
 
 
 class CheckedRequest(NamedTuple):
-    """Fits its model; the gateway sends it as it is."""
+    """A request that fits its model; the gateway sends it as it is."""
 
     model: ModelVersion
     body: RequestBody
@@ -37,18 +37,18 @@ class CheckedRequest(NamedTuple):
     options: Options
     #: Outputs that are written to clients' shared memory.
     places: Mapping[str, RegionSlice] = NO_PLACES
-    #: Called when it has its place among those that go to the broker; room for large tensors may
-    #: have to be awaited before.
+    #: Called when it has its place in the order of requests to the broker; room for large tensors
+    #: may have to be awaited before.
     on_asked: Callable[[], None] = lambda: None
     #: Outputs of which the client wants classes only.
     classes: Classes = NO_CLASSES
-    #: Where answers are kept.
+    #: Its key in the response cache.
     cache_key: bytes = b""
     trace: Trace | None = None
 
     @property
     def goes_on(self) -> bool:
-        """It says that it belongs to a sequence that has begun before."""
+        """True if it continues a sequence that has begun before."""
         correlation, is_start = self.options.correlation, self.options.flags & SEQUENCE_START
         return bool(correlation) and not is_start and self.model.has_sequences
 

@@ -1,4 +1,4 @@
-"""What a frontend knows of the models: the newest News of each version, and questions about them.
+"""The models as a frontend knows them: the newest VersionInfo of each version.
 
 Fed by the gateway from the lifeline. Does no I/O. Texts and codes are Triton's.
 """
@@ -28,12 +28,12 @@ from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoad
 #: The answer to a request that comes while the server stops.
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
 _READY = "READY"
-#: The reason of a version that somebody unloaded on purpose; it does not make a server unready.
+#: The reason of a version that was unloaded on request; it does not make a server unready.
 _UNLOADED = "unloaded"
 
 
 class ModelVersion:
-    """One version of a model, as News told it; replaced as a whole by the next News."""
+    """One version of a model; replaced as a whole by the next VersionInfo."""
 
     def __init__(self, news: VersionInfo) -> None:
         self.name = news.model
@@ -42,41 +42,41 @@ class ModelVersion:
         self.state = news.state
         self.reason = news.reason
         self.ready_instances = news.ready_instances
-        #: Its model has a say in whether it is ready.
+        #: Its model has an is_ready.
         self.is_asked = bool(news.has_is_ready)
-        #: Requests have it loaded, so it need not be.
+        #: It is loaded on demand, so it need not be loaded.
         self.is_on_demand = bool(news.is_on_demand)
         self.config_text = news.config
         self.config_proto = news.config_proto
         self.config: dict[str, Any] = json.loads(news.config) if news.config else {}
-        #: Output -> the names of its classes.
+        #: By output, the names of its classes.
         self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
         self.signature = Signature(self.config or {"name": news.model})
-        #: What it answers may be kept for those who ask the same.
+        #: Its answers are kept for equal requests.
         self.is_cached = is_cached(self.config)
-        #: Inputs of requests to it may be looked up: by its own cache, or by that of a member.
+        #: Inputs of requests to it may be looked up: in its own cache, or for a member.
         self.is_hashed = self.is_cached
         #: Requests to it may be parts of sequences: its own, or a member's.
         self.has_sequences = has_sequences(self.config)
 
     @property
     def is_loaded(self) -> bool:
-        """Whether requests are taken; they may have to wait for an instance."""
+        """True if requests are taken; they may have to wait for an instance."""
         return self.state == _READY and self.generation != 0
 
     @property
     def is_given_up(self) -> bool:
-        """Whether it has served, and its instances died too often."""
+        """True if it has served, and its instances died too often."""
         return not self.is_loaded and GIVEN_UP in self.reason
 
     @property
     def may_be_missing(self) -> bool:
-        """Whether the server is ready without it."""
+        """True if the server is ready without it."""
         return self.reason == _UNLOADED or (self.is_on_demand and not self.is_loaded)
 
     @property
     def is_ready(self) -> bool:
-        """Whether an instance could execute now."""
+        """True if an instance could execute now."""
         return self.is_loaded and self.ready_instances > 0
 
 
@@ -86,11 +86,11 @@ class Catalogue:
     def __init__(self) -> None:
         #: The server is ready only while all models are.
         self.strict_readiness = True
-        #: For requests to models whose answers are kept; None: the server keeps none.
+        #: Makes keys of requests to models with a cache; None if the server has none.
         self.keys: Keys | None = None
-        #: Who has models loaded for requests; None: only operators load.
+        #: Loads models on demand; None if only operators load.
         self.demand: OnDemandLoader | None = None
-        #: Without it nothing is ready, though requests may be made: they wait.
+        #: Without a broker nothing is ready, though requests may be made: they wait.
         self.has_broker = True
         #: Clients' shared memory, which requests name as they name models.
         self.regions = Regions()
@@ -116,7 +116,7 @@ class Catalogue:
         self._look_into_ensembles()
 
     def _look_into_ensembles(self) -> None:
-        """What serves has changed, so they may have other members."""
+        """Update the ensembles: what serves has changed, so they may have other members."""
         for ensemble in self._ensembles.values():
             configs = list(inside(self._config, ensemble.name, ensemble.version))
             ensemble.is_hashed = any(map(is_cached, configs))
@@ -134,20 +134,20 @@ class Catalogue:
         self._newest.pop(name, None)
 
     def newest(self) -> list[ModelVersion]:
-        """What requests that name no version go to, in the order of the models' names."""
+        """Return what requests without a version go to, by the models' names."""
         return [self._newest[name] for name in sorted(self._newest)]
 
     def config_of(self, name: str, version: int) -> dict[str, Any]:
-        """Empty for what is not known here."""
+        """Return a configuration; empty for an unknown model."""
         found = self._models.get(name, {}).get(version)
         return found.config if found is not None else {}
 
     def find(self, name: str, version: str = "") -> ModelVersion:
-        """The version that requests to it go to.
+        """Find the version for a request.
 
-        Raises InvalidArgument for an unknown model or a version that is no number, NotFound for an
-        unknown version, Unavailable for one that is not loaded; NotLoaded in place of these where
-        requests have models loaded.
+        Raises InvalidArgument for an unknown model or a version that is not a number, NotFound for
+        an unknown version, Unavailable for one that is not loaded; NotLoaded in place of these if
+        models are loaded on demand.
         """
         if not version:
             newest = self._newest.get(name)
@@ -176,7 +176,7 @@ class Catalogue:
         return found
 
     def _is_on_demand(self, name: str) -> bool:
-        """Nothing of it is loaded, and nobody wanted that."""
+        """True if nothing of it is loaded, though not on request."""
         versions = self._models.get(name, {}).values()
         return all(v.is_on_demand and not v.is_loaded for v in versions)
 
@@ -194,7 +194,7 @@ class Catalogue:
         return found
 
     def metadata(self, name: str, version: str = "") -> dict[str, Any]:
-        """The metadata extension's answer."""
+        """Return the answer of the metadata extension."""
         found = self.find(name, version)
         config = found.config
         versions = [found.version]
@@ -209,7 +209,7 @@ class Catalogue:
         }
 
     def check_counted(self, name: str, version: str = "") -> None:
-        """Raises, in words of their own, where there are no statistics of it."""
+        """Raise, in words of their own, if there are no statistics of it."""
         number = parse_version(version) if version else 0
         versions = self._models.get(name)
         if versions is None:
@@ -218,7 +218,7 @@ class Catalogue:
             raise InvalidArgument(f"requested model version is not available for model '{name}'")
 
     def is_model_ready(self, name: str, version: str = "") -> bool:
-        """Raises as find() does for what is unknown; False for what is known and not ready."""
+        """Return the readiness of a model. Raises as find() does for what is unknown."""
         if not version:
             self._known(name)
             newest = self._newest.get(name)
@@ -226,7 +226,7 @@ class Catalogue:
         return self._version(name, version).is_ready and self.has_broker
 
     def asked(self) -> set[int]:
-        """Generations whose models have a say in whether the server is ready."""
+        """Return the generations whose models have an is_ready."""
         return {
             version.generation
             for versions in self._models.values()
@@ -235,7 +235,10 @@ class Catalogue:
         }
 
     def is_ready(self) -> bool:
-        """Strict: every version of every model can execute, or was unloaded on purpose."""
+        """Return the strict readiness.
+
+        Every version of every model can execute, or was unloaded on request.
+        """
         if not self.has_broker or not self.strict_readiness:
             return self.has_broker
         return all(
@@ -245,13 +248,13 @@ class Catalogue:
 
 
 def has_sequences(config: Mapping[str, Any]) -> bool:
-    """Whether requests to a model belong together; each of an iterative one is on its own."""
+    """True if requests to a model belong together; each of an iterative one is on its own."""
     batching = config.get("sequence_batching")
     return batching is not None and not batching.get("iterative_sequence")
 
 
 def parse_version(version: str) -> int:
-    """A version as clients write it; InvalidArgument where it is no number, or a negative one."""
+    """Parse a client's version. Raises InvalidArgument unless it is a non-negative number."""
     if re.fullmatch("-[0-9]{1,18}", version):
         raise InvalidArgument(
             f"invalid model version specified '{version}' , version should be an integral value > 0"

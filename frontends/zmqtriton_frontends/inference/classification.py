@@ -1,6 +1,6 @@
 """The classification extension: an output becomes its largest values as `value:index:label`.
 
-Called by both protocols between the gateway's response and its encoding. Texts are Triton's.
+Applied by both protocols between the gateway's response and its encoding. Texts are Triton's.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
-#: Output -> how many classes a client wants of it.
+#: By output, how many classes a client wants of it.
 Classes = Mapping[str, int]
 NO_CLASSES: Classes = MappingProxyType({})
 
-#: Those that have an order, as far as Triton knows.
+#: Datatypes that have an order, as far as Triton knows.
 _NUMPY = {
     d.number: d.numpy
     for d in DATATYPES
@@ -27,8 +27,10 @@ _NUMPY = {
 
 
 def classify(model: ModelVersion, response: ResponseBody, classes: Classes) -> ResponseBody:
-    """The response with classes in place of the outputs that they are wanted of. Raises
-    InvalidArgument for an output that has no order."""
+    """Return the response with classes in place of the outputs that they are wanted of.
+
+    Raises InvalidArgument for an output that has no order.
+    """
     outputs = [
         _classified(model, tensor, classes[tensor.name]) if tensor.name in classes else tensor
         for tensor in response.outputs
@@ -47,7 +49,7 @@ def _classified(model: ModelVersion, tensor: Tensor, count: int) -> Tensor:
         )
     if len(data) != count_elements(shape) * BY_NUMBER[number].size:
         raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")
-    # Few clients ask for classes, and the process for gRPC has no other use for 7 MB of numpy.
+    # few clients ask for classes, and the gRPC process has no other use for 7 MB of numpy
     import numpy as np
 
     is_batch = bool(model.signature.max_batch_size and shape)
@@ -62,7 +64,7 @@ def _classified(model: ModelVersion, tensor: Tensor, count: int) -> Tensor:
 
 
 def _best(np: Any, row: Any, count: int, labels: Sequence[str]) -> list[bytes]:
-    """The largest first, of equals the one that comes first; what is no number is the least."""
+    """Return the largest first; of equals the one that comes first; NaN is the least."""
     if not count:
         return []
     is_float = row.dtype.kind == "f"
@@ -72,7 +74,7 @@ def _best(np: Any, row: Any, count: int, labels: Sequence[str]) -> list[bytes]:
         places = np.flatnonzero(order >= least)
     else:
         places = np.arange(len(row))
-    # Backwards twice, so that equals keep their order.
+    # backwards twice, so that equals keep their order
     backwards = places[::-1]
     ranked = backwards[np.argsort(order[backwards], kind="stable")][::-1][:count]
     texts = []

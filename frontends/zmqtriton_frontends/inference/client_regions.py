@@ -1,9 +1,8 @@
 """Clients' shared memory in a frontend: inputs are read from it, outputs are written into it.
 
-Large inputs are read when there is a place for them, straight to where their stub maps them.
-
-The supervisor has opened and checked each region; the gateway adds and removes them as it is told.
-Nothing here is mapped, so that a client that cuts its memory short gets an error and cannot crash
+Large inputs are read when there is a place for them, straight to where their stub maps them. The
+supervisor has opened and checked each region; the gateway adds and removes them as it is told.
+Nothing here is mapped, so that a client that truncates its memory gets an error and cannot crash
 the process. A region stays open as long as a request holds a claim on it.
 """
 
@@ -23,7 +22,7 @@ from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor
 
 #: The largest element, and what processors copy at a time.
 _ALIGNMENT = 64
-#: A small request could otherwise have any amount of memory filled.
+#: Otherwise a small request could have any amount of memory filled.
 MAX_READ_BYTES = 2**31 - 1
 
 
@@ -36,7 +35,7 @@ class RegionSlice:
     size: int
 
 
-#: Of a request without outputs in shared memory.
+#: For requests without outputs in shared memory.
 NO_PLACES: Mapping[str, RegionSlice] = {}
 
 
@@ -51,7 +50,7 @@ class _Region:
     is_leaving: bool = False
 
     def position(self, place: RegionSlice) -> int:
-        """Of a place within the file. Raises InvalidArgument for one beyond the region."""
+        """Return a position within the file. Raises InvalidArgument for one beyond the region."""
         is_beyond = place.offset >= self.size if place.size else place.offset > self.size
         if is_beyond:
             raise InvalidArgument(f"Invalid offset for shared memory region: '{self.name}'")
@@ -62,7 +61,7 @@ class _Region:
         return self.offset + place.offset
 
     def read(self, position: int, view: memoryview) -> None:
-        """Fills the view. Raises InvalidArgument where there is less than that."""
+        """Fill the view. Raises InvalidArgument if there is less than that."""
         while view:
             count = os.preadv(self.descriptor, [view], position)
             if not count:
@@ -72,7 +71,7 @@ class _Region:
     def write(self, place: RegionSlice, data: Any) -> None:
         view = memoryview(data)
         position = self.position(place)
-        # Writing behind its end would make the file larger again.
+        # writing beyond its end would make the file larger again
         if position + len(view) > os.fstat(self.descriptor).st_size:
             raise self._cut_short()
         try:
@@ -96,18 +95,18 @@ class _Region:
 
 
 class Regions:
-    """Those that the supervisor has told of, by name."""
+    """The regions that the supervisor has announced, by name."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, _Region] = {}
         self._by_number: dict[int, _Region] = {}
-        #: Called with the number of a removed region when the last claim on it is given back.
+        #: Called with the number of a removed region when the last claim on it ends.
         self.on_left: Callable[[int], None] = lambda number: None
 
     # ---------------------------------------------------------- told by the gateway
 
     def add(self, message: wire.AddRegion, descriptor: int) -> None:
-        """The descriptor is this object's from now on."""
+        """Add a region and take over its descriptor."""
         number, name, offset, size = message
         region = _Region(number, name, descriptor, offset, size)
         self._by_number[number] = self._by_name[name] = region
@@ -123,7 +122,7 @@ class Regions:
         self._close_unused(region)
 
     def close(self) -> None:
-        """All of them, in use or not."""
+        """Close all regions, in use or not."""
         for region in self._by_number.values():
             region.close()
         self._by_number.clear()
@@ -138,8 +137,10 @@ class Regions:
     # ----------------------------------------------------------------- for requests
 
     def fill(self, body: RequestBody) -> RequestBody:
-        """The body with the data of inputs that lie in regions, or Contents for large ones. Raises
-        NotFound for an unknown region, InvalidArgument for what is not within it."""
+        """Return the body with the data of inputs in regions, or RegionContents for large ones.
+
+        Raises NotFound for an unknown region, InvalidArgument for what is not within it.
+        """
         inputs = body.inputs
         total = sum(t.data.size for t in inputs if type(t.data) is RegionSlice)
         if total > MAX_READ_BYTES:
@@ -154,12 +155,12 @@ class Regions:
             return tensor
         region = self._find(place.region)
         contents = RegionContents(region, region.position(place), place.size, self._close_unused)
-        # Strings are looked into before they are sent.
+        # strings are looked into before they are sent
         is_later = place.size > INLINE_BYTES and tensor.datatype != BYTES
         return tensor._replace(data=contents if is_later else contents.read())
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
-        """Holds what outputs will be written to; raises as `fill` does. To be used with `with`."""
+        """Hold what outputs will be written to. Raises as `fill` does. To be used with `with`."""
         found = {}
         for output, place in places.items():
             region = self._find(place.region)
@@ -179,8 +180,10 @@ def _not_found(name: str) -> NotFound:
 
 
 class RegionContents:
-    """Bytes of a region that are still to be read; a tensor's data until then. To be used with
-    `with`: meanwhile the region stays."""
+    """Bytes of a region that are still to be read; a tensor's data until then.
+
+    To be used with `with`: meanwhile the region stays.
+    """
 
     def __init__(
         self, region: _Region, position: int, size: int, released: Callable[[_Region], None]
@@ -194,7 +197,7 @@ class RegionContents:
         return self._size
 
     def lent(self, owner: int, block: int) -> Reference | None:
-        """For who may map it; None where numpy would have to look at elements across words."""
+        """Lend the bytes to be mapped; None if numpy would see elements across words."""
         segment = REGIONS_FROM + self._region.number
         is_aligned = self._position % _ALIGNMENT == 0
         return Reference(owner, segment, block, self._position, self._size) if is_aligned else None
@@ -205,7 +208,7 @@ class RegionContents:
         return data
 
     def read_into(self, view: memoryview) -> None:
-        """Raises InvalidArgument where the client has cut its memory short."""
+        """Read into a view. Raises InvalidArgument if the client has truncated its memory."""
         self._region.read(self._position, view)
 
     def __enter__(self) -> RegionContents:
@@ -237,14 +240,16 @@ class Claim:
         self.give_back()
 
     def give_back(self) -> None:
-        """To be called once, where this is not used with `with`."""
+        """End the claim; to be called once, where this is not used with `with`."""
         for region, _ in self._places.values():
             region.claims -= 1
             self._released(region)
 
     def store(self, response: ResponseBody) -> ResponseBody:
-        """Writes the outputs to their places; the response keeps them without data. Raises
-        InternalError where there is too little room."""
+        """Write the outputs to their places; the response keeps them without data.
+
+        Raises InternalError if there is too little room.
+        """
         return response._replace(outputs=[self._store(tensor) for tensor in response.outputs])
 
     def _store(self, tensor: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Headers and metadata of clients that become parameters of their requests.
 
-Made by both protocols of their option; false where nothing is forwarded. Texts are Triton's.
+Both protocols make one of their option; it is false if nothing is forwarded. Texts are Triton's.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _RESERVED = frozenset(
         *("headers", "binary_data_output"),
     )
 )
-#: How the language of Triton's expressions says that case counts.
+#: How Triton's regular expressions say that case counts.
 _CASE_COUNTS = "(?-i)"
 
 
 class Forwarding:
-    """Which are forwarded."""
+    """Which headers are forwarded."""
 
     def __init__(self, pattern: str) -> None:
         flags = "" if pattern.startswith(_CASE_COUNTS) else "(?i)"
@@ -34,8 +34,10 @@ class Forwarding:
         return self._pattern is not None
 
     def add(self, parameters: dict[str, Any], headers: Iterable[tuple[str, str | bytes]]) -> None:
-        """Adds those that match, wherever in their name. Raises InvalidArgument for one whose name
-        is the server's."""
+        """Add those that match, anywhere in their name.
+
+        Raises InvalidArgument for one whose name is the server's.
+        """
         if self._pattern is None:
             return
         for name, value in headers:

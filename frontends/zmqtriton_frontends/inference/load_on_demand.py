@@ -1,8 +1,7 @@
-"""Requests for a model that is not loaded, where the server loads it for them: they wait here.
+"""Requests that wait in the frontend while the server loads their model on demand.
 
-Made by the gateway at its Bootstrap if the operator wants that; the catalogue raises NotLoaded, and
-whoever serves a client catches it and tries again. One call to the supervisor is shared by all who
-wait for a model, and goes on without those who leave.
+The catalogue raises NotLoaded, and whoever serves a client catches it and tries again. One call to
+the supervisor is shared by all who wait for a model, and goes on without those who leave.
 """
 
 from __future__ import annotations
@@ -22,8 +21,10 @@ Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
 class NotLoaded(ZmqTritonError):
-    """Raised in place of the error of a model that a request may have loaded; it is that error for
-    everybody who does not know better."""
+    """Raised in place of the error of a model that a request may have loaded.
+
+    It is that error for everybody who does not know better.
+    """
 
     def __init__(self, error: ZmqTritonError, model: str, demand: OnDemandLoader) -> None:
         super().__init__(error.text)
@@ -33,12 +34,12 @@ class NotLoaded(ZmqTritonError):
         self._demand = demand
 
     async def load(self, deadline_ns: int = 0) -> None:
-        """Returns when it is worth trying again, or clear that there is no such model."""
+        """Wait until another try is worthwhile, or there is clearly no such model."""
         await self._demand.load(self._model, deadline_ns)
 
 
 async def attempt(step: Callable[[], _T]) -> _T:
-    """What it returns, if need be when a model is loaded."""
+    """Return its result, if necessary after a model was loaded."""
     try:
         return step()
     except NotLoaded as missing:
@@ -53,7 +54,7 @@ class OnDemandLoader:
         self._loads: dict[str, asyncio.Future[Any]] = {}
 
     async def load(self, model: str, deadline_ns: int = 0) -> None:
-        """Raises why it cannot be loaded, and Unavailable when that takes too long."""
+        """Load a model. Raises why it cannot be loaded, and Unavailable if that takes too long."""
         loading = self._loads.get(model)
         if loading is None:
             loading = asyncio.ensure_future(self._call(_VERB, {"model": model}))
@@ -69,7 +70,7 @@ class OnDemandLoader:
             raise Unavailable(f"model '{model}' is not loaded")
         error = loading.exception()
         if isinstance(error, ZmqTritonError):
-            # Each gets one of its own: those that wait are many, and each adds to its traceback.
+            # each gets one of its own: those that wait are many, and each adds to its traceback
             raise from_number(error.number, error.text)
         if error is not None:
             raise error
@@ -81,7 +82,7 @@ class OnDemandLoader:
 
 
 def of(settings: dict[str, Any], call: Call) -> OnDemandLoader | None:
-    """None where only operators load models."""
+    """Return the loader; None if only operators load models."""
     if not settings.get("load_on_demand"):
         return None
     return OnDemandLoader(call, settings["load_on_demand_timeout"])

@@ -1,4 +1,4 @@
-"""What a frontend knows of one traced request: when it came and when it was answered.
+"""A frontend's report of one traced request: when it came and when it was answered.
 
 Made by trace_sampling.py, carried by the checked request, and ended by whoever answers it.
 """
@@ -28,7 +28,7 @@ _T = TypeVar("_T", bound=_Item)
 
 
 class Trace:
-    """From the moment when the request was checked."""
+    """Begins when the request was checked."""
 
     def __init__(self, sender: Sender, context: str, told: dict[str, Any]) -> None:
         self._sender = sender
@@ -38,17 +38,17 @@ class Trace:
         self._marks: list[tuple[str, int]] = told["marks"]
 
     def mark(self, name: str) -> None:
-        """It has come so far, now."""
+        """Note that it has come so far, now."""
         self._marks.append((name, now_ns()))
 
     def fail(self, text: str) -> None:
-        """Its answer is this error."""
+        """Note that its answer is this error."""
         self._told["error"] = text
         if all(name != _COMPLETE for name, _ in self._marks):
             self.mark(_COMPLETE)
 
     def end(self, sending: str) -> None:
-        """Its answer is on its way; only the first end counts."""
+        """End it: its answer is on its way; only the first end counts."""
         sender, told = self._sender, self._told
         if "ended" not in told:
             told["ended"] = True
@@ -58,7 +58,7 @@ class Trace:
 
 @contextmanager
 def ending(trace: Trace | None, sending: str) -> Iterator[None]:
-    """Within, the answer is made; whatever becomes of it, the trace ends."""
+    """End the trace after this block, in which the answer is made, whatever becomes of it."""
     if trace is None:
         yield
         return
@@ -74,7 +74,10 @@ def ending(trace: Trace | None, sending: str) -> Iterator[None]:
 def followed(
     items: AsyncGenerator[_T, None], trace: Trace | None, sending: str
 ) -> AsyncGenerator[_T, None]:
-    """The same responses; the trace ends with the last of them, or when nobody wants more."""
+    """Return the same responses.
+
+    The trace ends with the last of them, or when nobody wants more.
+    """
     return items if trace is None else _followed(items, trace, sending)
 
 

@@ -1,6 +1,6 @@
-"""Which categories of requests need a key, as the operator said; the same for both protocols.
+"""The categories of requests that need a key, as the operator has said, for both protocols.
 
-Asked by the tables of HTTP and gRPC while they are built. Never shows, logs or returns a key.
+Applied while the tables of HTTP and gRPC are built. Never shows, logs or returns a key.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Restriction:
         self._value = value.encode()
 
     def admits(self, given: Sequence[bytes]) -> bool:
-        """Whether these are the values of a header that opens; takes as long for any wrong one."""
+        """True if these are the values of the right header; any wrong one takes the same time."""
         return len(given) == 1 and hmac.compare_digest(given[0], self._value)
 
 
 def by_category(groups: Iterable[Any]) -> dict[str, Restriction]:
-    """Out of a Bootstrap's settings: (categories, header, value) of each group."""
+    """Read a Bootstrap's settings: (categories, header, value) of each group."""
     return {
         category: Restriction(header, value)
         for categories, header, value in groups

@@ -1,8 +1,7 @@
-"""Which requests are traced, and what a frontend knows of those: when they came and were answered.
+"""Chooses the requests that are traced, and reports when they came and were answered.
 
-Asked by whoever has checked a request, over either protocol. A request that is not traced costs the
-look at `is_on`. What is known goes to the process that keeps traces, and is lost rather than waited
-for.
+A request that is not traced costs a look at `is_on`. Reports go to the tracing process, and are
+lost rather than waited for.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from zmqtriton_frontends.inference.request_trace import Trace, now_ns
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f])"
 )
-#: What other systems keep with a trace, as W3C writes it; spaces around its commas do no harm.
+#: An entry of the tracestate, as W3C writes it; spaces around its commas do no harm.
 _MEMBER = r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}"
 _TRACESTATE = re.compile(rf"{_MEMBER}(,[ \t]*{_MEMBER}){{0,31}}")
 _MOST_STATE = 512
 
 
 class Parent(NamedTuple):
-    """What a client says of the span that it has begun."""
+    """The span that a client has begun."""
 
     traceparent: str
     tracestate: str = ""
@@ -48,7 +47,7 @@ class _Choice(NamedTuple):
 
 class Traces:
     def __init__(self) -> None:
-        #: Whether any request may be.
+        #: Any request may be traced.
         self.is_on = False
         self._is_given = False
         self._choices: dict[str, _Choice] = {}
@@ -61,7 +60,7 @@ class Traces:
         self.change(settings.get("tracing", {}))
 
     def change(self, settings: dict[str, Any]) -> None:
-        """What holds from now on, as wire.TraceSettings has it."""
+        """Take the settings of a wire.TraceSettings."""
         self._is_given = settings.get("mode") == "opentelemetry"
         self._choices = {
             model: _choice(model, said, has_tensors=not self._is_given)
@@ -73,14 +72,16 @@ class Traces:
         self._taken = {name: self._taken.get(name, 0) for name in names}
 
     def end(self) -> None:
-        """When all is answered: what was told arrives."""
+        """Close: the reports so far arrive."""
         self._sender.close()
 
     def follow(
         self, checked: CheckedRequest, parent: Parent | None, received: tuple[str, int]
     ) -> CheckedRequest:
-        """To be asked only while is_on: the request as it shall be sent. `received` is the name of
-        what has been received, and when that began."""
+        """Return the request as it is to be sent; to be called only while is_on.
+
+        `received` is the name of what has been received, and when that began.
+        """
         model = checked.model
         choice = self._choices.get(model.name) or self._choices.get("")
         if choice is None or not choice.is_on:
@@ -107,7 +108,7 @@ class Traces:
         return checked._replace(options=options, trace=Trace(self._sender, context, told))
 
     def _given(self, parent: Parent | None) -> str:
-        """The name of the client's span; "" where there is none that counts."""
+        """Return the name of the client's span; "" if there is none that counts."""
         if parent is None or not self._is_given:
             return ""
         found = _TRACEPARENT.match(parent.traceparent)
@@ -123,13 +124,13 @@ class Traces:
 
 
 def parent_in_headers(header: Callable[[bytes], str | None]) -> Parent | None:
-    """What HTTP's headers say; one that was sent twice has a comma in it."""
+    """Return the parent in HTTP's headers; one that was sent twice has a comma in it."""
     traceparent = header(b"traceparent")
     return None if traceparent is None else Parent(traceparent, header(b"tracestate") or "")
 
 
 def parent_in_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> Parent | None:
-    """What gRPC's metadata say."""
+    """Return the parent in gRPC's metadata."""
     found: dict[str, list[str]] = {"traceparent": [], "tracestate": []}
     for name, value in metadata:
         if name in found and isinstance(value, str):
@@ -140,7 +141,7 @@ def parent_in_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> Parent | 
 
 
 def _state(text: str) -> str:
-    """Nothing where it is wrong, which must not cost the trace."""
+    """Return the tracestate; "" if it is malformed, which must not cost the trace."""
     state = text.strip(" \t")
     return state if len(state) <= _MOST_STATE and _TRACESTATE.fullmatch(state) else ""
 

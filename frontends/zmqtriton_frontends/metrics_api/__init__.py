@@ -1,4 +1,4 @@
-"""The metrics frontend: its own process, which neither TLS nor --allow-http of HTTP touches.
+"""The metrics frontend: a process of its own, apart from HTTP's TLS and --allow-http.
 
 `exposition.py` is the text, `server.py` the smallest HTTP that Prometheus needs.
 """

@@ -19,7 +19,7 @@ from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.series import Series
 from zmqtriton_frontends.metrics_api.server import Page
 
-#: A scrape under way at the end is given so long, however long requests are given.
+#: The limit for a running scrape at the end, however long requests are given.
 _STOP_WITHIN_S = 2.0
 
 
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
-    """Until the supervisor or SIGTERM says stop."""
+    """Serve until the supervisor or SIGTERM says stop."""
     gateway = Gateway(lifeline)
     stopped = asyncio.Event()
     gateway.on_stop = lambda within_ms: stopped.set()

@@ -1,6 +1,6 @@
 """The broker's statistics as Prometheus text 0.0.4, under Triton's names.
 
-A family that is to appear is a row of the table; nothing else knows the names.
+Each family is a row of the table; nothing else knows the names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONTENT_TYPE = "text/plain; charset=utf-8"
 FAILURE_REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 ModelStat = dict[str, Any]
-#: The configuration of a model's version.
+#: Returns the configuration of a model's version.
 ConfigOf = Callable[[str, int], Mapping[str, Any]]
 
 
@@ -29,7 +29,7 @@ class Family(NamedTuple):
     kind: str
     help: str
     value: Callable[[ModelStat], float]
-    #: Left out where the operator turned latency counters off.
+    #: Left out if the operator has turned latency counters off.
     is_latency: bool = False
 
 
@@ -101,7 +101,7 @@ _CACHE = (
         True,
     ),
 )
-#: Of models whose answers are kept.
+#: For models with a cache.
 _CACHE_FAMILIES = tuple(
     Family(
         f"nv_cache_{name}_per_model",
@@ -122,8 +122,10 @@ def render(
     has_latencies: bool = True,
     config_of: ConfigOf = lambda name, version: {},
 ) -> str:
-    """The text; a model without series has none in any family. Labels are made of the models'
-    configurations, and so is which of them have a cache."""
+    """Return the text; a model without series has none in any family.
+
+    Labels come from the models' configurations, which also say which of them have a cache.
+    """
     known = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in model_stats]
     lines = [*_family(_SUCCESS, known), *_failures(known)]
     *counters, pending = _FAMILIES
@@ -140,8 +142,8 @@ def render(
 
 
 def render_machine(machine: Machine | None, cache: Mapping[str, Any]) -> str:
-    """What Triton tells of the machine, and of the cache if there is one."""
-    # Nothing here is pinned.
+    """Return Triton's metrics of the machine, and of the cache if there is one."""
+    # nothing here is pinned
     gauges: list[tuple[str, str, float]] = [
         (
             "pinned_memory_pool_total_bytes",

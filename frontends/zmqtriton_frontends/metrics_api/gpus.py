@@ -1,8 +1,8 @@
-"""What GPUs are busy with, for the metrics page, from NVIDIA's management library.
+"""The use of GPUs, for the metrics page, from NVIDIA's management library.
 
 It comes with the package nvidia-ml-py (`pip install 'zmqtriton[gpu]'`); without it, without a
-driver or a GPU there is nothing to tell. A driver may hang, so it is asked by a thread that nobody
-waits for, and what is too old is not told any more.
+driver or a GPU there are no such metrics. A driver may hang, so it is asked by a thread that nobody
+waits for, and old values are not shown.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _log = logging.getLogger(__name__)
 
 #: Of nvidia-ml-py.
 _MODULE = "pynvml"
-#: A driver that fails is asked again after so long.
+#: A driver that fails is asked again after this time.
 _RETRY_S = 30.0
-#: A reading is told for so many intervals, but for so long at least.
+#: A reading is shown for so many intervals, but for so long at least.
 _FRESH_INTERVALS = 3
 _FRESH_S = 10.0
 
@@ -88,14 +88,14 @@ class Gpus:
         now_s: Callable[[], float] = time.monotonic,
         visible: str | None = os.environ.get("CUDA_VISIBLE_DEVICES"),
     ) -> None:
-        """`visible` is what CUDA lets models see; None: all."""
+        """Set up; `visible` is what CUDA lets models see, None means all."""
         self._load = load
         self._now_s = now_s
         self._visible = visible
         #: None: not initialized, or failed.
         self._nvml: Any = None
         self._devices: dict[str, Any] = {}
-        #: What a GPU had consumed when it was first seen.
+        #: A GPU's energy when it was first seen.
         self._consumed: dict[str, float] = {}
         self._found: Readings = {}
         self._found_at_s = 0.0
@@ -104,7 +104,7 @@ class Gpus:
         self._ended = threading.Event()
 
     def watch(self, interval_s: float) -> None:
-        """From now on, in a thread that ends with the process; at once if there is no library."""
+        """Start watching, in a thread that ends with the process."""
         self._fresh_s = max(_FRESH_S, _FRESH_INTERVALS * interval_s)
         threading.Thread(target=self._watch, args=(interval_s,), daemon=True).start()
 
@@ -113,11 +113,11 @@ class Gpus:
             pass
 
     def close(self) -> None:
-        """The thread ends, unless the driver holds it."""
+        """Close; the thread ends, unless the driver holds it."""
         self._ended.set()
 
     def look(self) -> bool:
-        """Asks all GPUs; False where that is of no use ever."""
+        """Read all GPUs; False if that can never work."""
         if self._nvml is None and self._now_s() < self._retry_at_s:
             return True
         try:
@@ -128,7 +128,7 @@ class Gpus:
         except ImportError as error:
             _log.debug("no metrics of GPUs: %s", error)
             return False
-        # The library's errors are made at run time, and a broken driver may raise others.
+        # the library's errors are made at run time, and a broken driver may raise others
         except Exception as error:  # noqa: BLE001
             _log.debug("no metrics of GPUs: %s", error)
             self._nvml, self._found = None, {}
@@ -151,7 +151,7 @@ class Gpus:
         if self._visible is None:
             return True
         entries = [entry.strip() for entry in self._visible.split(",")]
-        # A part of a GPU does not say of which.
+        # a part of a GPU does not say of which
         return any(
             entry == str(index) or entry.startswith("MIG-") or (entry and uuid.startswith(entry))
             for entry in entries
@@ -169,7 +169,7 @@ class Gpus:
         return values
 
     def render(self) -> str:
-        """Prometheus text; nothing where there is nothing that is still true."""
+        """Return Prometheus text; "" if nothing is recent enough."""
         found = self._found
         if self._now_s() - self._found_at_s > self._fresh_s:
             return ""

@@ -1,4 +1,4 @@
-"""Histograms and summaries of latencies as Prometheus text, where `--metrics-config` asks for them.
+"""Histograms and summaries of latencies as Prometheus text, if `--metrics-config` asks for them.
 
 The broker keeps them; a version for which it has none has no series here.
 """
@@ -17,7 +17,7 @@ _FIRST_RESPONSE_HELP = "Duration from request to first response in milliseconds"
 
 _INCLUDED, _EXCLUDED = "(includes cached requests)", "(does not include cached requests)"
 _IN_US = "in microseconds"
-#: What the broker calls it, its family, and the help that Triton gives.
+#: The broker's name, the family, and Triton's help text.
 _SUMMARIES = (
     (
         "request",
@@ -58,7 +58,7 @@ _SUMMARIES = (
 
 
 def first_responses(known: list[Series]) -> Iterator[str]:
-    """Lines; none where no version is timed."""
+    """Return the lines; none if no version is timed."""
     timed = [series for series in known if "first_response" in series.own]
     if timed:
         yield f"# HELP {_FIRST_RESPONSE} {_FIRST_RESPONSE_HELP}"
@@ -69,7 +69,7 @@ def first_responses(known: list[Series]) -> Iterator[str]:
 
 
 def summaries(known: list[Series]) -> Iterator[str]:
-    """Lines; a family without a series is left out."""
+    """Return the lines; a family without a series is left out."""
     for key, name, text in _SUMMARIES:
         summed = [series for series in known if key in series.own.get("summaries", {})]
         if summed:

@@ -1,6 +1,6 @@
-"""What the machine is busy with, for the metrics page: processor and memory, from /proc.
+"""The use of the machine's processor and memory, for the metrics page, from /proc.
 
-Looked at once in each interval by the metrics process, whoever asks how often.
+Read once in each interval, however often it is asked.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import asyncio
 from pathlib import Path
 
 _PROC = Path("/proc")
-#: Of the fields of a line of /proc/stat: idle, and idle while something is read or written.
+#: Of the fields of a line of /proc/stat: idle, and waiting for I/O.
 _IDLE = (3, 4)
-#: What a guest takes is among the others already.
+#: A guest's time is included in the others already.
 _FIELDS = 8
 
 
@@ -25,7 +25,7 @@ class Machine:
         self._before = self._times()
 
     async def watch(self, interval_s: float) -> None:
-        """Until it is cancelled."""
+        """Watch until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             self.look()
@@ -41,12 +41,12 @@ class Machine:
         self.memory_used = self.memory_total - memory.get("MemAvailable", 0)
 
     def _times(self) -> tuple[int, int]:
-        """Busy, and in all, in ticks since the machine was started."""
+        """Return the busy and the total ticks since the machine was started."""
         line = (self._proc / "stat").read_text().partition("\n")[0]
         ticks = [int(field) for field in line.split()[1 : 1 + _FIELDS]]
         return sum(ticks) - sum(ticks[i] for i in _IDLE), sum(ticks)
 
     def _memory(self) -> dict[str, int]:
-        """In bytes."""
+        """Return the memory in bytes."""
         rows = (line.split() for line in (self._proc / "meminfo").read_text().splitlines())
         return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3}

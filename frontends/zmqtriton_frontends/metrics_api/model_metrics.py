@@ -1,4 +1,4 @@
-"""What models measure, as Prometheus text 0.0.4; families and series as the broker tells them."""
+"""The models' own metrics as Prometheus text 0.0.4, from the broker's families and series."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KINDS = ("counter", "gauge", "histogram")
 
 
 def render(families: list[dict[str, Any]]) -> str:
-    """A family without series is left out."""
+    """Return the text; a family without series is left out."""
     lines: list[str] = []
     for family in families:
         if family["series"]:
@@ -27,7 +27,7 @@ def _single(name: str, series: dict[str, Any]) -> Iterator[str]:
 
 
 def histogram(name: str, series: dict[str, Any]) -> Iterator[str]:
-    """Its lines; `counts` are of each bucket alone, `value` is the sum."""
+    """Return its lines; `counts` are of each bucket by itself, `value` is the sum."""
     labels, counts = series["labels"], list(accumulate(series["counts"]))
     yield f"{name}_count{_labels(labels)} {counts[-1]}"
     yield f"{name}_sum{_labels(labels)} {number(series['value'])}"
@@ -41,7 +41,7 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 def number(value: float) -> str:
-    """As Prometheus reads it; whole numbers without a point, as Triton writes them."""
+    """Return a number as Prometheus reads it; whole ones without a point, as Triton writes them."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if math.isnan(value):
@@ -54,5 +54,5 @@ def _help(text: str) -> str:
 
 
 def escape(value: str) -> str:
-    """The value of a label."""
+    """Escape the value of a label."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

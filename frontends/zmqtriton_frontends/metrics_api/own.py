@@ -1,7 +1,7 @@
-"""Metrics that Triton does not have, under names of our own: `zmqtriton_…`.
+"""Metrics that Triton does not have, under our own names: `zmqtriton_…`.
 
-Of models how busy their instances are, of processes what they share, and who had to be started
-again. docs/metrics.md says what each is good for.
+How busy models' instances are, what processes share, and which were restarted. docs/metrics.md says
+what each is good for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zmqtriton_frontends.metrics_api.series import Series, labels_text
 
 
 class Busyness:
-    """Shares of time between two looks that are not too near to each other."""
+    """Shares of time between two readings that are not too close to each other."""
 
     def __init__(self, interval_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
@@ -25,7 +25,7 @@ class Busyness:
         self._ratios: dict[tuple[str, str], float] = {}
 
     def look(self, known: list[Series]) -> None:
-        """Whoever asks again within the interval sees what was seen last."""
+        """Return the shares; within the interval the last ones are returned again."""
         elapsed_s = self._now_s() - self._at_s
         if elapsed_s < self._interval_s:
             return
@@ -48,7 +48,7 @@ def _key(series: Series) -> tuple[str, str]:
 
 
 def render_models(known: list[Series], status: Mapping[str, Any], busyness: Busyness) -> str:
-    """Of ensembles, which have no instances, only what they execute."""
+    """Return the text for models; ensembles have no instances, only executions."""
     restarts: dict[tuple[str, str], int] = {}
     for process in status["processes"]:
         if process["role"] == "stub":
@@ -101,7 +101,7 @@ def render_models(known: list[Series], status: Mapping[str, Any], busyness: Busy
 
 
 def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """What belongs to no model: messages between our own processes, and memory that they share."""
+    """Return the text for the server: messages between our own processes, and shared memory."""
     malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
     traffic = {"in": broker["received_bytes"], "out": broker["sent_bytes"]}
     shared: dict[str, int] = {}
@@ -140,7 +140,7 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 def _on_demand(found: Mapping[str, Any]) -> Iterator[str]:
-    """Of models that requests have loaded; nothing where they load none."""
+    """Return the text for models that are loaded on demand; "" if none are."""
     if not found:
         return
     families = (
@@ -171,7 +171,7 @@ def _on_demand(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:
-    """Of the rate limiter; nothing where it has none."""
+    """Return the text for the rate limiter; "" without one."""
     families = (
         ("resource_count", "How much of a resource there is", "count"),
         ("resource_in_use", "How much of a resource executions hold", "in_use"),

@@ -1,4 +1,4 @@
-"""One version of a model on the metrics page: its labels, and what the broker has counted of it."""
+"""One version of a model on the metrics page: its labels, and the broker's counters."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ class Series:
 
 
 def labels_text(**labels: str) -> str:
-    """In the order that Triton has them in."""
+    """Return the labels in Triton's order."""
     pairs = sorted(labels.items())
     return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in pairs) + "}"

@@ -1,6 +1,6 @@
 """Just enough HTTP/1.1 for a scraper: GET /metrics, one request after another, no bodies.
 
-Everything is bounded: headers, the time they may take, connections. Knows nothing of metrics.
+Everything is limited: headers, the time they may take, connections. Knows nothing of metrics.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Page:
         )
 
     async def stop(self, within_s: float) -> None:
-        """Stops listening, lets scrapes under way end, and closes the rest."""
+        """Stop listening, let running scrapes end, and close the rest."""
         self._is_stopping = True
         if self._server is not None:
             self._server.close()
@@ -69,7 +69,7 @@ class Page:
         except asyncio.LimitOverrunError:
             await _send(writer, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, keep_alive=False)
         except asyncio.CancelledError:
-            _log.debug("closed a connection at the end")  # ours alone cancels, in stop()
+            _log.debug("closed a connection at the end")  # only our own stop() cancels
         finally:
             del self._open[task]
             self._busy.discard(task)
@@ -81,7 +81,7 @@ class Page:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bool:
-        """Whether the connection may be used again."""
+        """Serve a request; True if the connection may be used again."""
         self._busy.discard(task)
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_WITHIN_S)
         self._busy.add(task)
@@ -92,7 +92,7 @@ class Page:
             return False
         keep_alive = _keeps_alive(parts[2], fields) and not self._is_stopping
         await self._respond(writer, parts[0], parts[1].partition("?")[0], keep_alive)
-        return keep_alive and not self._is_stopping  # it may have begun to meanwhile
+        return keep_alive and not self._is_stopping  # it may have begun to stop meanwhile
 
     async def _respond(
         self, writer: asyncio.StreamWriter, method: str, path: str, keep_alive: bool
@@ -114,7 +114,10 @@ class Page:
 
 
 def _keeps_alive(version: str, fields: list[str]) -> bool:
-    """A body would be read as the next request, so whoever announces one is closed after it."""
+    """True if the connection may be kept.
+
+    A body, which would be read as the next request, ends it.
+    """
     headers = {}
     for field in fields:
         name, _, value = field.partition(":")

@@ -1,4 +1,4 @@
-"""How the C library keeps freed memory, for a process that gets and sends megabytes all the time.
+"""Tunes the C library to keep freed memory, for a process that passes megabytes all the time.
 
 Called once in each process that serves, before anything large is allocated. A message that passes
 is copied, in grpc several times, and by default every such copy lies in pages fresh from the
@@ -14,12 +14,12 @@ _M_MMAP_THRESHOLD = -3
 
 #: glibc takes no more. Larger pieces still come from the kernel and go back to it at once.
 _FROM_HEAP_BYTES = 32 << 20
-#: So much free memory at the end of the heap stays; the copies of a message of 16 MiB fit.
+#: How much free memory at the end of the heap stays; the copies of a message of 16 MiB fit.
 _KEPT_BYTES = 64 << 20
 
 
 def keep_freed_memory() -> bool:
-    """False where the C library has no such setting."""
+    """Apply the setting; False if the C library has none."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # musl
         return False

@@ -1,4 +1,4 @@
-"""gzip and deflate, for bodies of HTTP and messages of gRPC alike; each says what is wrong itself.
+"""gzip and deflate, for HTTP bodies and gRPC messages; the callers word the errors.
 
 What is inflated never grows beyond the limit that the caller gives.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
-#: Window bits that zlib wants for each coding.
+#: The window bits of zlib for each coding.
 _WINDOW = {"gzip": 31, "deflate": 15}
 #: Level 1 does nine tenths of what 6 does to tensors and their JSON, in a third of the time.
 _LEVEL = 1
@@ -17,8 +17,10 @@ CODINGS = frozenset(_WINDOW)
 
 
 def inflate(data: bytes | bytearray | memoryview, coding: str, most: int) -> bytes | None:
-    """None where the data are not exactly one stream of the coding. One byte more than `most` where
-    they hold more than that: the rest is not looked at."""
+    """Inflate; None if the data are not exactly one stream of the coding.
+
+    One byte more than `most` if they hold more than that: the rest is not looked at.
+    """
     stream = zlib.decompressobj(_WINDOW[coding])
     try:
         whole = stream.decompress(data, most + 1)

@@ -1,7 +1,6 @@
-"""What clients ask, told in the log where verbose lines are wanted, in Triton's words.
+"""Logs clients' requests as verbose lines, in Triton's words.
 
-Called by the HTTP frontend for each request, and by admission.py for each inference. Costs one look
-at the level otherwise.
+Otherwise it costs a look at the level.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 
 _log = logging.getLogger(__name__)
 
-#: As the library of HTTP numbers them that Triton uses.
+#: Methods as numbered by the HTTP library that Triton uses.
 _METHODS = {
     **{"GET": 0, "HEAD": 1, "POST": 2, "PUT": 3, "DELETE": 4, "MKCOL": 5, "COPY": 6, "MOVE": 7},
     **{"OPTIONS": 8, "PROPFIND": 9, "PROPPATCH": 10, "LOCK": 11, "UNLOCK": 12, "TRACE": 13},
@@ -21,20 +20,20 @@ _UNKNOWN = 16
 
 
 def log_request(method: str, path: str) -> None:
-    """A request over HTTP."""
+    """Log a request over HTTP."""
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug("HTTP request: %d %s", _METHODS.get(method, _UNKNOWN), path)
 
 
 def log_inference(model: str, version: str) -> None:
-    """The same, of which only the target was kept."""
+    """Log an inference, of which only the target was kept."""
     if _log.isEnabledFor(logging.DEBUG):
         middle = f"/versions/{version}" if version else ""
         log_request("POST", f"/v2/models/{model}{middle}/infer")
 
 
 def log_admission(own_id: str) -> None:
-    """An inference that fits its model; the id is the client's."""
+    """Log an inference that fits its model; the id is the client's."""
     if _log.isEnabledFor(logging.DEBUG):
         whose = own_id or "<id_unknown>"
         _log.debug("[request id: %s] Setting state from INITIALIZED to INITIALIZED", whose)
@@ -42,7 +41,7 @@ def log_admission(own_id: str) -> None:
 
 
 def with_request_log(app: Any) -> Any:
-    """The same ASGI application, with a line for each request."""
+    """Return the same ASGI application, with a line for each request."""
 
     async def told(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":

@@ -1,7 +1,7 @@
-"""What connections are encrypted with: TLS 1.2 at least, and certificates that may change.
+"""Encryption of connections: TLS 1.2 at least, and certificates that may change.
 
-Made by the HTTP and gRPC frontends where the settings ask for it. With a root certificate clients
-must show one that it has signed. grpcio, which has its own TLS, does not use this.
+With a root certificate clients must present one that it has signed. grpcio, which has its own TLS,
+does not use this.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 
 
 class Encryption:
-    """`context` is what connections are made with."""
+    """Connections use `context`."""
 
     def __init__(self, settings: dict[str, Any], service: str, protocol: str) -> None:
-        """`protocol` is offered by ALPN. Raises OSError for files that cannot be used."""
+        """Set up; `protocol` is offered by ALPN. Raises OSError for files that cannot be used."""
         self._service = service
         self._files = Certificates(settings, service)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -34,7 +34,7 @@ class Encryption:
             self.context.load_verify_locations(self._files.root)
 
     def renew(self) -> None:
-        """To be called now and then: connections made from now on get the newest certificate."""
+        """Use the newest certificate for connections from now on; to be called now and then."""
         if not self._files.have_changed():
             return
         try:
@@ -46,19 +46,19 @@ class Encryption:
 
 
 class Certificates:
-    """Paths, as a Bootstrap's settings say them for this service."""
+    """The paths in a Bootstrap's settings for this service."""
 
     def __init__(self, settings: dict[str, Any], service: str) -> None:
         self.cert: str = settings[f"{service}_server_cert"]
         self.key: str = settings[f"{service}_server_key"]
-        #: Signs clients' certificates; "": they need none.
+        #: Signs clients' certificates; "" if they need none.
         self.root: str = ""
         if settings[f"{service}_use_ssl_mutual"]:
             self.root = settings[f"{service}_root_cert"]
         self._seen = self._look()
 
     def have_changed(self) -> bool:
-        """Since the last call, or the beginning."""
+        """True if a file has changed since the last call, or the beginning."""
         before, self._seen = self._seen, self._look()
         return self._seen != before
 

@@ -2,7 +2,7 @@
 
 Clients announce the size of a message before they send it. They get arena memory for it out of a
 shared budget, or once they have sent a part of it; and it is taken back from a client that stops
-sending: then the message is collected in ordinary memory. Does no I/O but through the payload.
+sending: then the message is collected in ordinary memory. The only I/O is the payload's.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ class AnnouncedBytesBudget:
         self._left = limit
 
     def reserve(self, size: int) -> int:
-        """Return the size, to be released when the body has come or will not; 0 if the budget is
-        spent."""
+        """Reserve memory for announced bytes; return the size, or 0 if the budget is spent.
+
+        To be released when the body has come or will not.
+        """
         if size > self._left:
             return 0
         self._left -= size
@@ -38,14 +40,14 @@ MIN_BYTES = INLINE_BYTES
 UNRESERVED_BYTES = 1 << 20
 #: A client without a reservation must have sent this fraction of a larger message: 1/16.
 SENT_PART = 16
-#: Where the tensors begin shows by then, if it ever does.
+#: If the place of the tensors can be told at all, these bytes are enough.
 _HEAD_BYTES = 4096
-#: A message that takes longer is moved to ordinary memory, which no one else may need.
+#: A message that takes longer is moved to ordinary memory, so that it does not occupy the arena.
 PATIENCE_S = 3.0
 
 _NOTHING = memoryview(b"")
 
-#: Finds where the tensors begin in the first bytes of a message; 0: they do not show it.
+#: Finds where the tensors begin by the first bytes of a message; 0 if they do not show it.
 TensorsAt = Callable[[bytes | bytearray | memoryview], int]
 
 
@@ -53,10 +55,10 @@ class Rooms(Protocol):
     """The gateway's payload."""
 
     def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
-        """Room in the arena; None where it has to grow first."""
+        """Return room in the arena; None if it has to grow first."""
 
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
-        """The same; None where memory is short."""
+        """Return room in the arena, which may grow; None if memory is short."""
 
 
 class ArenaBody:
@@ -71,7 +73,7 @@ class ArenaBody:
         self._tensors_at = tensors_at
         self._reserved_bytes = 0
         self._loop = asyncio.get_running_loop()
-        #: What came before there was room, or where there is none.
+        #: What came before there was room, or if there is none.
         self._early = bytearray()
         self._room: ArenaBuffer | None = None
         self._position = 0
@@ -92,7 +94,7 @@ class ArenaBody:
             self._early += part
 
     def _consider(self, come: bytearray | memoryview) -> None:
-        """Asks for room, once that may be."""
+        """Ask for room, once that is allowed."""
         size, at = len(come), self._tensors_at(come)
         if not at and size < min(_HEAD_BYTES, self._size):
             return
@@ -109,20 +111,20 @@ class ArenaBody:
             reserving.add_done_callback(self._reserved)
 
     def room(self) -> memoryview:
-        """Where the next bytes may be written, to be told to filled(); empty: nowhere."""
+        """Return where the next bytes may be written, to be told to filled(); empty if nowhere."""
         return _NOTHING if self._room is None else self._room.data[self._position :]
 
     def filled(self, size: int) -> None:
         self._position += size
 
     def whole(self) -> ArenaBuffer:
-        """To be called once, when all has come; whoever gets it frees it."""
+        """Return the message; to be called once, when all has come. The caller frees it."""
         room, self._room = self._room, None
         self.drop()
         return room if room is not None else ArenaBuffer(self._early)
 
     def drop(self) -> None:
-        """The rest will not come."""
+        """Drop it: the rest will not come."""
         self._stop_waiting()
         self._is_dropped = True
         if self._room is not None:

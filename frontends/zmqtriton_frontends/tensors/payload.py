@@ -1,8 +1,8 @@
-"""Large tensors of a frontend: requests' go into its arena, responses' are read where they lie.
+"""Large tensors of a frontend: requests' go into its arena, responses' are read in place.
 
-Used by the gateway, which brings and takes the messages; lives on the gateway's loop. A tensor of a
-response is a view of shared memory, and its block is released when the last such view is gone, so
-nobody has to remember that.
+The gateway brings and takes the messages; this lives on its loop. A tensor of a response is a view
+of shared memory, and its block is released when the last such view is gone, so nobody has to
+remember that.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from zmqtriton_frontends.tensors.releases import Releases
 from zmqtriton_frontends.tensors.segments import Segments
 from zmqtriton_frontends.tensors.trusted_regions import TrustedRegions
 
-#: Where a tensor begins within a page, for numpy and what lies behind it.
+#: Where a tensor begins within a page, for numpy and what lies after it.
 _ALIGNMENT = 64
 
 
 class Payload:
-    """The arena, the mappings, and who reads what of both."""
+    """The arena, the mappings, and the readers of both."""
 
     def __init__(
         self,
@@ -40,15 +40,15 @@ class Payload:
         tell: Callable[[Any], None],
         release: Callable[[wire.Release], None],
     ) -> None:
-        """`tell` sends to the supervisor, `release` to the broker."""
+        """Set up; `tell` sends to the supervisor, `release` to the broker."""
         self.arena = Arena.configured(serial, settings)
         self.keys = keys_of(settings)
         self.releases = Releases(release)
         self.mappings = Mappings(is_private=False, on_release=self.releases.add)
         self.segments = Segments(self.arena, self.mappings, tell)
-        #: By the id of a request without a final reply: what it refers to.
+        #: The blocks of each request without a final reply, by its id.
         self._blocks: dict[int, list[int]] = {}
-        #: What responses refer to whose segments are being asked for.
+        #: The blocks of responses whose segments are being requested.
         self._opening: list[list[Block]] = []
         self._lending = TrustedRegions(serial, settings)
 
@@ -59,7 +59,7 @@ class Payload:
     # -------------------------------------------------------------- requests
 
     def place_now(self, request: CheckedRequest) -> Placement | None:
-        """The request's large tensors in shared memory; None where it has to be made first."""
+        """Place the request's large tensors in shared memory; None if it has to be made first."""
         placed = self._placement(request)
         placing = placed.place(request.body)
         if next(placing, None) is not None:
@@ -68,7 +68,7 @@ class Payload:
         return placed
 
     async def place(self, request: CheckedRequest) -> Placement:
-        """The same, when there is memory. Raises Unavailable where that is short."""
+        """Place them when there is memory. Raises Unavailable if that is short."""
         placed = self._placement(request)
         with closing(placed.place(request.body)) as placing:
             size = next(placing, None)
@@ -85,19 +85,21 @@ class Payload:
         return Placement(self.arena, self._lending, keys)
 
     def sent(self, own_id: int, placed: Placement) -> None:
-        """A request with placed tensors is under way until answered() is called."""
+        """Note that a request with placed tensors is in flight until answered() is called."""
         self._blocks[own_id] = placed.blocks
         self._lending.asked(own_id, placed.lent)
 
     def answered(self, own_id: int) -> None:
-        """The request has its final reply, so nobody reads its tensors any more."""
+        """Note the final reply: nobody reads the request's tensors any more."""
         if self._blocks:
             self.arena.leases.end(self._blocks.pop(own_id, ()))
         self._lending.answered(own_id)
 
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
-        """Room in the arena for a request's body, so that its tensors, which begin at that byte of
-        it, need not be copied once more. None where memory is short."""
+        """Reserve room in the arena for a request's body; None if memory is short.
+
+        Its tensors begin at the given byte, so that they need not be copied once more.
+        """
         try:
             allocation = await self.segments.allocate(size + _ALIGNMENT)
         except Unavailable:
@@ -105,7 +107,7 @@ class Payload:
         return self._gathered(allocation, size, tensors_at)
 
     def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
-        """The same, of memory that is there already."""
+        """Reserve room likewise, of memory that is there already."""
         allocation = self.arena.allocate(size + _ALIGNMENT)
         return None if allocation is None else self._gathered(allocation, size, tensors_at)
 
@@ -115,7 +117,10 @@ class Payload:
         return ArenaBuffer(view, self.arena, allocation.reference.block)
 
     async def gather(self, pieces: Sequence[bytes], size: int, tensors_at: int) -> ArenaBuffer:
-        """A request's body in one piece; what is small or finds no room lies elsewhere."""
+        """Return a request's body in one piece.
+
+        A small one, or one without room, lies elsewhere.
+        """
         has_large = size - tensors_at > INLINE_BYTES
         room = await self.reserve(size, tensors_at) if has_large else None
         if room is None:
@@ -129,13 +134,15 @@ class Payload:
     # ------------------------------------------------------------- responses
 
     def open_now(self, response: ResponseBody) -> ResponseBody | None:
-        """The response with its large tensors as views, whose memory is released with the last of
-        them. None where their memory has to be asked for first: then nothing was done."""
+        """Return the response with its large tensors as views, released with the last of them.
+
+        None if their memory has to be requested first: then nothing was done.
+        """
         references = references_of(response)
         return None if self.mappings.missing(references) else self._open(response, references)
 
     async def open(self, response: ResponseBody) -> ResponseBody:
-        """The same, however long it takes. Unavailable where the memory is gone."""
+        """Return the response, however long it takes. Raises Unavailable if the memory is gone."""
         references = references_of(response)
         missing = self.mappings.missing(references)
         if missing:
@@ -157,13 +164,13 @@ class Payload:
         return response._replace(outputs=outputs)
 
     def discard(self, data: bytes) -> None:
-        """Nobody wants the response that is in this body."""
+        """Release the response in this body, which nobody wants."""
         blocks = blocks_of(data)
         if blocks:
             self.releases.add(blocks)
 
     def discard_unread(self, reply: asyncio.Future[bytes]) -> None:
-        """Nobody will await it."""
+        """Release a response that nobody will await."""
         if reply.done() and not reply.cancelled() and reply.exception() is None:
             self.discard(reply.result())
 
@@ -181,9 +188,12 @@ class Payload:
     # ------------------------------------------------------------- the broker
 
     def change_broker(self, unread: Iterable[bytes]) -> list[wire.HeldBlocks]:
-        """What to tell the next one of others' blocks, those in unread responses among them. What
-        it is not told of ours within reason will be free."""
-        # A step of an ensemble may be reading them when the request is long refused.
+        """Return what the next broker must know of others' blocks.
+
+        That includes those in unread responses. Blocks of ours that it is not told of in time will
+        be free.
+        """
+        # a step of an ensemble may read them long after the request was refused
         self.arena.leases.lend(block for blocks in self._blocks.values() for block in blocks)
         self.arena.doubt_leases()
         blocks = [*self.mappings.leased(), *self.releases.waiting()]
@@ -192,7 +202,7 @@ class Payload:
         return held(blocks)
 
     def hear_of_blocks(self, message: Any) -> bool:
-        """The broker tells who holds what of ours; False for a message about anything else."""
+        """Take the broker's message about our blocks; False if it is about anything else."""
         kind = type(message)
         if kind is wire.Lease:
             self.arena.leases.lend(block.block for block in message.blocks)

@@ -1,7 +1,7 @@
-"""Where a request's large tensors go: into this process's arena, unless they lie there already.
+"""Places a request's large tensors in this process's arena, unless they lie there already.
 
-Used by payload.py, which has the memory made where there is too little. Sends nothing, and waits
-for nothing itself.
+Used by payload.py, which has the memory made if there is too little. Sends nothing, and waits for
+nothing itself.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ class Placement:
     """A body for stubs, with references in place of large tensors."""
 
     def __init__(self, arena: Arena, lending: TrustedRegions, keys: Keys | None) -> None:
-        """keys: where the answer is to be found again."""
+        """Set up; `keys` make the key of its answer in the response cache."""
         self._arena = arena
         self._lending = lending
         self._keys = keys
         self.body: RequestBody
         self.cache_key = b""
-        #: What of the arena it refers to.
+        #: The arena's blocks that it refers to.
         self.blocks: list[int] = []
-        #: What it refers to of clients'.
+        #: The clients' memory that it refers to.
         self.lent = ExitStack()
 
     def place(self, body: RequestBody) -> Generator[int, Allocation, None]:
-        """Asks for so many bytes where the arena has no room. Takes all back if this raises, or is
-        closed before its end."""
+        """Ask for so many bytes when the arena has no room.
+
+        Takes everything back if this raises, or is closed before its end.
+        """
         with ExitStack() as regions:
             for tensor in body.inputs:  # all of them, before anything is waited for
                 if type(tensor.data) is RegionContents:
@@ -49,7 +51,7 @@ class Placement:
                 raise
 
     def take_back(self) -> None:
-        """Nobody is to read it."""
+        """Take everything back: nobody is to read it."""
         self._arena.leases.end(self.blocks)
         self.lent.close()
 
@@ -60,7 +62,7 @@ class Placement:
         for tensor in body.inputs:
             data = tensor.data
             if len(data) > INLINE_BYTES:
-                # What is to be found again must not be a client's, which may change it.
+                # what gets a key must not be a client's, which may change it
                 reference = self._lending.lend(data, self.lent) if keys is None else None
                 reference = reference or self._locate(data)
                 if reference is None:
@@ -76,8 +78,7 @@ class Placement:
             self.cache_key = keys.of_parts(body.outputs, parts)
 
     def _locate(self, data: Any) -> Reference | None:
-        """Where it lies in the arena, if models can have it there: they expect their arrays where
-        numbers of any size may begin."""
+        """Return where it lies in the arena, if it is aligned as models expect of arrays."""
         reference = self._arena.locate(data) if type(data) is memoryview else None
         if reference is None or reference.offset % _WORD_BYTES:
             return None

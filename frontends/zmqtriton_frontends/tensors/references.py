@@ -1,6 +1,6 @@
-"""What of requests and responses lies, or shall lie, in shared memory.
+"""What of requests and responses lies, or is to lie, in shared memory.
 
-Asked by the payload and by those who decide whether it is needed at all. Opens nothing.
+Opens nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
 
 
 def is_large(body: RequestBody) -> bool:
-    """Whether a tensor of the request has to be placed."""
+    """True if a tensor of the request has to be placed."""
     return any(len(tensor.data) > INLINE_BYTES for tensor in body.inputs)
 
 
@@ -27,7 +27,7 @@ class PlacedBody(bytes):
 
 
 def read_response(body: bytes) -> ResponseBody:
-    """Raises ProtocolError where it is none, or refers to memory and nobody has checked that."""
+    """Read a response. Raises ProtocolError if it is malformed or has unchecked references."""
     response = wire.decode_response(body)
     if type(body) is not PlacedBody and has_references(response):
         raise ProtocolError("the response refers to memory that it may not")
@@ -39,5 +39,5 @@ def references_of(response: ResponseBody) -> list[Reference]:
 
 
 def blocks_of(data: bytes) -> list[Block]:
-    """What a response refers to, by its body."""
+    """Return the blocks that a response refers to, by its body."""
     return [block_of(r) for r in references_of(wire.decode_response(data))] if data else []

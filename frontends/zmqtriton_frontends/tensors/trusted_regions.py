@@ -1,7 +1,7 @@
-"""Clients' regions that stubs map themselves, where the operator trusts (--trust-client-shm).
+"""Clients' regions that stubs map themselves, if the operator trusts (--trust-client-shm).
 
-Used by payload.py. A region stays registered until the requests that refer to it are answered. What
-a client cuts short kills the stub that reads it, and no other process: frontends never map it.
+A region stays registered until the requests that refer to it are answered. A region that a client
+truncates kills the stub that reads it, and no other process: frontends never map it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zmqtriton_frontends.inference.client_regions import RegionContents
 
 class TrustedRegions:
     def __init__(self, owner: int, settings: dict[str, Any]) -> None:
-        """`owner` is the serial of this process."""
+        """Set up; `owner` is the serial of this process."""
         self._owner = owner
         self._is_trusting = bool(settings.get("trust_client_shm"))
         #: By the ids of requests.
@@ -23,7 +23,7 @@ class TrustedRegions:
         self._last = 0
 
     def lend(self, data: Any, claims: ExitStack) -> Reference | None:
-        """The region of these data enters the claims; None where they are to be copied."""
+        """Lend the region of these data and claim it; None if they are to be copied."""
         if not self._is_trusting or type(data) is not RegionContents:
             return None
         self._last += 1
@@ -33,7 +33,7 @@ class TrustedRegions:
         return reference
 
     def asked(self, own_id: int, claims: ExitStack) -> None:
-        """The claims last until answered()."""
+        """Keep the claims until answered()."""
         if self._is_trusting:
             self._claims[own_id] = claims.pop_all()
 

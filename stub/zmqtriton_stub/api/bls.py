@@ -1,4 +1,4 @@
-"""Models that ask other models: what InferenceRequest's exec and async_exec do, and their result.
+"""Business logic scripting: how models call other models, with exec and async_exec.
 
 Turns requests into what bls_client.py sends, and replies into responses. An error of the other
 model, of the broker or of the request itself becomes a response with an error, never an exception.
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 class ResponseIterator:
-    """The responses to one request, as they come; after the last, an iteration starts over.
+    """The responses to one request, as they come; after the last one, an iteration starts over.
 
-    The last one may be empty, where a decoupled model has said FINAL without a response.
+    The last one may be empty, if a decoupled model has sent FINAL without a response.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ResponseIterator:
         self._asker = asker
         self._question = question
         self._preferred = preferred
-        #: One thread at a time takes the next.
+        #: One thread at a time takes the next response.
         self._lock = threading.Lock()
         self._responses: list[InferenceResponse] = []
         self._position = 0
@@ -73,18 +73,18 @@ class ResponseIterator:
             return response
 
     def cancel(self) -> None:
-        """Tells the other model that nobody wants the rest."""
+        """Tell the other model that nobody wants the rest."""
         self._asker.cancel(self._question)
 
     def __del__(self) -> None:
-        # Fire and forget is allowed: the other model goes on.
+        # the result may be ignored: the other model goes on
         self._asker.drop(self._question)
 
 
 def ask(request: InferenceRequest) -> InferenceResponse:
-    """Blocks until the one response is there."""
+    """Block until the one response is there."""
     asker = _asker()
-    # Whoever waits in the main thread executes nothing meanwhile.
+    # while the main thread waits, this process executes nothing
     is_main = threading.current_thread() is threading.main_thread()
     flags = wire.ONE_RESPONSE | wire.CALLER_BLOCKS if is_main else wire.ONE_RESPONSE
     answered = asker.wait(_ask(asker, request, flags))
@@ -97,9 +97,12 @@ def ask_stream(request: InferenceRequest) -> ResponseIterator:
 
 
 def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
-    """The request is sent now; the future gets the response or, of a stream, the iterator when
-    its first response is there. Raises RuntimeError where no event loop runs."""
-    import asyncio  # most models do without, and it takes long to import
+    """Send the request now; the future gets the response.
+
+    For a stream it gets the iterator when the first response is there. Raises RuntimeError if no
+    event loop runs.
+    """
+    import asyncio  # most models do without it, and it takes long to import
 
     loop = asyncio.get_running_loop()
     asker = _asker()
@@ -152,7 +155,7 @@ def _ask(asker: BlsClient, request: InferenceRequest, flags: int, notify: Any = 
         flags |= wire.ACCEPTS_GPU
     blocks: list[wire.Block] = []
     held: list[Any] = []
-    #: Others', which this model was given with a request of its own.
+    #: Blocks of others, which this model was given with a request of its own.
     borrowed: list[wire.Block] = []
     memory = _memory()
     try:
@@ -179,16 +182,21 @@ def _ask(asker: BlsClient, request: InferenceRequest, flags: int, notify: Any = 
 
 
 def _takes_gpu(preferred: PreferredMemory | None) -> bool:
-    """Whether the outputs may stay on a GPU. Models that know nothing of GPUs get theirs on the
-    CPU, unless they prefer something."""
+    """True if the outputs may stay on a GPU.
+
+    Models that know nothing of GPUs get theirs on the CPU, unless they prefer something.
+    """
     if preferred is None or preferred.memory_type is MemoryType.DEFAULT:
         return instance.current is not None and instance.current.takes_gpu
     return preferred.memory_type is TRITONSERVER_MEMORY_GPU and gpu.is_usable()
 
 
 def _placing(memory: TensorMemory, request: InferenceRequest, inputs: list[wire.Tensor]) -> int:
-    """ON_GPU where some of the inputs lie on one and the other model takes them so; HASHED where
-    none does, as it would have to be copied, and somebody may know the answer."""
+    """Return the flags for placing the inputs.
+
+    ON_GPU if some of them lie on one and the other model accepts that; HASHED if none does, as it
+    would have to be copied, and the answer may be cached.
+    """
     target = request._model_name, request._model_version
     for row in inputs:
         if type(row.data) is gpu.Span:
@@ -197,7 +205,7 @@ def _placing(memory: TensorMemory, request: InferenceRequest, inputs: list[wire.
 
 
 def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:
-    """The tensor where it was preferred; strings, and all without a GPU, stay on the CPU."""
+    """Return the tensor where it was preferred; strings, and all without a GPU, stay on the CPU."""
     data = row.data
     if type(data) is gpu.Span:
         return row if data.gpu == number else row._replace(data=gpu.copied(data, number))
@@ -211,8 +219,8 @@ def _memory() -> TensorMemory | None:
 
 
 def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wire.Request:
-    # What the other model takes for a batch we cannot know, so this says what it would be if the
-    # first dimension were one. The broker takes it back where the model has none.
+    # We cannot know whether the other model batches, so this is the batch size if it does; the
+    # broker resets it otherwise.
     shape = inputs[0].shape if inputs else []
     trace = request._trace
     if trace is not None and trace._parent:
@@ -232,7 +240,7 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
         trace=trace._parent if trace is not None else "",
     )
     try:
-        # A message that does not decode is dropped by the broker, and nobody would answer.
+        # a message that does not decode is dropped by the broker, and nobody would answer
         wire.SCHEMAS["Request"].read([*row])
     except ProtocolError as error:
         raise InvalidArgument(f"the request cannot be sent: {error.text}") from None

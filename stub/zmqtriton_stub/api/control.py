@@ -1,7 +1,7 @@
-"""load_model, unload_model and is_model_ready: what a model asks of the server's control plane.
+"""load_model, unload_model and is_model_ready: a model's calls to the server's control plane.
 
-The supervisor answers over the lifeline; a thread that asks waits, and the main one looks after its
-other duties meanwhile. What is allowed at all is decided there.
+The supervisor answers over the lifeline; the calling thread waits, and the main one attends to its
+other duties meanwhile. The supervisor decides what is allowed at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from zmqtriton_stub.api.errors import TritonModelException
 
 
 def load_model(model_name: str, config: str = "", files: Any = None) -> None:
-    """Returns when it is ready. Files need a configuration, and stand in for the directory."""
+    """Load a model and return when it is ready.
+
+    Files need a configuration, and replace the directory.
+    """
     _check("load_model", (model_name, str), (config, str))
     if files is not None and not isinstance(files, dict):
         raise TritonModelException(
@@ -30,7 +33,7 @@ def load_model(model_name: str, config: str = "", files: Any = None) -> None:
         if path.startswith(staging.PREFIX):
             staged[path] = content
         else:
-            parameters[path] = ""  # is refused by its name
+            parameters[path] = ""  # the supervisor refuses it by its name
     _load(model_name, parameters, staged)
 
 
@@ -47,14 +50,14 @@ def _load(model: str, parameters: dict[str, str], files: dict[str, bytes]) -> No
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    """Returns when nobody can ask for it any more."""
+    """Unload a model and return when nobody can ask for it any more."""
     _check("unload_model", (model_name, str), (unload_dependents, bool))
     arguments = {"model": model_name, "unload_dependents": unload_dependents}
     _call("Failed to unload model", "unload", arguments)
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Whether it can execute now; without a version whether any can."""
+    """Return whether a model can execute now; without a version, whether any version can."""
     _check("is_model_ready", (model_name, str), (model_version, str))
     doing = "Failed to check model readiness"
     try:

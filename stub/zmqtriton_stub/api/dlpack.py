@@ -22,7 +22,7 @@ from zmqtriton_stub.memory.gpu import Span
 CPU = 1
 GPU = 2
 CUDA_HOST = 3
-#: Memory of a GPU, as CUDA's own and as its unified memory.
+#: GPU memory: CUDA's own, and its unified memory.
 _ON_GPU = (GPU, 13)
 
 _UNSUPPORTED = (
@@ -35,10 +35,10 @@ _NOT_CONTIGUOUS = (
 )
 
 _READ_ONLY = 1
-#: What DLPack calls the kinds of numpy's dtypes.
+#: DLPack's codes for the kinds of numpy's dtypes.
 _CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 _BOOL = BY_NAME["BOOL"].number
-#: The datatypes that a model gives under another one: the code that they are to have.
+#: The datatypes that a model gives under another one, with the code that they must have.
 _DISGUISED = {BF16: 4, _BOOL: _CODES["b"]}
 
 
@@ -79,7 +79,7 @@ class _Managed(ctypes.Structure):
 
 
 class _Versioned(ctypes.Structure):
-    """What it points at since DLPack 1.0."""
+    """What a capsule points at since DLPack 1.0."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),
@@ -92,7 +92,7 @@ class _Versioned(ctypes.Structure):
 
 
 class _Kind(NamedTuple):
-    """One of the two forms that capsules have."""
+    """One of the two forms of capsules."""
 
     name: bytes
     used_name: Any
@@ -100,7 +100,7 @@ class _Kind(NamedTuple):
 
 
 def _forever(text: bytes) -> Any:
-    """A name for capsules, which may be looked at when this module is gone."""
+    """Return a name for capsules, which may be looked at when this module is gone."""
     buffer = ctypes.create_string_buffer(text)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(buffer))
     return buffer
@@ -116,7 +116,7 @@ _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:
-    # Not pythonapi.name: others in this process may declare that differently.
+    # not pythonapi.name: others in this process may declare that differently
     prototype = ctypes.PYFUNCTYPE(result, *arguments)
     return prototype((name, ctypes.pythonapi))
 
@@ -130,8 +130,7 @@ _new = _function(
 
 
 class Taken(NamedTuple):
-    """What was in a capsule. The array is one of uint16 if the datatype is BF16, and a Span if it
-    lies on a GPU."""
+    """The content of a capsule. The array is one of uint16 for BF16, and a Span on a GPU."""
 
     datatype: int
     array: Any
@@ -139,12 +138,14 @@ class Taken(NamedTuple):
 
 
 class _Owner:
-    """Memory of another library as numpy wants it described, and its owner here: numpy keeps this
-    for as long as an array is over it."""
+    """Memory of another library, described as numpy wants it, and its owner.
+
+    numpy keeps this for as long as an array lies over it.
+    """
 
     def __init__(self, managed: Any) -> None:
         self._address = ctypes.addressof(managed)
-        # Looked up now: at exit there is nobody to ask.
+        # Looked up now: at exit nothing may be left to look it up.
         self._delete = _DELETER(managed.deleter) if managed.deleter else None
         self.__array_interface__: dict[str, Any] = {}
 
@@ -154,8 +155,10 @@ class _Owner:
 
 
 def take(source: Any) -> Taken:
-    """The tensor of a capsule, or of an object that makes one; TritonModelException if it cannot
-    be had."""
+    """Take the tensor of a capsule, or of an object that makes one.
+
+    Raises TritonModelException if that is not possible.
+    """
     if type(source).__name__ != "PyCapsule":
         if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
             raise TritonModelException(_UNSUPPORTED)
@@ -163,7 +166,7 @@ def take(source: Any) -> Taken:
         _check_device(device)
         source = _driver().ask(source, number) if device in _ON_GPU else _ask(source)
     elif _is_on_gpu(source):
-        # Who has made it is not here to be asked what is still being written.
+        # whoever has made it is not here to be asked what is still being written
         _driver().settle(_tensor_of(source).device_id)
     kind = _kind_of(source)
     managed = kind.structure.from_address(_pointer(source, kind.name))
@@ -172,7 +175,7 @@ def take(source: Any) -> Taken:
     shape = tensor.shape[: tensor.ndim] if tensor.ndim else []
     _check_order(shape, tensor.strides[: tensor.ndim] if tensor.strides else None)
     datatype, dtype = _datatype(tensor.datatype)
-    # From here on it is ours to delete.
+    # from here on it is ours to delete
     _rename(source, ctypes.addressof(kind.used_name))
     owner = _Owner(managed)
     if not count_elements(shape):
@@ -214,7 +217,7 @@ def _ask(source: Any) -> Any:
     try:
         return source.__dlpack__()
     except BufferError:
-        # Only the newer form can say that it must not be written to.
+        # only the newer form can say that it must not be written to
         try:
             return source.__dlpack__(max_version=(1, 0))
         except TypeError:
@@ -240,7 +243,7 @@ def _check_device(device_type: int) -> None:
 
 
 def _check_order(shape: Sequence[int], strides: Sequence[int] | None) -> None:
-    """What a stride is counts only where there is a next element."""
+    """Check the strides; one counts only if there is a next element."""
     if strides is None or 0 in shape:
         return
     expected = 1
@@ -251,7 +254,7 @@ def _check_order(shape: Sequence[int], strides: Sequence[int] | None) -> None:
 
 
 def _datatype(datatype: _Datatype) -> tuple[int, Any]:
-    """Ours, and the dtype of the array."""
+    """Return our datatype and the dtype of the array."""
     known = _DATATYPES.get((datatype.code, datatype.bits))
     if known is None or datatype.lanes != 1:
         raise TritonModelException(
@@ -262,7 +265,7 @@ def _datatype(datatype: _Datatype) -> tuple[int, Any]:
 
 
 def give(array: Any, datatype: int, max_version: Any = None) -> Any:
-    """A capsule over a writeable array, which it keeps alive; BF16 comes as uint16."""
+    """Return a capsule over a writeable array, which it keeps alive; BF16 comes as uint16."""
     if datatype == _BOOL:
         array = array.view(np.uint8)  # old numpys have no word for it
     if hasattr(array, "__dlpack__"):
@@ -273,7 +276,7 @@ def give(array: Any, datatype: int, max_version: Any = None) -> Any:
 
 
 def give_span(span: Span, datatype: int, shape: Sequence[int], max_version: Any = None) -> Any:
-    """The same over memory of a GPU."""
+    """Return a capsule over GPU memory, likewise."""
     masks: dict[int, Any] = {BF16: np.uint16, _BOOL: np.uint8}
     dtype = np.dtype(masks.get(datatype) or BY_NUMBER[datatype].numpy)
     return _unmasked(_driver().give(span, dtype, tuple(shape), max_version), datatype)
@@ -295,8 +298,10 @@ def _give_shared(array: Any, max_version: Any) -> Any:
 
 
 def _give_copy(array: Any) -> Any:
-    """All of it in one piece of C's memory, so that C's free() is all that it takes to delete it.
-    A capsule that nobody takes is never freed."""
+    """Return a capsule with a copy in one piece of C's memory, so that C's free() can delete it.
+
+    A capsule that nobody takes is never freed.
+    """
     malloc = _c_function("malloc", ctypes.c_void_p, ctypes.c_size_t)
     head = ctypes.sizeof(_Managed) + array.ndim * ctypes.sizeof(ctypes.c_int64)
     head += -head % 64

@@ -1,4 +1,4 @@
-"""The errors that a model sees and makes, and an exception of a model in Triton's words."""
+"""The errors that a model sees and raises, and its exceptions in Triton's words."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from zmqtriton_floor import errors
 _LIBRARY = os.path.dirname(os.__file__)
 _STUB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDERS = ("", "api", "broker", "execution", "memory")
-#: Every folder with code of the stub and the floor; frames of these are not shown to users.
+#: Folders with code of the stub and the floor; users are not shown frames of these.
 _OURS = frozenset(
     os.path.normpath(os.path.join(_STUB, folder))
     for folder in (*_FOLDERS, os.path.dirname(os.path.abspath(errors.__file__)))
 )
-#: What stands between our call and the model's first frame.
+#: Folders whose frames may stand between our call and the model's first frame.
 _BETWEEN = _OURS | {os.path.join(_LIBRARY, "asyncio"), os.path.join(_LIBRARY, "importlib")}
-#: The bound of the wire's kind Text.
+#: The limit of the wire's type Text.
 _MAX_TEXT = 1 << 16
 
 
 class ErrorCode(enum.IntEnum):
-    """Triton's numbers; on our wire each is one higher, since 0 there is no error."""
+    """Triton's numbers; on our wire each is one higher, since 0 is no error there."""
 
     UNKNOWN = 0
     INTERNAL = 1
@@ -35,7 +35,7 @@ class ErrorCode(enum.IntEnum):
     CANCELLED = 7
 
     def __str__(self) -> str:
-        """As models print it, whatever their Python makes of an IntEnum."""
+        """Print as Triton does, whatever the model's Python makes of an IntEnum."""
         return f"__ErrorCode.{self.name}"
 
     @property
@@ -78,13 +78,15 @@ class TritonModelException(Exception):
 
 
 def clip(text: str) -> str:
-    """The text as it can travel: of bounded length, with no half of a surrogate pair."""
+    """Return the text as it can travel: of limited length, without half of a surrogate pair."""
     return text[:_MAX_TEXT].encode("utf-8", "replace").decode("utf-8")
 
 
 def describe(error: BaseException) -> str:
-    """Type, text and the model's frames from the innermost outwards, as Triton's stub prints it;
-    just the text where we ourselves complain of the model."""
+    """Return type, text and the model's frames, innermost first, as Triton's stub prints them.
+
+    Only the text if we complain of the model ourselves.
+    """
     try:
         text = str(error) or "<EMPTY MESSAGE>"
     except Exception as failure:  # noqa: BLE001 - a model's own __str__ may raise anything
@@ -101,7 +103,7 @@ def _frames(error: BaseException) -> list[str]:
     for frame, number in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
         directory = os.path.dirname(code.co_filename)
-        # "<frozen importlib._bootstrap>" has no directory.
+        # "<frozen importlib._bootstrap>" has no directory
         skipped = _OURS if frames else _BETWEEN
         if directory not in skipped and not code.co_filename.startswith("<frozen"):
             frames.append(f"  {code.co_filename}({number}): {code.co_name}\n")

@@ -29,13 +29,13 @@ def triton_string_to_numpy(triton_type_string: str) -> Any:
 
 
 def triton_to_numpy_type(data_type: int) -> Any:
-    """The type of numpy; None for a number that has none."""
+    """Return numpy's type; None for a number that has none."""
     datatype = BY_NUMBER.get(data_type)
     return datatype and datatype.numpy
 
 
 def numpy_to_triton_type(data_type: Any) -> int | None:
-    """Triton's number for a type or dtype of numpy; None where there is none."""
+    """Return Triton's number for a type or dtype of numpy; None if there is none."""
     if data_type == np.bytes_:
         data_type = np.object_
     for datatype in DATATYPES:
@@ -45,14 +45,14 @@ def numpy_to_triton_type(data_type: Any) -> int | None:
 
 
 def serialize_byte_tensor(input_tensor: Any) -> Any:
-    """The elements, each after its length; () where there is none, None for other datatypes."""
+    """Return the elements, each after its length; () if there is none, None for other datatypes."""
     if input_tensor.size == 0:
         return ()
     return encode_bytes(input_tensor) if input_tensor.dtype.kind in "OS" else None
 
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> Any:
-    """A flat array of bytes objects."""
+    """Return a flat array of bytes objects."""
     elements = decode_bytes(bytes(encoded_tensor))
     array = np.empty(len(elements), dtype=np.object_)
     array[:] = elements
@@ -93,17 +93,17 @@ def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bo
 
 
 def get_model_dir() -> str:
-    """The directory of the model's version."""
+    """Return the directory of the model's version."""
     if instance.current is None:
         raise TritonModelException("get_model_dir() works only in a model that is being served.")
     return instance.current.version_directory
 
 
 class SharedMemory:
-    """Where large tensors of this instance lie; its only object is `shared_memory`."""
+    """The shared memory of this instance's large tensors; its only object is `shared_memory`."""
 
     def free_memory(self) -> int:
-        """Bytes that are there and in no use; models compare two of them, to find what leaks."""
+        """Return the unused bytes; models compare two results to find leaks."""
         current = instance.current
         return 0 if current is None or current.memory is None else current.memory.arena.unused_bytes
 

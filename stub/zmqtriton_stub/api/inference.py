@@ -1,4 +1,4 @@
-"""The requests and responses of models. What answers a request is in responses.py."""
+"""The requests and responses of models. Sending responses is the job of responses.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zmqtriton_stub.api.tensor import received as received_tensor
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
-#: Those of a request that are a model's business.
+#: The flags of a request that models see.
 _SEQUENCE_FLAGS = wire.SEQUENCE_START | wire.SEQUENCE_END
 
 _MISSING: Any = object()
@@ -36,7 +36,7 @@ def set_bls_executor(executor: BlsExecutor) -> None:
 
 
 class MemoryType(enum.Enum):
-    """Where a model that asks another one wants the outputs."""
+    """Where a model that calls another one wants the outputs."""
 
     TRITONSERVER_MEMORY_GPU = 0
     TRITONSERVER_MEMORY_CPU = 1
@@ -72,7 +72,7 @@ class InferenceTrace:
 
     def __init__(self, context: str = "") -> None:
         self._context = context
-        #: The span that requests made with this belong to, and how it is traced.
+        #: The span above the requests that are made with it, and how it is traced.
         self._parent = ""
         self._flags = 0
 
@@ -81,7 +81,7 @@ class InferenceTrace:
 
 
 def check_parameters(parameters: Any) -> dict[str, Any]:
-    """A copy of the parameters that a model gave; raises for what cannot be sent."""
+    """Return a copy of a model's parameters. Raises if they cannot be sent."""
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):
@@ -99,7 +99,7 @@ def check_parameters(parameters: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """A string; or bytes, since what a model finds in a tensor of strings are bytes."""
+    """Return a string; bytes are accepted, since models find them in tensors of strings."""
     if isinstance(value, bytes):
         return value.decode()
     if not isinstance(value, str):
@@ -108,7 +108,10 @@ def _text(value: Any) -> str:
 
 
 def _unsigned(value: Any, bits: int, what: str) -> int:
-    """An integer of so many bits; TypeError for others, as where arguments are bound to C."""
+    """Return an integer of so many bits.
+
+    TypeError for others, as where arguments are bound to C.
+    """
     number = operator.index(value)
     if not 0 <= number < 1 << bits:
         raise TypeError(f"{what} must be an unsigned integer of {bits} bits, got {number}")
@@ -122,14 +125,14 @@ def _correlation_id(value: Any) -> int | str:
 
 
 def _instance_of(kind: Any, value: Any, what: str) -> Any:
-    """The value; TypeError where it is neither None nor of this kind."""
+    """Return the value. Raises TypeError unless it is None or of this kind."""
     if value is not None and not isinstance(value, kind):
         raise TypeError(f"{what} must be of type {kind.__name__}, got {type(value)}")
     return value
 
 
 class _Arguments(NamedTuple):
-    """Those of InferenceRequest(), by position or by name, in Triton's order."""
+    """The arguments of InferenceRequest(), by position or by name, in Triton's order."""
 
     request_id: str = ""
     correlation_id: int | str = 0
@@ -145,7 +148,7 @@ class _Arguments(NamedTuple):
 
 
 class InferenceRequest:
-    """A request: one that this model is asked, or one that it asks another model."""
+    """A request: one to this model, or one that it makes to another model."""
 
     __slots__ = (
         "__weakref__",
@@ -210,7 +213,7 @@ class InferenceRequest:
         return self._inputs.copy()
 
     def requested_output_names(self) -> set[str]:
-        """Those that the client named; all of the configuration where it named none."""
+        """Return the outputs that the client named, or else all of the configuration."""
         if not self._outputs and self._pending is not None:
             return set(self._pending.wanted)
         return set(self._outputs)
@@ -237,7 +240,7 @@ class InferenceRequest:
 
     def set_release_flags(self, flags: int) -> None:
         flags = _unsigned(flags, 32, "flags")
-        if self._pending is not None:  # else it is not this model's to release
+        if self._pending is not None:  # otherwise it is not this model's to release
             self._pending.release_flags = flags
 
     def get_response_sender(self) -> ResponseSender:
@@ -246,18 +249,18 @@ class InferenceRequest:
                 raise TritonModelException(
                     "Unable to get the response sender of a request that this model has made."
                 )
-            # Of two, the one that is dropped would end the request.
+            # if there were two, dropping one would end the request
             with _sender_lock:
                 if self._sender is None:
                     self._sender = self._pending.make_sender()
         return self._sender
 
     def exec(self, decoupled: bool = False) -> Any:
-        """The other model's response, or an iterator over its responses."""
+        """Return the other model's response, or an iterator over its responses."""
         return _bls.ask_stream(self) if decoupled else _bls.ask(self)
 
     def async_exec(self, decoupled: bool = False) -> Any:
-        """An awaitable for what exec() returns."""
+        """Return an awaitable for what exec() returns."""
         return _bls.ask_async(self, decoupled)
 
     def is_cancelled(self) -> bool:
@@ -303,7 +306,7 @@ class InferenceResponse:
 
 
 def _json(parameters: Any) -> str:
-    # As Triton writes it: some models compare the text.
+    # as Triton writes it: some models compare the text
     return json.dumps(parameters, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -313,7 +316,7 @@ def received(
     pending: ServedRequest,
     _new: Any = InferenceRequest.__new__,
 ) -> InferenceRequest:
-    """The request that arrived; InferenceRequest() itself is for models."""
+    """Return the request that arrived; InferenceRequest() itself is for models."""
     request: InferenceRequest = _new(InferenceRequest)
     request._request_id, request._parameters, request._outputs, inputs = body
     request._inputs = [received_tensor(row) for row in inputs]

@@ -12,7 +12,7 @@ from zmqtriton_stub import instance
 
 
 class Level(enum.Enum):
-    """The values are the letters of Triton's log lines."""
+    """Log levels; the values are the letters of Triton's log lines."""
 
     INFO = "I"
     WARNING = "W"
@@ -20,12 +20,12 @@ class Level(enum.Enum):
     VERBOSE = "V"
 
     def __int__(self) -> int:
-        """Triton's number."""
+        """Return Triton's number."""
         return "IWEV".index(self.value)
 
 
 class Logger:
-    """Every line is sent; which levels are printed is the server's setting, and changes."""
+    """Sends every line; which levels are printed is a setting of the server and may change."""
 
     LogLevel = Level
     INFO = Level.INFO

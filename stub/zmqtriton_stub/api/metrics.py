@@ -1,7 +1,7 @@
-"""MetricFamily and Metric, through which models put numbers of their own on the metrics page.
+"""MetricFamily and Metric, which put numbers of models on the metrics page.
 
-What they say is checked here, in Triton's words, and handed to model_metrics.py. Nothing here waits
-but the making of a family and value(), which ask what other processes have.
+Calls are checked here, in Triton's words, and passed to model_metrics.py. Only creating a family
+and value() wait, since they ask what other processes have.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zmqtriton_stub import instance
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.broker.model_metrics import Measured, ModelMetrics
 
-#: Where a test imports pb_utils without a server.
+#: For tests that import pb_utils without a server.
 _without_a_server = ModelMetrics()
 
 _DELETED = (
@@ -30,7 +30,7 @@ class MetricKind(enum.Enum):
     HISTOGRAM = 2
 
     def __int__(self) -> int:
-        """Triton's number."""
+        """Return Triton's number."""
         return int(self.value)
 
     __index__ = __int__
@@ -53,7 +53,7 @@ class _Life:
 
 
 class MetricFamily:
-    """One of the same name and kind in another instance, or another model, is the same."""
+    """A family, shared with other instances and models that have one of its name and kind."""
 
     COUNTER = MetricKind.COUNTER
     GAUGE = MetricKind.GAUGE
@@ -99,7 +99,7 @@ class MetricFamily:
 
 
 class Metric:
-    """One series of a family; it is there as long as somebody holds it."""
+    """One series of a family; it exists as long as somebody holds it."""
 
     __slots__ = ("_family", "_measured")
 

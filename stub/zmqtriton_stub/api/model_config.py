@@ -18,7 +18,7 @@ class ModelConfig:
         self._model_config: dict[str, Any] = json.loads(model_config)
 
     def as_dict(self) -> dict[str, Any]:
-        """The configuration itself, not a copy."""
+        """Return the configuration itself, not a copy."""
         return self._model_config
 
     def as_json(self) -> str:
@@ -95,7 +95,10 @@ class ModelConfig:
                 raise ValueError(f"{what} is missing '{name}' property.")
 
     def _find(self, kind: str, tensor: dict[str, Any]) -> dict[str, Any] | None:
-        """The tensor of that name if it may be completed so; None where the new one is added."""
+        """Return the tensor of that name if it may be completed so.
+
+        None if the new one is added.
+        """
         tensors: list[dict[str, Any]] = self._model_config.setdefault(kind, [])
         for found in tensors:
             if found["name"] == tensor["name"]:

@@ -1,4 +1,4 @@
-"""The public surface of triton_python_backend_utils, and nothing else.
+"""The public names of triton_python_backend_utils.
 
 The modules that models import lie in model_path/ and take from here all that `__all__` names.
 """
@@ -80,7 +80,7 @@ __all__ = [
     "using_decoupled_model_transaction_policy",
 ]
 
-# Where Triton has them: in what models print, and in what they pickle.
+# where Triton has them: in what models print, and in what they pickle
 for _class in (
     InferenceRequest,
     InferenceResponse,

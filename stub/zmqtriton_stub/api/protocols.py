@@ -18,7 +18,7 @@ class ResponseSender(Protocol):
 class ServedRequest(Protocol):
     """A request that this process has to answer."""
 
-    #: How the broker sent it.
+    #: As the broker sent it.
     work: wire.BatchedRequest
     #: The implicit states of its sequence, by input; None if its model has none.
     states: dict[str, wire.Tensor] | None
@@ -26,15 +26,17 @@ class ServedRequest(Protocol):
     release_flags: int
 
     def is_cancelled_now(self) -> bool:
-        """Whether nobody waits for the answer any more, by the broker's latest messages."""
+        """Return whether nobody waits for the answer any more, by the broker's latest messages."""
 
     @property
     def wanted(self) -> Collection[str]:
         """The outputs that are to be sent."""
 
     def trace_context(self) -> tuple[str, int, str]:
-        """The span that requests made for this one belong to, its flags, and its context as
-        OpenTelemetry's propagators read it."""
+        """Return the span above the requests made for this one, its flags, and its context.
+
+        The context is what OpenTelemetry's propagators read.
+        """
 
     def make_sender(self) -> ResponseSender: ...
 

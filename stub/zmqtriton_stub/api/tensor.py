@@ -34,7 +34,7 @@ class Tensor:
             raise TritonModelException("NumPy dtype is not supported.") from None
         self._array: Any = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._shape: list[int] = list(array.shape)
-        #: bytes, a view of shared memory, or a Span of a GPU's.
+        #: Bytes, a view of shared memory, or a Span of GPU memory.
         self._data: Any = None
 
     def name(self) -> str:
@@ -50,7 +50,7 @@ class Tensor:
         return type(self._data) is not Span
 
     def as_numpy(self) -> Any:
-        """The array, the same at each call; the model may write into it."""
+        """Return the array, the same at each call; the model may write into it."""
         array = self._array
         if array is None:
             if type(self._data) is Span:
@@ -68,7 +68,7 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
-        """A tensor that shares the memory of a DLPack capsule or of an object that gives one."""
+        """Return a tensor that shares the memory of a DLPack capsule or its producer."""
         name = _checked(name)
         taken = dlpack.take(tensor)
         if type(taken.array) is Span:
@@ -79,7 +79,7 @@ class Tensor:
         return received(wire.Tensor(name, BF16, list(taken.array.shape), memoryview(flat)))
 
     def to_dlpack(self) -> Any:
-        """A capsule that shares the tensor's memory, and copies it if that must not be written."""
+        """Return a capsule that shares the tensor's memory, or copies it if that is read-only."""
         return self.__dlpack__()
 
     def __dlpack__(
@@ -95,13 +95,13 @@ class Tensor:
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError("A Tensor gives its memory where it is.")
         if type(self._data) is Span:
-            # All that was written there is there, so there is nothing that a stream must wait for.
+            # all that was written there is complete, so no stream has to wait
             span = gpu.copied(self._data, self._data.gpu) if copy else self._data
             return dlpack.give_span(span, self._datatype, self._shape, max_version)
         array = self._bfloat16() if self._datatype == BF16 else self.as_numpy()
         if copy:
             array = array.copy()
-        elif not array.flags.writeable:  # most who take it could not know
+        elif not array.flags.writeable:  # most consumers could not know
             array = self._array = array.copy()
         return dlpack.give(array, self._datatype, max_version)
 
@@ -110,7 +110,7 @@ class Tensor:
         return (dlpack.GPU, data.gpu) if type(data) is Span else (dlpack.CPU, 0)
 
     def _bfloat16(self) -> Any:
-        """What numpy cannot name, as numbers of its size."""
+        """Return what numpy cannot name as numbers of the same size."""
         data = self._data
         if type(data) is not memoryview or data.readonly:
             data = self._data = memoryview(bytearray(data))
@@ -118,7 +118,7 @@ class Tensor:
 
 
 def _checked(name: Any) -> str:
-    # What a model finds in a tensor of strings are bytes.
+    # what a model finds in a tensor of strings are bytes
     if type(name) is bytes:
         name = name.decode()
     if not isinstance(name, str):
@@ -129,7 +129,7 @@ def _checked(name: Any) -> str:
 
 
 def received(row: wire.Tensor, _new: Any = Tensor.__new__) -> Tensor:
-    """The tensor that arrived; Tensor() itself is for models."""
+    """Return the tensor that arrived; Tensor() itself is for models."""
     tensor: Tensor = _new(Tensor)
     tensor._name, tensor._datatype, tensor._shape, tensor._data = row
     tensor._array = None
@@ -137,7 +137,7 @@ def received(row: wire.Tensor, _new: Any = Tensor.__new__) -> Tensor:
 
 
 def packed(tensor: Tensor) -> wire.Tensor:
-    """The tensor as it is sent."""
+    """Return the tensor as it is sent."""
     data = tensor._data
     if data is None:
         array = tensor._array

@@ -1,1 +1,1 @@
-"""The stub's side of its conversation with the broker."""
+"""The stub's side of the conversation with the broker."""

@@ -1,4 +1,4 @@
-"""One question to another model, from its asking to its final reply; bls_client.py moves it on."""
+"""A call to another model, from the request to its final reply; bls_client.py moves it on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zmqtriton_floor.errors import ProtocolError, ZmqTritonError
 
 #: A row of Replies and its body.
 ReplyWithBody = Tuple[wire.Reply, bytes]
-#: Called with a question that has got a reply.
+#: Called with a call that has got a reply.
 Notify = Callable[[Any], None]
 
 
@@ -46,15 +46,15 @@ class BlsCall:
     ) -> None:
         self.row = row
         self.body = body
-        #: What the inputs lie in; the other model's until the final reply.
+        #: The blocks of the inputs, which belong to the other model until the final reply.
         self.blocks = blocks or []
-        #: What keeps leases of others' memory until then.
+        #: Keeps leases of others' memory until then.
         self.held = held
-        #: Replies in order; None tells who waits that he is to read for all.
+        #: Replies in order; None tells a waiting thread to read for all.
         self.inbox: queue.SimpleQueue[ReplyWithBody | None] = queue.SimpleQueue()
-        #: What wakes the thread that polls for this one.
+        #: Wakes the thread that polls for this call.
         self.bell: Bell | None = None
-        #: Called after each reply, by whichever thread took it.
+        #: Called after each reply, by the thread that took it.
         self.notify = notify
         self.is_sent = False
         self.is_answered = False
@@ -74,7 +74,7 @@ class BlsCall:
             self.notify(self)
 
     def refuse(self, error: ZmqTritonError) -> None:
-        """Its final reply is an error of our own."""
+        """End the call with an error of our own as its final reply."""
         self.is_answered = True
         self.answer(wire.Reply(self.row.id, error.number, error.text, wire.FINAL), b"")
 
@@ -86,7 +86,7 @@ class Bell:
         self.descriptor, self._other_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def ring(self) -> None:
-        # A full pipe wakes it as well.
+        # a full pipe wakes it as well
         with contextlib.suppress(BlockingIOError):
             os.write(self._other_end, b"\0")
 
@@ -96,7 +96,7 @@ class Bell:
 
 
 def blocks_of(body: bytes) -> list[wire.Block]:
-    """What a response refers to."""
+    """Return the blocks that a response refers to."""
     try:
         outputs = wire.decode_response(body).outputs if body else []
     except ProtocolError:

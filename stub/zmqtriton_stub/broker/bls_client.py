@@ -1,7 +1,7 @@
-"""BLS requests of this model on their way to the broker, and the replies to them.
+"""The BLS requests of this model on their way to the broker, and the replies to them.
 
-One lock guards the socket, as in connection.py: a thread that finds it taken leaves its work to
-the thread that holds it. Bodies are opaque here.
+One lock guards the socket, as in connection.py: a thread that finds it taken leaves its work to the
+thread that holds it. Bodies are opaque here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Item = Union[BlsCall, wire.Cancel, wire.StreamAcks, wire.WaitReport]
 
-#: A reader says how far it has come in steps of this.
+#: A reader acknowledges in steps of this.
 _STEP = wire.STREAM_WINDOW // 2
 
 _ENDED = Unavailable("Server exiting")
@@ -33,7 +33,7 @@ _GAP = InternalError("responses of the model were lost on their way")
 
 
 class BlsClient:
-    """The DEALER to the broker and the questions that are open; it connects with the first one."""
+    """The DEALER to the broker and the open calls; it connects with the first call."""
 
     def __init__(
         self,
@@ -43,16 +43,18 @@ class BlsClient:
         wake: Callable[[], None],
         attends: Callable[[Any], bool] = lambda loop: False,
     ) -> None:
-        """`duties` are the main thread's; `wake` makes it look at `has_orphans`. `attends` tells
-        whether an event loop of the main thread does the duties anyway."""
+        """Set up; `duties` are the main thread's, and `wake` makes it look at `has_orphans`.
+
+        `attends` tells whether an event loop of the main thread does the duties anyway.
+        """
         self._bootstrap = bootstrap
         self._memory = memory
         self._wake = wake
         self._socket: Dealer | None = None
         self._is_closed = False
-        #: The broker is dead, and the next one is not to be asked yet.
+        #: The broker is dead, and the next one must not be asked yet.
         self._is_between = False
-        #: Only with the first question there is something to connect for.
+        #: Only the first call needs a connection.
         self._has_asked = False
         self._lock = threading.Lock()
         #: Holds the socket's own descriptor, which changes with the broker; this one stays.
@@ -60,16 +62,17 @@ class BlsClient:
         self.descriptor = self._epoll.fileno()
         self._outgoing: deque[_Item] = deque()
         self._ids = itertools.count(1)
-        #: Those that lack their final reply.
+        #: Calls without their final reply.
         self._open: dict[int, BlsCall] = {}
         #: Bodies of replies that nobody has opened or discarded yet, by request and number.
         self._unopened: dict[tuple[int, int], bytes] = {}
-        #: How many of them nobody waits for any more.
+        #: How many calls nobody waits for any more.
         self._orphans = 0
-        #: Held for a few steps; reentrant, as a destructor amid them may drop another question.
+        #: Held for a few steps; reentrant, as a destructor in the middle of them may drop another
+        #: call.
         self._changing = threading.RLock()
         self.waits = ReplyWaits(self.descriptor, self.turn, duties, attends)
-        #: Tells what batches wait for, or has its argument called when it can be told.
+        #: Reports what batches wait for, or has its argument called when that can be told.
         self.standstill: Callable[[Callable[[], None]], list[wire.WaitEdge]] = lambda later: []
         #: Messages that did not decode or make no sense here.
         self.malformed = 0
@@ -84,8 +87,10 @@ class BlsClient:
         notify: Notify | None = None,
         held: Sequence[Any] = (),
     ) -> BlsCall:
-        """Sends a request; its id is given here. With its final reply its blocks are freed and what
-        is held is let go."""
+        """Send a request, which gets its id here.
+
+        With its final reply its blocks are freed and the held leases are released.
+        """
         question = BlsCall(row._replace(id=next(self._ids)), body, blocks, notify, held)
         if self._socket is None:
             with self._lock:
@@ -100,20 +105,20 @@ class BlsClient:
         return question
 
     def refused(self, error: ZmqTritonError, notify: Notify | None = None) -> BlsCall:
-        """One that cannot be sent."""
+        """Return a call that has failed because it cannot be sent."""
         question = BlsCall(_NOT_SENT, b"", notify=notify)
         question.refuse(error)
         return question
 
     def cancel(self, question: BlsCall) -> None:
-        """Asks for no more of it; the final reply comes all the same."""
+        """Ask for no more replies; the final one comes all the same."""
         if not question.is_answered and not question.is_cancelled:
             question.is_cancelled = True
             self._outgoing.append(wire.Cancel([question.row.id]))
             self.turn()
 
     def drop(self, question: BlsCall) -> None:
-        """Nobody takes its replies any more; the other model may finish as if somebody did."""
+        """Drop the replies to come; the other model may finish as if somebody took them."""
         with self._changing:
             if question.is_dropped:
                 return
@@ -131,32 +136,32 @@ class BlsClient:
             self._wake()
 
     def _discard(self, body: bytes) -> None:
-        """Nobody will read it, so nobody else will release what it refers to."""
+        """Release what an unread reply refers to."""
         blocks = blocks_of(body)
         if blocks:
             self._memory.release(wire.Release(blocks))
 
     def opened(self, row: wire.Reply) -> None:
-        """What the reply refers to is mapped, or is about to be released."""
+        """Note that what a reply refers to is mapped, or is about to be released."""
         self._unopened.pop((row.id, row.number), None)
 
     def unopened_blocks(self) -> list[wire.Block]:
-        """What replies refer to that are still to be opened."""
+        """Return what unopened replies refer to."""
         return [block for body in list(self._unopened.values()) for block in blocks_of(body)]
 
     def open_blocks(self) -> list[wire.Block]:
-        """What the questions refer to that lack their final reply."""
+        """Return the blocks that calls without a final reply refer to."""
         return [block for question in list(self._open.values()) for block in question.blocks]
 
     @property
     def has_orphans(self) -> bool:
-        """Whether replies arrive for which no thread waits, so that the loop should take them."""
+        """True if replies arrive for which no thread waits, so that the loop should take them."""
         return self._orphans > 0
 
     # --------------------------------------------------------------- waiting
 
     def wait(self, question: BlsCall) -> ReplyWithBody:
-        """The next reply; blocks until it is here."""
+        """Block until the next reply is here, and return it."""
         try:
             answered = self.waits.wait(question)
         except BaseException:
@@ -172,7 +177,7 @@ class BlsClient:
     # ---------------------------------------------------------------- socket
 
     def leave(self) -> None:
-        """The broker is another one. From here on nothing comes of the old one any more."""
+        """Leave a broker that was replaced. From here on nothing comes of it any more."""
         with self._lock:
             self._is_between = True
             if self._socket is not None:
@@ -180,7 +185,7 @@ class BlsClient:
             self._disconnect()
 
     def follow(self, bootstrap: wire.Bootstrap) -> None:
-        """What has no final reply is asked again of the next broker."""
+        """Repeat what has no final reply to the next broker."""
         with self._lock:
             self._bootstrap, self._is_between = bootstrap, False
             if self._has_asked:
@@ -189,7 +194,7 @@ class BlsClient:
         self.turn()
 
     def close(self) -> None:
-        """Whoever still waits gets an error."""
+        """Close; whoever still waits gets an error."""
         with self._lock:
             self._is_closed = True
             self._disconnect()
@@ -198,7 +203,7 @@ class BlsClient:
         self._open.clear()
 
     def turn(self) -> None:
-        """Sends what waits and takes what has arrived, unless another thread is just doing so."""
+        """Send what waits and take what has arrived, unless another thread is just doing so."""
         outgoing, lock = self._outgoing, self._lock
         while lock.acquire(False):
             try:
@@ -239,8 +244,8 @@ class BlsClient:
             self._socket = None
 
     def _unwatch(self, socket: Dealer) -> None:
-        """Nothing more comes from that broker."""
-        with contextlib.suppress(FileNotFoundError):  # so it was known already
+        """Stop watching; nothing more comes from that broker."""
+        with contextlib.suppress(FileNotFoundError):  # that was known already
             self._epoll.unregister(socket.fileno())
 
     def _put(self, socket: Dealer, item: _Item) -> None:
@@ -284,7 +289,7 @@ class BlsClient:
 
     def _take_reply(self, question: BlsCall, row: wire.Reply, body: bytes) -> None:
         with self._changing:
-            # An answer of the broker itself has no number.
+            # an answer of the broker itself has no number
             if row.source and row.number != question.received and not question.is_dropped:
                 self._outgoing.append(wire.Cancel([row.id]))
                 question.is_dropped = True

@@ -1,9 +1,9 @@
-"""The stub's connection to the broker: batches come in, outcomes go out, from whichever thread.
+"""The stub's connection to the broker: batches come in, outcomes go out, from any thread.
 
-One lock guards the socket, and nobody waits for it: whoever finds it taken leaves the work to the
-one who holds it, and that one looks again after letting go. So a response may be sent by any
-thread, even by a destructor that the garbage collector runs amid a send. Waiting is the loop's, and
-happens outside the lock. Knows nothing of models.
+One lock guards the socket, and nobody waits for it: a thread that finds it taken leaves the work to
+the one that holds it, and that one looks again after letting go. So a response may be sent by any
+thread, even by a destructor that the garbage collector runs during a send. Waiting is the loop's,
+and happens outside the lock. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BrokerConnection:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        #: True at the end: nothing can be sent any more.
+        #: Set at the end: nothing can be sent any more.
         self.is_closed = False
         self._context: Any = None
         self._socket: Dealer | None = None
@@ -47,10 +47,10 @@ class BrokerConnection:
         #: The frames of messages, and single responses of streams, which may travel together.
         self._outgoing: deque[list[bytes] | OutcomeWithBody] = deque()
         self._publisher: Publisher | None = None
-        #: What to wait on: the socket's, and what wakes the loop. After either, turn(). The first
-        #: is -1 where there is no broker, or none any more.
+        #: The descriptors to wait on: the socket's, and the one that wakes the loop. After either,
+        #: call turn(). The first is -1 without a broker.
         self.descriptor = -1
-        #: Called with the first when it is to be waited on, and when it is not any longer.
+        #: Called with the first descriptor when it is to be waited on, and when no longer.
         self.watch: Callable[[int], object] = lambda descriptor: None
         self.unwatch: Callable[[int], object] = lambda descriptor: None
         self.wake_descriptor, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -60,22 +60,24 @@ class BrokerConnection:
         self.pending: dict[tuple[int, int], Pending] = {}
         #: What the broker may not have passed on yet.
         self.answered = UnconfirmedAnswers()
-        #: Of the responses of streams.
+        #: The counters of streams' responses.
         self.tallies = ResponseCounter()
-        #: Called by models that may be within a long execute(), for what the loop looks after.
+        #: Called by models that may be in a long execute(), to do what the loop would.
         self.glance: Callable[[], None] = lambda: None
         #: When nothing was left to be received.
         self._dry_ns = time.monotonic_ns()
         #: Set by the loop before it looks for batches and waits.
         self.is_waiting = False
-        #: The epoch of the broker that has welcomed us; -1: none yet.
+        #: The epoch of the broker that has welcomed us; -1 before the first.
         self.epoch = -1
         #: Messages that did not decode or make no sense here.
         self.malformed = 0
 
     def connect(self, address: str, hello: wire.Hello) -> None:
-        """Says hello to a broker, and what is here since the time of an earlier one. What was not
-        begun is forgotten: whoever asked sends it again."""
+        """Say hello to a broker, with what is here since the time of an earlier one.
+
+        What was not begun is forgotten: whoever asked repeats it.
+        """
         measures = self.instance.measures
         with measures.lock, self._lock, state_lock:
             if self._socket is not None:
@@ -86,7 +88,7 @@ class BrokerConnection:
             if socket.is_open:
                 self.descriptor = socket.fileno()
                 self.watch(self.descriptor)
-            # Before what other threads may have put into the queue by now.
+            # before what other threads may have put into the queue by now
             socket.put(self._introduction(hello))
             for message in self._held():
                 socket.put([wire.encode(message)])
@@ -96,14 +98,14 @@ class BrokerConnection:
         self.turn()
 
     def _lose(self, socket: Dealer) -> None:
-        """Nothing more comes from that broker."""
+        """Drop the connection; nothing more comes from that broker."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             self.unwatch(descriptor)
         socket.close()
 
     def _forget_sequence(self, work: wire.BatchedRequest) -> None:
-        """It is over, by its END or without."""
+        """End a sequence that is over, with or without its END."""
         if self.instance.states is not None:
             self.instance.states.end(work.correlation)
 
@@ -121,34 +123,34 @@ class BrokerConnection:
         self.batches.clear()
         for _ in range(len(self._outgoing)):
             item = self._outgoing.popleft()
-            # Responses amid a stream go on; what ends a request is told in the hello.
+            # Responses in the middle of a stream go on; what ends a request is told in the hello.
             if not isinstance(item, list) and not item[0].flags:
                 self._outgoing.append(item)
 
     def _introduction(self, hello: wire.Hello) -> list[bytes]:
-        # In this order: a destructor may answer one of them at any moment.
+        # in this order: a destructor may answer one of them at any moment
         received = list(self.pending)
         outcomes, bodies = self.answered.recall()
         self._doubt(outcomes)
         known = {(outcome.peer, outcome.id) for outcome in outcomes}
         routes = [wire.RequestKey(*route) for route in received if route not in known]
         if len(routes) > wire.MAX_ROWS:
-            # What cannot be told would be run again; what dies with this process is not.
+            # what cannot be told would be run again; what dies with this process is not
             os.write(2, b"too many open requests to go on with after the death of the broker\n")
             os._exit(1)
         return [wire.encode(hello._replace(received=routes, unconfirmed=outcomes)), *bodies]
 
     def _doubt(self, told: list[wire.Outcome]) -> None:
-        """Of the leases that went out the next broker knows only what it is told."""
+        """Doubt the leases given out: the next broker knows only of those that it is told."""
         memory, asker = self.instance.memory, self.instance.asker
         if memory is not None:
             if asker is not None:
-                # A step of an ensemble may be reading them when the question is long refused.
+                # a step of an ensemble may read them long after the call was refused
                 memory.arena.leases.lend(memory.own(asker.open_blocks()))
             memory.arena.doubt_leases(memory.own(block for o in told for block in o.blocks))
 
     def _held(self) -> list[wire.HeldBlocks]:
-        """What is read here of others' memory."""
+        """Return what is read here of others' memory."""
         memory, asker = self.instance.memory, self.instance.asker
         blocks = [
             block for pending in list(self.pending.values()) for block in pending.hold_inputs()
@@ -160,14 +162,16 @@ class BrokerConnection:
         return held(blocks)
 
     def publish(self, address: str, *, is_timed: bool = False) -> None:
-        """From now on frontends can get responses of streams straight from here; all but the first
-        of each if the broker is to know when that leaves."""
+        """Publish responses of streams straight to frontends from now on.
+
+        All but the first of each stream, if the broker is to know when that leaves.
+        """
         with self._lock:
             self._context = zmq.Context()
             self._publisher = Publisher(self._context, address, is_timed=is_timed)
 
     def close(self) -> None:
-        """Ends the connection; what is sent later is dropped."""
+        """End the connection; what is sent later is dropped."""
         with self._lock:
             self.is_closed = True
             if self._publisher is not None:
@@ -182,15 +186,15 @@ class BrokerConnection:
         self.turn()
 
     def put(self, message: list[bytes]) -> None:
-        """It leaves with the next turn()."""
+        """Queue a message; it leaves with the next turn()."""
         self._outgoing.append(message)
 
     def post(self, answer: OutcomeWithBody) -> None:
-        """A response of a stream; it leaves with the next turn()."""
+        """Queue a response of a stream; it leaves with the next turn()."""
         self._outgoing.append(answer)
 
     def turn(self, *, takes: bool = True) -> None:
-        """Sends what waits and takes what has arrived, unless another thread is just doing so.
+        """Send what waits and take what has arrived, unless another thread is just doing so.
 
         Without `takes` what has arrived may stay until next time.
         """
@@ -206,7 +210,7 @@ class BrokerConnection:
                     self._put_next(socket)
                 socket.finish()  # the model may be about to compute for long
                 # A batch is enough for now, since the answer to it leads here again; but what came
-                # with it may say that nobody wants it any more.
+                # with it may cancel it.
                 while takes and socket.has_input():
                     if self._take(socket.receive()) and not socket.has_more:
                         break
@@ -221,7 +225,10 @@ class BrokerConnection:
                 return
 
     def wait(self, timeout_ms: int) -> None:
-        """Until something may have arrived; returns early or late where other threads look too."""
+        """Wait until something may have arrived.
+
+        Returns early or late if other threads look, too.
+        """
         poller = select.poll()
         if self.descriptor >= 0:
             poller.register(self.descriptor, select.POLLIN)
@@ -240,39 +247,42 @@ class BrokerConnection:
         socket.put(item)
 
     def _results(self, answers: list[OutcomeWithBody]) -> list[bytes]:
-        """One message of them all, and what else the broker is to know of responses."""
+        """Make one message of all results, with what else the broker is to know of responses."""
         with state_lock:
             responses = self.tallies.take(is_last=not self.pending)
         header = wire.Results([outcome for outcome, _ in answers], [], [], responses)
         return [wire.encode(header), *[body for _, body in answers]]
 
     def tell_tallies(self) -> None:
-        """Amid streams that may last long; leaves with the next turn()."""
+        """Send the counters while streams last long; they leave with the next turn()."""
         with state_lock:
             responses = self.tallies.take(is_last=False)
         if responses:
             self.put([wire.encode(wire.Results([], [], [], responses))])
 
     def _lend(self, answers: list[OutcomeWithBody]) -> None:
-        """Responses amid a stream leave; of what ends one that is known already."""
+        """Pass on leases. Responses in a stream leave.
+
+        Those of a final answer are known already.
+        """
         memory = self.instance.memory
         for outcome, _ in answers:
             if outcome.blocks and not outcome.flags and memory is not None:
                 memory.arena.leases.send(memory.own(outcome.blocks))
 
     def wake(self) -> None:
-        """Makes the loop look again; from any thread."""
+        """Make the loop look again; from any thread."""
         # A full pipe wakes it as well.
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_write, b"\0")
 
     def awake(self) -> None:
-        """Takes back what wake() did."""
+        """Take back what wake() did."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.wake_descriptor, 4096)
 
     def _take(self, frames: list[bytes]) -> bool:
-        """Whether it brought a batch."""
+        """Take a message; True if it brought a batch."""
         try:
             message = wire.decode(frames[0])
         except ProtocolError:
@@ -303,7 +313,7 @@ class BrokerConnection:
             self.malformed += 1
 
     def _take_works(self, works: list[wire.BatchedRequest], frames: list[bytes]) -> bool:
-        """Whether there is a batch among them."""
+        """Take rows; True if there is a batch among them."""
         count = len(self.batches)
         with state_lock:
             self.answered.heard(self._dry_ns)

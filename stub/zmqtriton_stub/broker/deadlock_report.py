@@ -1,9 +1,8 @@
-"""What the batches of this process wait for, when the broker suspects that they wait in a circle.
+"""What the batches of this process wait for, when the broker suspects a deadlock.
 
-Called by bls_client.py when the broker asks. Says only what is certain: that execute() of a batch
-does not go on before one of some questions to other models is replied to. Where a timer, a
-descriptor, another thread or code that is not known here could let it go on, nothing is said. Must
-not change anything, nor wait.
+Reports only what is certain: that execute() of a batch does not go on before one of some calls to
+other models gets a reply. If a timer, a descriptor, another thread or unknown code could let it go
+on, nothing is reported. Must not change anything, nor wait.
 """
 
 from __future__ import annotations
@@ -33,8 +32,11 @@ class DeadlockReport:
         self._main = threading.main_thread().ident
 
     def look(self, later: Callable[[], None]) -> list[wire.WaitEdge]:
-        """For each batch that stands still what would let it go on. In another thread than the main
-        one, while that runs an event loop, `later` is called by that loop instead."""
+        """Return for each batch that stands still what would let it go on.
+
+        In another thread than the main one, while that runs an event loop, `later` is called by
+        that loop instead.
+        """
         question = self._waits.of(self._main)
         if question is not None:
             return _awaits(0, {question})
@@ -66,7 +68,7 @@ class DeadlockReport:
         timers = getattr(loop, "_scheduled", None)
         if timers is None or any(not t._cancelled and t._callback != loop.stop for t in timers):
             return []
-        # Those in the background too: they may end what the batch waits for.
+        # Those in the background, too: they may end what the batch waits for.
         of_task = {task: self._of_future(task, asyncio, set()) for task in asyncio.all_tasks(loop)}
         if None in of_task.values():
             return []
@@ -77,7 +79,7 @@ class DeadlockReport:
         return _awaits(0, set().union(*of_task.values()))  # type: ignore[arg-type]
 
     def _of_future(self, future: Any, asyncio: Any, seen: set[Any]) -> _Calls:
-        """What it waits for."""
+        """Return what it waits for."""
         if future.done() or future in seen:
             return set() if future in seen else None
         seen.add(future)
@@ -100,7 +102,7 @@ class DeadlockReport:
     # --------------------------------------------------------------- threads
 
     def _of_main_thread(self) -> _Calls:
-        """It is within execute(), and has not asked."""
+        """Return what the main thread waits for; it is in execute() and has not asked."""
         frame = sys._current_frames().get(self._main or 0)
         if not self._executions.running or frame is None or self._may_be_answered():
             return None
@@ -111,7 +113,7 @@ class DeadlockReport:
         return None if question is None else {question}
 
     def _may_be_answered(self) -> bool:
-        """Whether a thread may have a sender, and answer while the batch stands still."""
+        """True if a thread may have a sender, and answer while the batch stands still."""
         if not any(pending.has_senders for pending in self._executions.pending()):
             return False
         known = {self._main, threading.get_ident(), *self._waits.threads}
@@ -133,7 +135,7 @@ def _union(found: Iterable[_Calls]) -> _Calls:
 
 
 def _members(task: Any) -> list[Any] | None:
-    """The futures that it waits for by what asyncio offers for several; None: it does not."""
+    """Return the futures that it waits for by asyncio's own means; None if it uses others."""
     coroutine = task.get_coro()
     while getattr(coroutine, "cr_await", None) is not None and hasattr(
         coroutine.cr_await, "cr_await"
@@ -154,7 +156,7 @@ def _members(task: Any) -> list[Any] | None:
 
 
 def _source(future: Any) -> Any:
-    """What a thread is to do that is awaited as this; None: it is not such a one."""
+    """Return the work of a thread that is awaited as this; None if there is none."""
     for entry in getattr(future, "_callbacks", None) or ():
         callback = entry[0] if type(entry) is tuple else entry
         if getattr(callback, "__qualname__", "") == "_chain_future.<locals>._call_check_cancel":
@@ -164,7 +166,7 @@ def _source(future: Any) -> Any:
 
 
 def _running(work: Any) -> int | None:
-    """The thread of a pool that does it now."""
+    """Return the pool's thread that runs it now."""
     for thread, innermost in sys._current_frames().items():
         frame: Any = innermost
         while frame is not None:
@@ -177,7 +179,7 @@ def _running(work: Any) -> int | None:
 
 
 def _joined(innermost: Any) -> int | None:
-    """The thread whose end, or whose result, this one waits for without a limit."""
+    """Return the thread that this one waits for without a timeout: its end or its result."""
     frame = innermost
     while frame is not None:
         module, name = frame.f_globals.get("__name__"), frame.f_code.co_name
@@ -192,6 +194,6 @@ def _joined(innermost: Any) -> int | None:
 
 
 def _is_idle(frame: Any) -> bool:
-    """A thread of a pool that has nothing to do."""
+    """True for a thread of a pool that has nothing to do."""
     where = (frame.f_globals.get("__name__"), frame.f_code.co_name)
     return where == ("concurrent.futures.thread", "_worker")

@@ -1,8 +1,8 @@
-"""What this model measures, on its way to the broker: changes are put down, summed up and sent.
+"""The metrics of this model on their way to the broker: changes are noted, summed up and sent.
 
-A change costs a few steps and no message: any thread puts it into a queue, and what is there leaves
-with the next results, or soon when nothing is executed. A new broker is told all of it again. Until
-there is one, what is here is the answer. Called by metrics.py, the link and the loop.
+A change costs a few steps and no message: any thread puts it into a queue, and its content leaves
+with the next results, or soon if nothing is executed. A new broker is told all of it again; until
+there is one, the local values are the answer.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from zmqtriton_floor.metrics import COUNTER, HISTOGRAM
 #: One change as the broker reads it.
 Row = List[Any]
 
-#: Amid a long execution, what has changed leaves after so long.
+#: During a long execution, changes are sent after this time.
 _FLUSH_EVERY_S = 0.1
-#: So many changes are summed up before more are put down.
+#: When this many changes are noted they are summed up.
 _MOST_CHANGES = 1000
 #: Characters of JSON in one message; a row is far smaller.
 _MOST_CHARACTERS = 256 << 10
@@ -47,25 +47,25 @@ class Measured:
         return ["metric", self.number, self.family, self.labels, []]
 
     def change(self, verb: str, value: float) -> None:
-        """Sums up one change."""
+        """Sum up one change."""
         raise NotImplementedError
 
     def row(self) -> Row:
-        """What has changed since it was last told."""
+        """Return what has changed since it was last sent."""
         raise NotImplementedError
 
     def whole(self) -> Row:
-        """All that it has ever told, for a broker that knows nothing."""
+        """Return everything that it has ever sent, for a broker that knows nothing."""
         raise NotImplementedError
 
     @property
     def value(self) -> float:
-        """As far as this process knows."""
+        """Return the value as far as this process knows."""
         raise NotImplementedError
 
 
 class Counted(Measured):
-    """Of a counter."""
+    """A counter."""
 
     def __init__(self, number: int, family: int, labels: dict[str, str]) -> None:
         super().__init__(number, family, labels)
@@ -89,7 +89,7 @@ class Counted(Measured):
 
 
 class Gauged(Counted):
-    """Of a gauge: a sum of what was added, or what it was set to and what was added since."""
+    """A gauge: a sum of what was added, or what it was set to and what was added since."""
 
     def __init__(self, number: int, family: int, labels: dict[str, str]) -> None:
         super().__init__(number, family, labels)
@@ -114,7 +114,7 @@ class Gauged(Counted):
 
 
 class Observed(Measured):
-    """Of a histogram."""
+    """A histogram."""
 
     def __init__(
         self, number: int, family: int, labels: dict[str, str], buckets: list[float]
@@ -177,11 +177,11 @@ class ModelMetrics:
 
     def __init__(self, complain: Callable[[str], None] = lambda text: None) -> None:
         #: Held while changes are summed up and put into the link's queue. Whoever also needs the
-        #: link's locks takes this one first. Destructors amid its work do not wait for it.
+        #: link's locks takes this one first. Destructors during its work do not wait for it.
         self.lock = threading.RLock()
-        #: Whether the loop looks after what changes in this thread, since it executes.
+        #: True while this thread executes, so that the loop sends the changes afterwards.
         self.is_busy: Callable[[], bool] = lambda: False
-        #: Hears what the broker has refused.
+        #: Gets what the broker has refused.
         self._complain = complain
         self._link: MetricsLink | None = None
         self._numbers = itertools.count(1)
@@ -197,7 +197,7 @@ class ModelMetrics:
     # ------------------------------------------------------------- the model
 
     def add_family(self, name: str, description: str, kind: int) -> int:
-        """Its number. Raises a ZmqTritonError where it cannot be."""
+        """Add a family and return its number. Raises a ZmqTritonError if that is refused."""
         metrics.check_family(name, description, kind)
         metrics.check_count(len(self._families) + len(self._metrics))
         number = next(self._numbers)
@@ -211,7 +211,7 @@ class ModelMetrics:
         return number
 
     def add(self, family: int, kind: int, labels: dict[str, str], buckets: list[float]) -> Measured:
-        """One more metric of the family."""
+        """Add a metric to the family."""
         metrics.check_metric(kind, labels, buckets)
         metrics.check_count(len(self._families) + len(self._metrics))
         number = next(self._numbers)
@@ -228,11 +228,11 @@ class ModelMetrics:
         self._put(measured, verb, value)
 
     def drop(self, number: int) -> None:
-        """A metric, or a family with its metrics; by a destructor, too."""
+        """Drop a metric, or a family with its metrics; by a destructor, too."""
         self._put(None, "drop", ["drop", number])
 
     def value(self, measured: Measured) -> float:
-        """The sum over all who hold the series."""
+        """Return the sum over all who hold the series."""
         found = self._ask("value", measured.number)
         if found is not None:
             return float(found)
@@ -262,19 +262,20 @@ class ModelMetrics:
                 link.wake()
 
     def flush(self) -> None:
-        """Sends what has changed; from any thread, and never waits."""
+        """Send what has changed; from any thread, and never waits."""
         link = self._link
         if link is None or not self._changes:
             return
         while self._changes and self.lock.acquire(False):
             try:
                 if self._is_summing:
-                    return  # we are a destructor amid it, and whoever sums up comes to this too
+                    # We are a destructor within the summing up, which will come to this, too.
+                    return
                 self._send(link)
             finally:
                 self.lock.release()
         if self._changes:
-            link.wake()  # somebody else is at it, and may have just looked
+            link.wake()  # another thread is at it, and may have just looked
         link.turn()
 
     def _send(self, link: MetricsLink) -> None:
@@ -284,7 +285,7 @@ class ModelMetrics:
             link.put(frames)
 
     def _sum_up(self) -> list[Row]:
-        """The lock is held. What the broker is to be told of all changes until now."""
+        """Put into the queue what the broker is to be told of all changes. The lock is held."""
         self._is_summing = True
         try:
             begun: list[Row] = []
@@ -314,8 +315,11 @@ class ModelMetrics:
     # ------------------------------------------------------------- the broker
 
     def introduce(self, link: MetricsLink) -> Iterator[list[bytes]]:
-        """For a broker that knows nothing of it; the caller holds the lock until it has sent all,
-        behind what it has cleared from the link's queue."""
+        """Introduce everything to a broker that knows nothing of it.
+
+        The caller holds the lock until it has sent all, after what it has cleared from the link's
+        queue.
+        """
         self._link = link
         self._sum_up()
         rows = [*self._families.values()]
@@ -333,7 +337,7 @@ class ModelMetrics:
             self._complain(answer.text)
 
     def _ask(self, verb: str, about: int) -> Any:
-        """What the broker says to it after all that has changed here; None where none is there."""
+        """Ask the broker, after all changes until now; None if there is none."""
         link = self._link
         if link is None or link.is_closed:
             return None
@@ -368,7 +372,7 @@ class ModelMetrics:
 
 
 def _messages(rows: list[Row]) -> Iterator[list[bytes]]:
-    """As many as needed, so that none is too long."""
+    """Return as many messages as needed, so that none is too long."""
     texts: list[str] = []
     length = 0
     for row in rows:

@@ -1,7 +1,7 @@
-"""Sending from any thread, even from a destructor that the garbage collector runs amid a send.
+"""Sends from any thread, even from a destructor that the garbage collector runs during a send.
 
-Nobody waits for a lock here: whoever finds it taken leaves his item to the one who holds it, and
-that one looks again after letting go.
+Nobody waits for a lock here: a thread that finds it taken leaves its item to the one that holds it,
+and that one looks again after letting go.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 
 class Outbox:
-    """Hands items to `send`, one at a time and in the order in which they were put."""
+    """Passes items to `send`, one at a time and in the order in which they were put."""
 
     def __init__(self, send: Callable[[Any], None]) -> None:
         self._send = send

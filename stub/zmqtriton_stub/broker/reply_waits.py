@@ -26,8 +26,11 @@ class ReplyWaits:
         duties: Callable[[], Duties],
         attends: Callable[[Any], bool],
     ) -> None:
-        """`turn` reads what `descriptor` announces. `duties` are the main thread's; `attends` says
-        whether an event loop of the main thread attends to them anyway."""
+        """Set up; `turn` reads what `descriptor` announces.
+
+        `duties` are the main thread's; `attends` says whether an event loop of the main thread
+        attends to them anyway.
+        """
         self._descriptor = descriptor
         self._turn = turn
         self._duties = duties

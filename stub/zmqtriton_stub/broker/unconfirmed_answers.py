@@ -1,7 +1,7 @@
-"""Final answers that the broker may have died with: the next one is told them, and runs none again.
+"""Final answers that the broker may have died with: the next one is told them and runs none again.
 
-The link keeps them until the broker has proved, by sending work, that it outlived the answer by a
-second. Of large bodies, and of more than so many bytes in all, only the fact stays. Its methods are
+They are kept until the broker has proved, by sending work, that it lived for a second after the
+answer. Of large bodies, and beyond a number of bytes in all, only the fact is kept. Methods are
 called with the lock of responses.py held.
 """
 
@@ -14,12 +14,13 @@ from typing import Iterable
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import BY_CODE
 
-#: After so long the broker has passed it on to the kernel, where who asked finds it though it be
-#: dead by then: only who leaves a megabyte unread keeps it waiting for longer.
+#: After this time the broker has passed it on to the kernel, where its receiver finds it even if
+#: the broker is dead by then; only a receiver that leaves a megabyte unread keeps it waiting for
+#: longer.
 SETTLED_NS = 1_000_000_000
 MAX_BODY_BYTES = 64 << 10
 MAX_BYTES = 4 << 20
-#: Of the texts of errors, in one hello.
+#: The limit for the error texts in one hello.
 _MAX_TEXTS = wire.MAX_HEADER_BYTES // 4
 _CLIPPED = 64
 
@@ -33,7 +34,7 @@ class _Kept:
 
     def __init__(self, outcome: wire.Outcome, body: bytes | None) -> None:
         self.outcome = outcome
-        #: None: it was too much to keep.
+        #: None: it was too large to keep.
         self.body = body
         self.sent_ns = _now_ns()
 
@@ -50,7 +51,10 @@ class UnconfirmedAnswers:
         return len(self._kept)
 
     def add(self, outcome: wire.Outcome, body: bytes, *, is_lasting: bool = True) -> None:
-        """It is on its way, or about to be. One that is not lasting may refer to nothing later."""
+        """Add an answer that is on its way, or about to be.
+
+        One that is not lasting may refer to nothing later.
+        """
         size = len(body)
         if size > MAX_BODY_BYTES or not is_lasting:
             self._kept.append(_Kept(outcome, None))
@@ -64,7 +68,7 @@ class UnconfirmedAnswers:
                 self._drop_body(self._with_body[0])
 
     def heard(self, since_ns: int) -> None:
-        """The broker has sent something after that moment."""
+        """Note that the broker has sent something after that moment."""
         settled_ns = since_ns - SETTLED_NS
         kept = self._kept
         while kept and kept[0].sent_ns < settled_ns:
@@ -81,8 +85,10 @@ class UnconfirmedAnswers:
         kept.body = None
 
     def recall(self) -> tuple[list[wire.Outcome], list[bytes]]:
-        """For a hello, the newest that fit into one; the new broker may die as well, so it starts
-        anew with proving."""
+        """Take the newest that fit into one hello.
+
+        Proving starts anew, as the new broker may die as well.
+        """
         now_ns = _now_ns()
         while len(self._kept) > wire.MAX_ROWS:
             self._forget_oldest()
@@ -99,7 +105,7 @@ def _as_known(kept: _Kept) -> wire.Outcome:
 
 
 def _clip(outcomes: Iterable[wire.Outcome]) -> list[wire.Outcome]:
-    """With their texts as long as one header can take them."""
+    """Return them with their texts as long as one header can take them."""
     clipped, room = [], _MAX_TEXTS
     for outcome in outcomes:
         size = len(outcome.text.encode())

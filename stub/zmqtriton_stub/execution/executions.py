@@ -1,4 +1,4 @@
-"""Batches in execute(): from a batch that has come to the answers that leave, at once or later.
+"""Batches in execute(): from their arrival to the answers, at once or later.
 
 The loop hands batches over, in the main thread. Where execute() is a coroutine that may overlap
 with others, its batch ends when it does. Knows nothing of waiting, and leaves what a request is
@@ -48,7 +48,7 @@ _NOT_ITERATIVE = (
 
 
 class Execution:
-    """One batch from its beginning until all that it owes has been sent or is its senders'."""
+    """One batch from its beginning until all its answers are sent or left to its senders."""
 
     __slots__ = (
         *("answers", "batch", "begun_ns", "executed_ns", "ids", "number", "ready_ns", "requests"),
@@ -60,13 +60,13 @@ class Execution:
         self.answers: list[OutcomeWithBody] = []
         #: What the model was given, until it is clear what its senders owe.
         self.requests: list[InferenceRequest] = []
-        #: Of the requests, where the log tells of them.
+        #: The ids of the requests, if the log shows them.
         self.ids: Sequence[str] = ()
         self.begun_ns = self.ready_ns = self.executed_ns = _now_ns()
 
 
 class Executions:
-    """All batches that this process is in."""
+    """All batches that this process executes."""
 
     def __init__(
         self, instance: Instance, model: Model, link: BrokerConnection, progress: Progress
@@ -77,27 +77,30 @@ class Executions:
         self._progress = progress
         #: The instance is free for the next batch while coroutines of earlier ones go on.
         self._is_free_at_once = instance.is_decoupled and not instance.max_inflight
-        #: Batches that the broker waits for.
+        #: The batches that the broker waits for.
         self._batches: dict[int, list[Pending]] = {}
-        #: Of these, those that are coroutines among others.
+        #: Those of them that are coroutines among others.
         self.tasks: dict[int, Any] = {}
 
     @property
     def running(self) -> int:
-        """How many batches the broker waits for."""
+        """The number of batches that the broker waits for."""
         return len(self._batches)
 
     def pending(self) -> list[Pending]:
-        """The requests of these."""
+        """The requests of these batches."""
         return [pending for batch in self._batches.values() for pending in batch]
 
     def begin(self, number: int, batch: list[Pending]) -> None:
-        """One batch: every request gets its final answer here, or its sender will give it."""
+        """Execute one batch.
+
+        Every request gets its final answer here, or its sender will give it.
+        """
         self._progress.begin(number)
         execution = Execution(number, batch)
         self._batches[number] = batch
         requests = _requests(batch, execution.answers, self._instance)
-        # The model may do with its list what it likes.
+        # the model may do with its list what it likes
         execution.requests = requests.copy()
         execution.ids = request_log.begun(self._instance, requests)
         if any(pending.work.trace for pending in batch):
@@ -123,9 +126,9 @@ class Executions:
     # ------------------------------------------------------------ coroutines
 
     def _await(self, execution: Execution, task: Any) -> None:
-        """The batch ends when the task does."""
+        """End the batch when the task does."""
         if self._instance.is_decoupled:
-            # From here on whoever lets go of a request ends it.
+            # from here on whoever lets go of a request ends it
             self._answer(execution, None)
         if self._is_free_at_once:
             execution.executed_ns = _now_ns()
@@ -133,7 +136,7 @@ class Executions:
         else:
             self.tasks[execution.number] = task
         task.add_done_callback(lambda done: self._ended(execution, done))
-        # Nothing may have been sent that would have led to what has come meanwhile.
+        # nothing may have been sent that would have led to what has come meanwhile
         self._link.turn()
 
     def _ended(self, execution: Execution, task: Any) -> None:
@@ -164,7 +167,10 @@ class Executions:
                 self._check_again(execution, pending, None)
 
     def _complain(self, execution: Execution, error: BaseException) -> None:
-        """Triton tells nobody but the log. A request whose sender nobody holds any more ends."""
+        """Log the error, as Triton does, and answer nobody.
+
+        A request whose sender nobody holds any more ends.
+        """
         self._instance.say("E", self._instance.failure(describe(error)))
         error.__traceback__ = None  # it holds what the coroutine held
         for pending in execution.batch:
@@ -175,12 +181,14 @@ class Executions:
     # --------------------------------------------------------------- the end
 
     def _answer(self, execution: Execution, responses: Responses | None) -> None:
-        """Adds the answers to what execute() returned; all or, with an exception, none of them.
-        None, in place of a list: all are the senders'."""
+        """Add the answers to what execute() returned; all or, with an exception, none of them.
+
+        None in place of a list means that all are left to the senders.
+        """
         requests, execution.requests = execution.requests, []
         accepted = []
         for request, response in zip(requests, repeat(None) if responses is None else responses):
-            # What the API knows by its protocol was made here.
+            # what the API knows by its protocol was made here
             pending: Pending | None = request._pending  # type: ignore[assignment]
             if pending is None or (pending.is_answered and response is None):
                 continue
@@ -192,14 +200,14 @@ class Executions:
             elif not (pending.wants_again or pending.is_answered):
                 if responses is not None:
                     pending.loss = _NO_RESPONSE
-                # Made now, so that its end says so if nobody keeps the request.
+                # made now, so that its end answers if nobody keeps the request
                 request.get_response_sender()
         execution.answers += _encode(accepted, self._instance.states)
 
     def _check_again(
         self, execution: Execution, pending: Pending, response: InferenceResponse | None
     ) -> None:
-        """The model wants a request back, which only some models may; others are told."""
+        """Check that a request that the model wants again may be rescheduled."""
         if response is not None:
             raise TritonModelException(
                 "Expected a None object in the execute function return list for reschduled "
@@ -214,7 +222,7 @@ class Executions:
             execution.answers += pending.fail(text)
 
     def _reschedule(self, execution: Execution) -> list[wire.RequestKey]:
-        """What is to be executed once more."""
+        """Return what is to be executed once more."""
         if not self._instance.is_iterative:
             return []
         wanted = [pending for pending in execution.batch if pending.wants_again]
@@ -229,7 +237,7 @@ class Executions:
                 execution.answers += pending.fail(text)
 
     def _leave(self, execution: Execution, rescheduled: list[wire.RequestKey]) -> None:
-        """The instance is free for another batch."""
+        """Leave the instance free for another batch."""
         for pending in execution.batch:
             if pending.is_answered:  # and nothing of ours reads its inputs any more
                 pending.leave_inputs()
@@ -278,7 +286,7 @@ class Executions:
 def _requests(
     batch: list[Pending], answers: list[OutcomeWithBody], instance: Instance
 ) -> list[InferenceRequest]:
-    """The batch as the model sees it; what does not decode, or does not fit, is answered."""
+    """Return the batch as the model sees it; requests that do not decode or fit are answered."""
     requests = []
     for pending in batch:
         if pending.is_cancelled:  # while it waited here
@@ -312,7 +320,7 @@ def _requests(
 
 
 def _zeros(tensor: wire.Tensor) -> wire.Tensor:
-    """As it is, with zeros where it has no data; an empty string is four of them."""
+    """Return the body with zeros for missing data; an empty string is four of them."""
     if tensor.data:
         return tensor
     size = count_elements(tensor.shape) * (BY_NUMBER[tensor.datatype].size or 4)
@@ -320,7 +328,7 @@ def _zeros(tensor: wire.Tensor) -> wire.Tensor:
 
 
 def _check(body: wire.RequestBody, signature: Signature) -> None:
-    """Raises InvalidArgument where another model has asked for what this one does not take."""
+    """Raise InvalidArgument if another model has sent what this one does not take."""
     try:
         signature.check(body)
     except InvalidArgument as error:

@@ -1,8 +1,8 @@
-"""Implicit states: what a model says of a sequence, and is given again with its next request.
+"""Implicit states: what a model outputs for a sequence, and gets with its next request.
 
-`executions` has each request completed here, and what its response says of the next step is kept
-before that leaves. States stay in this process; the broker says when a sequence is over. There are
-as many sequences at once as the instance has slots, with one value for each state.
+Each request is completed here, and what its response says of the next step is kept before it
+leaves. States stay in this process; the broker says when a sequence is over. There are as many
+sequences at once as the instance has slots, with one value for each state.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _FOLDER = "initial_state"
 
 
 class _State(NamedTuple):
-    """One that the configuration names."""
+    """One state of the configuration."""
 
     input: str
     output: str
-    #: What a sequence begins with, and what is given where there is none.
+    #: The initial value of a sequence, also given where there is none.
     first: Tensor
     empty: Tensor
-    #: The model may write into what is kept, in place of giving another.
+    #: The model may write into what is kept, in place of giving another tensor.
     is_shared: bool
 
 
 class States:
-    """All that one instance keeps; false where its model has none."""
+    """All states that one instance keeps; false if its model has none."""
 
     def __init__(self, config: dict[str, Any], directory: str) -> None:
         batching = config.get("sequence_batching") or {}
@@ -52,7 +52,7 @@ class States:
             state = _read(entry, directory, is_batching=is_batching)
             if state.input not in self._states and state.output not in self._by_output:
                 self._states[state.input] = self._by_output[state.output] = state
-        #: What sequences have come to, by input.
+        #: The current states of sequences, by input.
         self._sequences: dict[wire.Correlation, dict[str, Tensor]] = {}
 
     def __bool__(self) -> bool:
@@ -62,8 +62,10 @@ class States:
         return len(self._sequences)
 
     def give(self, pending: ServedRequest, inputs: list[Tensor]) -> list[Tensor]:
-        """The inputs with the states of its sequence behind them. What a client has sent under one
-        of their names does not count."""
+        """Return the inputs followed by the states of the sequence.
+
+        What a client has sent under one of their names does not count.
+        """
         given = [tensor for tensor in inputs if tensor.name not in self._states]
         if pending.work.flags & wire.PADDING:
             return given + [state.empty for state in self._states.values()]
@@ -74,7 +76,7 @@ class States:
         ]
 
     def _of(self, pending: ServedRequest) -> dict[str, Tensor]:
-        """What is kept of the sequence of a request that is about to be executed."""
+        """Return the states of a request's sequence before its execution."""
         if self._is_iterative:  # which is a sequence by itself
             return pending.states or self._begin()
         work = pending.work
@@ -92,7 +94,7 @@ class States:
         }
 
     def changes(self, pending: ServedRequest, response: InferenceResponse) -> dict[str, Tensor]:
-        """The states that this response changes, by input."""
+        """Return the states that this response changes, by input."""
         changed: dict[str, Tensor] = {}
         if pending.states is None or response._error is not None:
             return changed
@@ -106,18 +108,18 @@ class States:
         return changed
 
     def end(self, correlation: wire.Correlation) -> None:
-        """That sequence is over."""
+        """Drop the states of a sequence that is over."""
         self._sequences.pop(correlation, None)
 
     def clear(self) -> None:
-        """All of them are."""
+        """Drop the states of all sequences."""
         self._sequences.clear()
 
 
 def changed_states(
     states: States | None, pending: ServedRequest, response: InferenceResponse | None
 ) -> dict[str, Tensor]:
-    """The states of the request's sequence to keep when this response leaves."""
+    """Return the states of the request's sequence to keep when this response leaves."""
     return {} if states is None or response is None else states.changes(pending, response)
 
 
@@ -127,12 +129,12 @@ def keep_states(pending: ServedRequest, changes: dict[str, Tensor]) -> None:
 
 
 def _copied(data: Any) -> bytes:
-    """The model may go on writing to what it gave, and what it was given is others'."""
+    """Return a copy: the model may go on writing to what it gave, and its inputs are others'."""
     return bytes(gpu.downloaded(data) if type(data) is Span else data)
 
 
 def _kept(data: Any, kept: bytearray) -> bytearray:
-    """The same, where it may have written into what is kept and gives that again."""
+    """Likewise, if it may have written into what is kept and gives that again."""
     if type(data) is memoryview and len(data) == len(kept):
         given, own = np.frombuffer(data, np.uint8), np.frombuffer(kept, np.uint8)
         if np.shares_memory(given, own):
@@ -157,5 +159,5 @@ def _read(entry: dict[str, Any], directory: str, *, is_batching: bool) -> _State
 
 
 def _zeros(datatype: Datatype, shape: list[int]) -> bytes:
-    """An empty string is four of them."""
+    """Return zeros; an empty string is four of them."""
     return bytes(count_elements(shape) * (datatype.size or 4))

@@ -1,4 +1,4 @@
-"""What requests need from the connection that they are answered through."""
+"""What requests need from the connection through which they are answered."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Counts and times the responses of a decoupled model by their index, for the broker's statistics.
 
-Streams add to it, whichever way their responses go; connection.py sends what has come together
-along with results, so that a response costs two additions and no message. The state lock is held
-for both.
+Streams add to it, whichever way their responses go; connection.py sends the sums along with
+results, so that a response costs two additions and no message. The state lock is held for both.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import json
 import time
 from typing import Dict, List
 
-#: Responses of one stream beyond these are not told apart, nor counted.
+#: Further responses of one stream are not counted.
 MOST_INDEXES = 1024
-#: While streams are open more can come to what was counted.
+#: While streams are open more can be added to what was counted.
 _EVERY_NS = 500_000_000
 
 #: Where in a row each kind of response has its count, its time in the model, and that of sending.
@@ -39,8 +38,10 @@ class ResponseCounter:
         row[kind + 2] += output_ns
 
     def take(self, *, is_last: bool) -> str:
-        """What is to be told now, as JSON: all of it if nothing is left that could add to it, else
-        if the last time was a while ago."""
+        """Take what is to be sent now, as JSON.
+
+        All of it if nothing is left that could add to it, else if the last time was a while ago.
+        """
         if not self._rows:
             return ""
         now_ns = time.monotonic_ns()

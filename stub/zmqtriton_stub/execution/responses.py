@@ -1,8 +1,8 @@
-"""What a request is owed: in default mode one response. Of decoupled mode knows streams.py.
+"""What a request is owed: in default mode one response. streams.py knows the decoupled mode.
 
 A Pending is one request from its arrival to its final outcome. The loop answers those whose
 response execute() returned; an InferenceResponseSender answers the others, from any thread. Every
-request gets its final outcome, also where the model forgets it.
+request gets its final outcome, also if the model forgets it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ INTERNAL = ErrorCode.INTERNAL.number
 
 _LET_GO = "The model let go of a request without a response to it."
 
-# One for all requests: it is held for a few steps only. Reentrant, since a destructor that the
-# garbage collector runs amid them may need it; that is then about another request.
+# One lock for all requests, which is held for a few steps only. Reentrant, since a destructor that
+# the garbage collector runs during them may need it, for another request.
 state_lock = threading.RLock()
 
 
 class Pending:
-    """One request that is here and has no final outcome yet."""
+    """A request that is here and has no final outcome yet."""
 
-    #: Whether its outcomes leave at once, so that others' memory can be passed on in them.
+    #: Its outcomes leave at once, so that others' memory can be passed on in them.
     _passes_on = True
 
     __slots__ = (
@@ -68,16 +68,17 @@ class Pending:
     def __init__(self, link: BrokerLink, work: wire.BatchedRequest, body: bytes) -> None:
         self._link = link
         self.work = work
-        #: The request's, until it is decoded.
+        #: The request's body, until it is decoded.
         self.body = body
-        #: What the inputs lie in; theirs who asked, and only until the final outcome.
+        #: The blocks of the inputs; they belong to the requester, which keeps them until the final
+        #: outcome.
         self.blocks: list[wire.Block] = []
-        #: What keeps leases of others' memory until the outcome is sent that passes it on.
+        #: Keeps leases of others' memory until the outcome is sent that passes it on.
         self.held: list[Any] = []
-        #: Nobody awaits the answer before who asked uses that memory again: the step of an
-        #: ensemble that died with the broker. Then they are to be released.
+        #: Nobody awaits the answer before the requester reuses that memory: a step of an ensemble
+        #: that died with the broker. Then the inputs must be released.
         self.holds_inputs = False
-        #: The names that were asked for; none: all of the configuration.
+        #: The requested names; none means all of the configuration.
         self.outputs: list[str] = []
         self.route = (work.peer, work.id)
         self.is_cancelled = False
@@ -93,18 +94,18 @@ class Pending:
         #: It was executed, and waits at the broker to be executed again.
         self.is_rescheduled = False
         self.has_run = False
-        #: What is kept of its sequence, by input; None: nothing is.
+        #: The states of its sequence, by input; None if there are none.
         self.states: dict[str, wire.Tensor] | None = None
-        #: What is said where nobody is left who could answer.
+        #: The error if nobody is left who could answer.
         self.loss = _LET_GO
 
     @property
     def wanted(self) -> Collection[str]:
-        """The outputs that are to be sent; where no names are known, all."""
+        """The outputs to send; without requested names, all."""
         return self.outputs or self._link.instance.outputs
 
     def is_cancelled_now(self) -> bool:
-        """Whether nobody waits for the answer any more; reads what the broker has sent."""
+        """Return whether nobody waits for the answer any more; reads what the broker has sent."""
         if not self.is_cancelled:
             self._link.glance()
             self._link.turn()
@@ -115,7 +116,7 @@ class Pending:
 
     @property
     def has_senders(self) -> bool:
-        """Whether others than execute() may answer it."""
+        """Return whether others than execute() may answer it."""
         return self._senders > 0
 
     def make_sender(self) -> InferenceResponseSender:
@@ -124,11 +125,13 @@ class Pending:
         return InferenceResponseSender(self)
 
     def begin(self, now_ns: int) -> None:
-        """The model gets it; of interest to those that count each response."""
+        """Note that the model gets it; of interest to those that count each response."""
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more; it is still owed, but for one that waits to be
-        executed again: the broker has answered that."""
+        """Note that nobody waits for the answer any more; it is still owed.
+
+        A request that waits to be executed again is excepted: the broker has answered that.
+        """
         self.is_cancelled = True
         if self.is_rescheduled:
             with state_lock:
@@ -140,11 +143,11 @@ class Pending:
 
     @property
     def wants_again(self) -> bool:
-        """The model has asked for another execution."""
+        """Return whether the model has asked for another execution."""
         return self.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
     def reschedule(self) -> bool:
-        """It will come again under the same route; False if it is over."""
+        """Prepare for coming again under the same key; False if it is over."""
         with state_lock:
             if self.is_answered or self._is_closed:
                 return False
@@ -152,13 +155,13 @@ class Pending:
             return True
 
     def resume(self, work: wire.BatchedRequest, body: bytes) -> None:
-        """It has come again."""
+        """Take note that it has come again."""
         self.work, self.body = work, body
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         self.is_rescheduled = False
 
     def release(self) -> None:
-        """It will not come again, whatever the model has asked for."""
+        """Take note that it will not come again, whatever the model has asked for."""
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         if not self._senders:
             self.drop()
@@ -166,7 +169,7 @@ class Pending:
     # ------------------------------------------------------------ answering
 
     def accept(self, *, has_response: bool = True, flags: int = wire.FINAL) -> None:
-        """Counts a response, or raises with Triton's text where it may not be sent."""
+        """Count a response. Raises with Triton's text if it may not be sent."""
         with state_lock:
             self._accept_only(has_response)
             if self._is_closed:
@@ -188,7 +191,7 @@ class Pending:
             )
 
     def encode(self, response: InferenceResponse, flags: int = wire.FINAL) -> OutcomeWithBody:
-        """The answer as it is sent, without the tensors that nobody asked for."""
+        """Return the answer as it is sent, without the tensors that nobody asked for."""
         peer, own_id = self.route
         error = response._error
         if error is not None:
@@ -220,21 +223,24 @@ class Pending:
         return memory.passing.to_asker(data, self.blocks, self.held)
 
     def withdraw(self, answer: OutcomeWithBody) -> None:
-        """It will not be sent, so nobody will release what it refers to."""
+        """Release what an unsent response refers to."""
         blocks, memory = answer[0].blocks, self._link.instance.memory
         self.held = []
         if blocks and memory is not None:
             memory.free(blocks)
 
     def hold_inputs(self) -> list[wire.Block]:
-        """The broker has died: what is read here of others' memory, and known to nobody else."""
+        """Hold what is read here of others' memory and known to nobody else.
+
+        The broker has died.
+        """
         if self.route[0]:
             return []
         self.holds_inputs = True
         return self.blocks
 
     def leave_inputs(self) -> None:
-        """With the final outcome who asked may use their memory again."""
+        """Leave the inputs: with the final outcome the requester may reuse their memory."""
         blocks, memory = self.blocks, self._link.instance.memory
         if blocks and memory is not None:
             self.blocks = []
@@ -245,26 +251,26 @@ class Pending:
                 memory.release(wire.Release(blocks))
 
     def finish(self, answer: OutcomeWithBody) -> None:
-        """The final outcome is on its way."""
+        """Finish: the final outcome is on its way."""
         blocks, memory = answer[0].blocks, self._link.instance.memory
         with state_lock:
             self.is_answered = True
-            # What is passed on is not ours to keep for another broker.
+            # what is passed on is not ours to keep for another broker
             self._link.answered.add(*answer, is_lasting=not self.held)
             self._link.pending.pop(self.route, None)
             if blocks and memory is not None:
                 memory.arena.leases.send(memory.own(blocks))
 
     def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
-        """Finishes; what it returns is for the caller to send."""
+        """Finish with an error; the caller sends what is returned."""
         self._is_closed = True
         answer = wire.Outcome(*self.route, code, clip(text), wire.FINAL), b""
         self.finish(answer)
         return [answer]
 
     def send(self, response: InferenceResponse | None, flags: int) -> None:
-        """Sends one of the model's responses, from any thread."""
-        # The first response is the last, so nobody need wait for the flag.
+        """Send one of the model's responses, from any thread."""
+        # the first response is the last, so nobody need wait for the flag
         changes = changed_states(self._link.instance.states, self, response)
         answer = None if response is None else self.encode(response)
         is_sent = False
@@ -281,16 +287,16 @@ class Pending:
                 self.withdraw(answer)
 
     def let_go(self) -> None:
-        """One of those who could answer is gone."""
+        """Take note that one of those who could answer is gone."""
         with state_lock:
             self._senders -= 1
             is_last = not self._senders and not self.is_rescheduled
-        # One that is about to be rescheduled gets another sender.
+        # one that is about to be rescheduled gets another sender
         if is_last and not (self.wants_again and self._link.instance.is_iterative):
             self.drop()
 
     def drop(self) -> None:
-        """Nobody is left who could answer."""
+        """End the request: nobody is left who could answer."""
         with state_lock:
             if self.is_answered or self._link.is_closed:
                 return

@@ -1,4 +1,4 @@
-"""Responses of decoupled models: numbered, in the reader's pace, and past the broker where it can.
+"""Responses of decoupled models: numbered, at the reader's pace, and past the broker if possible.
 
 A Stream is one request from its arrival until its final response has left; connection.py makes it
 and tells it what the reader has taken. A Publisher is the socket that leads straight to the
@@ -23,16 +23,16 @@ from zmqtriton_stub.execution.responses import INTERNAL, OutcomeWithBody, Pendin
 if TYPE_CHECKING:
     from zmqtriton_stub.execution.protocols import BrokerLink
 
-#: What a stream keeps here for a reader that is behind.
+#: How many responses a stream buffers for a slow reader.
 MAX_BUFFERED = 1024
 MAX_BUFFERED_BYTES = 16 << 20
-#: How long send() holds a thread for a reader that is as far behind as it may be, and takes
-#: nothing: one that sends for this stream alone, and one that others are waiting for.
+#: How long send() holds a thread for a reader that is as far behind as it may be and takes nothing:
+#: a thread that sends for this stream only, and one that others are waiting for.
 _PATIENCE_S = 1.0
 _SHARED_PATIENCE_S = 0.02
 #: Another thread may take the message that a waiting one is waiting for.
 _LOOK_MS = 5
-#: Responses that may be sent before the broker's messages are looked at again.
+#: How many responses may be sent before the broker's messages are looked at again.
 _LOOK_EVERY = 16
 
 _TOO_SLOW = "the reader of this stream did not keep up"
@@ -42,7 +42,7 @@ _CANCELLED_NUMBER = BY_CODE["CANCELLED"].number
 
 
 class _Sender(threading.local):
-    """What this thread has sent for last."""
+    """The stream that this thread has sent for last."""
 
     stream: Stream | None = None
     #: It changes between streams that are open.
@@ -54,8 +54,10 @@ _now_ns = time.monotonic_ns
 
 
 class Stream(Pending):
-    """One request of a decoupled model, whose sender or senders have not said FINAL yet, or whose
-    reader has not taken what they said."""
+    """A request of a decoupled model, from its arrival to its last response.
+
+    It lives until its senders have finished and its reader has taken everything.
+    """
 
     # They may have to wait for the reader.
     _passes_on = False
@@ -64,7 +66,7 @@ class Stream(Pending):
 
     def __init__(self, link: BrokerLink, work: wire.BatchedRequest, body: bytes) -> None:
         super().__init__(link, work, body)
-        #: Of the next response that leaves.
+        #: The index of the next response that leaves.
         self._number = 0
         #: How many the reader has taken.
         self._taken = 0
@@ -115,7 +117,7 @@ class Stream(Pending):
                 keep_states(self, changes)
                 self._count_response(_kind(response), begun_ns)
                 self._put(answer)
-        # A model that does nothing but send learns in time how far its reader is.
+        # a model that does nothing but send learns in time how far its reader is
         takes = bool(self._buffer) or not self._number % _LOOK_EVERY
         if takes:
             self._link.glance()
@@ -133,7 +135,7 @@ class Stream(Pending):
         self._since_ns = done_ns
 
     def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
-        """Ends it with an error, after what is on its way; sends it, too."""
+        """End it with an error, after what is on its way; send that, too."""
         with state_lock:
             if not self._is_closed:
                 self._is_closed = True
@@ -155,9 +157,9 @@ class Stream(Pending):
     # ------------------------------------------------------------ the reader
 
     def grant(self, taken: int) -> None:
-        """The reader has taken so many."""
+        """Take note of how many responses the reader has taken."""
         with state_lock:
-            # What it has not been sent it cannot have taken.
+            # it cannot have taken what was not sent
             self._taken = max(self._taken, min(taken, self._number))
             buffer = self._buffer
             while buffer and (self._may_send or buffer[0][0].flags):
@@ -166,7 +168,7 @@ class Stream(Pending):
                 self._emit(answer)
 
     def cancel(self) -> None:
-        """What has not left never will; the end does, when the model says it."""
+        """Drop what has not left; the end is sent when the model says it."""
         super().cancel()
         with state_lock:
             if self._buffer:
@@ -186,7 +188,7 @@ class Stream(Pending):
         return len(self._buffer) >= MAX_BUFFERED or self._buffered_bytes >= MAX_BUFFERED_BYTES
 
     def _put(self, answer: OutcomeWithBody) -> None:
-        """Sends it, or keeps it until the reader is nearer."""
+        """Send a response, or keep it until the reader is nearer."""
         outcome, _ = answer
         if self.is_answered:
             self.withdraw(answer)
@@ -203,7 +205,7 @@ class Stream(Pending):
             self._emit(answer)
 
     def _emit(self, answer: OutcomeWithBody) -> None:
-        """Gives it its number; whoever has the link's lock, or turns it next, sends it."""
+        """Give a response its index; whoever has the link's lock, or turns it next, sends it."""
         (peer, own_id, code, text, flags, _, blocks), body = answer
         outcome = wire.Outcome(peer, own_id, code, text, flags, self._number, blocks)
         self._number += 1
@@ -213,7 +215,7 @@ class Stream(Pending):
         self._link.post((outcome, body))
 
     def _cut(self) -> None:
-        """Ends it for its reader's sake; what the model sends from now on is dropped."""
+        """End it because of its reader; what the model sends from now on is dropped."""
         self._discard()
         self.is_cancelled = True
         self._emit(self._end(_UNAVAILABLE_NUMBER, _TOO_SLOW))
@@ -225,7 +227,7 @@ class Stream(Pending):
         self._has_lost = True
 
     def _weight(self, answer: OutcomeWithBody) -> int:
-        """What it takes of memory, here and in the arena."""
+        """Return the memory that it takes, here and in the arena."""
         (*_, blocks), body = answer
         memory = self._link.instance.memory
         return len(body) + (memory.size(blocks) if blocks and memory is not None else 0)
@@ -234,7 +236,7 @@ class Stream(Pending):
         return wire.Outcome(*self.route, code, text, wire.FINAL), b""
 
     def _await_reader(self, patience_s: float) -> None:
-        """Until it has taken something, or nothing for too long."""
+        """Wait until the reader has taken something, or nothing for too long."""
         link = self._link
         deadline = time.monotonic() + patience_s
         while True:
@@ -247,20 +249,20 @@ class Stream(Pending):
 
 
 class Publisher:
-    """The XPUB of this stub and who listens to it."""
+    """The XPUB of this stub and its subscribers."""
 
     def __init__(self, context: Any, address: str, *, is_timed: bool = False) -> None:
         #: The broker wants to see when the first response of each stream leaves.
         self._is_timed = is_timed
         self._socket: Any = endpoints.open_publisher(context, address)
-        #: The topics of those who get theirs from here.
+        #: The topics of the subscribed frontends.
         self._topics: set[bytes] = set()
 
     def close(self, linger_ms: int) -> None:
         self._socket.close(linger_ms)
 
     def send(self, answers: list[OutcomeWithBody]) -> list[OutcomeWithBody]:
-        """Sends what goes straight to its reader; returns the rest, in order."""
+        """Send what goes straight to its reader; return the rest, in order."""
         topic = endpoints.topic(answers[0][0].peer)
         if topic not in self._topics:
             self._take_subscriptions()
@@ -282,7 +284,7 @@ class Publisher:
         return rest
 
     def _is_plain(self, outcome: wire.Outcome) -> bool:
-        """The broker need not know of it."""
+        """True if the broker need not know of it."""
         if self._is_timed and not outcome.number:
             return False
         return not (outcome.flags or outcome.code or outcome.blocks)
@@ -301,22 +303,22 @@ class Publisher:
 
 
 def _kind(response: InferenceResponse | None) -> int:
-    """How it is counted."""
+    """Return the kind by which it is counted."""
     if response is None:
         return EMPTY
     return SUCCESS if response._error is None else FAIL
 
 
 def frames(answers: list[OutcomeWithBody]) -> list[bytes]:
-    """One message of them all."""
+    """Return the frames of one message with all of them."""
     header = wire.encode(wire.Results([outcome for outcome, _ in answers], []))
     return [header, *[body for _, body in answers]]
 
 
 def coalesce(first: OutcomeWithBody, waiting: deque[Any]) -> list[OutcomeWithBody]:
-    """Those that can travel with the first: what waits behind it, up to something else."""
+    """Take those that can travel with the first: what waits after it, up to something else."""
     answers = [first]
-    # An error's text may be long, so each goes alone.
+    # an error's text may be long, so each goes alone
     while waiting and len(answers) < wire.STREAM_WINDOW and not answers[-1][0].code:
         if type(waiting[0]) is list or waiting[0][0].code:
             break

@@ -1,8 +1,8 @@
-"""Runs the samples of `model_warmup`, after initialize() and before the stub says Loaded.
+"""Runs the samples of `model_warmup`, after initialize() and before the stub reports ModelLoaded.
 
-They take the way of every batch through `executions`, with a `Sink` in the place of the link: so
-the broker neither sees nor counts them. Called by the loop, which waits for what threads and
-coroutines of the model still owe. Must not decide where files may lie: the supervisor has.
+They take the way of every batch through `executions`, with a `Sink` in place of the link: so the
+broker neither sees nor counts them. Called by the loop, which waits for what threads and coroutines
+of the model still owe. Where files may lie is the supervisor's decision.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.model import Model
 
 _FOLDER = "warmup"
-#: A string without characters is its length alone.
+#: A string without characters is its length only.
 _EMPTY_STRING = 4
 _BOOL = 1
-#: A batch that is too large is complained of once for each request, as Triton does, up to here.
+#: A batch that is too large is reported once for each request, as Triton does, up to this number.
 _MOST_TEXTS = 64
 
 
 class Sink:
-    """What `Link` is to requests that nobody has asked: keeps the errors, drops the rest."""
+    """The link of requests that nobody has sent: keeps the errors, drops the rest."""
 
     def __init__(self, link: BrokerConnection) -> None:
         self.instance = link.instance
@@ -81,7 +81,7 @@ class Sink:
         self._link.glance()
 
     def tell_tallies(self) -> None:
-        """Samples are not counted."""
+        """Do nothing: samples are not counted."""
 
     def turn(self, *, takes: bool = True) -> None:
         self._link.turn(takes=takes)
@@ -101,13 +101,16 @@ class Warmup:
 
     @property
     def owes(self) -> bool:
-        """Somebody may still answer a sample."""
+        """True if somebody may still answer a sample."""
         return self._sink is not None and bool(self._sink.pending)
 
     def run(
         self, model: Model, link: BrokerConnection, progress: Progress, wait: Callable[[], None]
     ) -> None:
-        """All of them, one after the other; raises with Triton's text at the first that fails."""
+        """Run all samples, one after the other.
+
+        Raises with Triton's text at the first that fails.
+        """
         for sample in self._samples:
             count = int(sample.get("batch_size", 0))
             if not count:
@@ -155,8 +158,11 @@ class Warmup:
             raise _failed(sample, [text] * min(count, _MOST_TEXTS))
 
     def _request(self, sample: dict[str, Any]) -> wire.RequestBody:
-        """One of a batch; what it brings beyond the inputs of the configuration, for instance
-        controls of a sequence, is given to the model as it is."""
+        """Return one request of a batch.
+
+        Inputs beyond those of the configuration, for instance controls of a sequence, are given to
+        the model as they are.
+        """
         given: dict[str, Any] = sample.get("inputs") or {}
         signature = Signature(self._config)
         own = [self._tensor(n, given[n]) for n in signature.inputs if n in given]
@@ -180,7 +186,10 @@ class Warmup:
         return wire.Tensor(name, datatype.number, shape, data)
 
     def _read(self, name: str, datatype: Datatype, size: int) -> bytes:
-        """What more a file has is left; of strings it is all of the file."""
+        """Read a tensor's data from its file.
+
+        The rest of the file is ignored, except for strings.
+        """
         path = os.path.join(self._directory, name)
         try:
             with open(path, "rb") as file:

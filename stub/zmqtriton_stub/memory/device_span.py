@@ -1,4 +1,4 @@
-"""A piece of GPU memory, and what keeps it alive."""
+"""A piece of GPU memory, and the object that keeps it alive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Span:
-    """Bytes on a GPU, which stay there for as long as their keeper lives."""
+    """Bytes on a GPU, which stay there as long as their keeper lives."""
 
     __slots__ = ("__weakref__", "address", "gpu", "keeper", "size")
 

@@ -1,4 +1,4 @@
-"""Memory of GPUs as the stub knows it: a piece of it, and what has to be able to work with it.
+"""GPU memory as the stub knows it, and the driver that works with it.
 
 Imported by all who hold tensors, so it costs nothing: the driver is loaded when the first tensor on
 a GPU is met. Without cupy or a GPU there is none, and whoever needs it is told so.
@@ -12,65 +12,65 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_stub.memory.device_span import Span as Span  # callers use it as gpu.Span
 
 if TYPE_CHECKING:
-    # CPython 3.8 has Protocol, but who executes nothing on a GPU need not load it.
+    # CPython 3.8 has Protocol, but a process that executes nothing on a GPU need not load it.
     from typing import Protocol
 else:
     Protocol = object
 
 
 class Driver(Protocol):
-    """Safe for threads. What fails raises Unavailable. Copies are over when they return."""
+    """Thread-safe. What fails raises Unavailable. Copies are complete when they return."""
 
     def allocate(self, gpu: int, size: int) -> int:
-        """The address of memory of its own, which other processes can be given."""
+        """Allocate memory that can be given to other processes; return its address."""
 
     def free(self, gpu: int, address: int) -> None:
-        """Of what was allocated."""
+        """Free allocated memory."""
 
     def room(self, gpu: int) -> int:
-        """How many bytes the GPU has in all."""
+        """Return the size of the GPU's memory in bytes."""
 
     def export(self, gpu: int, address: int) -> bytes:
-        """By which another process opens what was allocated here."""
+        """Return a handle by which another process opens what was allocated here."""
 
     def open(self, handle: bytes) -> tuple[int, int, int]:
-        """Another process's memory: GPU, address, and its true size."""
+        """Open another process's memory; return GPU, address, and its true size."""
 
     def close(self, gpu: int, address: int) -> None:
-        """Of what was opened."""
+        """Close opened memory."""
 
     def copy(self, gpu: int, target: int, span: Span) -> None:
-        """To an address on this GPU."""
+        """Copy to an address on this GPU."""
 
     def to_host(self, view: memoryview, span: Span) -> None:
-        """All of the span."""
+        """Return the content of the span."""
 
     def from_host(self, gpu: int, target: int, data: Any) -> None:
-        """To an address on this GPU, from any buffer."""
+        """Copy to an address on this GPU, from any buffer."""
 
     def settle(self, gpu: int) -> None:
-        """Waits until nothing that this process has begun there is under way."""
+        """Wait until nothing that this process has begun on the GPU is running."""
 
     def ask(self, source: Any, gpu: int) -> Any:
-        """The capsule of an object with `__dlpack__`, when all is written that it is to hold."""
+        """Return the capsule of an object with `__dlpack__`, when its content is written."""
 
     def give(self, span: Span, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
-        """A capsule over the span, which it keeps."""
+        """Return a capsule over the span, which it keeps alive."""
 
 
 _driver: Driver | None = None
-#: What it takes to try that again is not little.
+#: Trying again would not be cheap.
 _why_not = ""
 
 
 def use(driver: Driver | None) -> None:
-    """Another one than CUDA's: where a test has no GPU."""
+    """Use another driver than CUDA's, for tests without a GPU."""
     global _driver
     _driver = driver
 
 
 def driver() -> Driver:
-    """Raises Unavailable, with the reason, where there is none."""
+    """Return the driver. Raises Unavailable with the reason if there is none."""
     global _driver, _why_not
     if _driver is None and not _why_not:
         try:
@@ -85,7 +85,7 @@ def driver() -> Driver:
 
 
 def is_usable() -> bool:
-    """Whether there is a driver."""
+    """Return whether there is a driver."""
     try:
         driver()
     except Unavailable:
@@ -94,7 +94,7 @@ def is_usable() -> bool:
 
 
 class _Own:
-    """Memory that was allocated for one tensor alone."""
+    """Memory that was allocated for one tensor only."""
 
     def __init__(self, gpu: int, size: int) -> None:
         self._gpu = gpu
@@ -108,21 +108,21 @@ class _Own:
 
 
 def copied(span: Span, gpu: int) -> Span:
-    """The same bytes in memory of their own."""
+    """Return the same bytes in memory of their own."""
     own = _Own(gpu, span.size)
     driver().copy(gpu, own.address, span)
     return Span(gpu, own.address, span.size, own)
 
 
 def uploaded(gpu: int, data: Any) -> Span:
-    """Bytes of the CPU, on a GPU."""
+    """Copy bytes from the CPU to a GPU."""
     own = _Own(gpu, len(data))
     driver().from_host(gpu, own.address, data)
     return Span(gpu, own.address, len(data), own)
 
 
 def downloaded(span: Span) -> memoryview:
-    """Bytes of a GPU, on the CPU, to be written to at will."""
+    """Copy bytes from a GPU to writable memory of the CPU."""
     view = memoryview(bytearray(span.size))
     driver().to_host(view, span)
     return view

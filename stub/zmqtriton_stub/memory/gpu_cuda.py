@@ -1,7 +1,7 @@
-"""What has to be done on real GPUs, by cupy; gpu.py loads it when the first tensor on one is met.
+"""The driver for real GPUs, by cupy; gpu.py loads it when the first tensor on one is met.
 
-Memory that other processes are given is allocated apart from cupy's pool, since CUDA gives away
-whole allocations. Knows neither tensors nor messages.
+Memory for other processes is allocated apart from cupy's pool, since CUDA shares whole allocations.
+Knows neither tensors nor messages.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Cuda:
 
     def export(self, gpu: int, address: int) -> bytes:
         with _on(gpu):
-            # Numbers of GPUs may differ between processes, by CUDA_VISIBLE_DEVICES.
+            # numbers of GPUs may differ between processes, by CUDA_VISIBLE_DEVICES
             name: str = _runtime.deviceGetPCIBusId(gpu)
             return name.encode() + b"\0" + bytes(_runtime.ipcGetMemHandle(address))
 
@@ -82,7 +82,7 @@ class Cuda:
 
     def from_host(self, gpu: int, target: int, data: Any) -> None:
         if len(data):
-            # Most are read-only, and have no address that ctypes would tell.
+            # most are read-only, and have no address that ctypes would tell
             source: Any = np.frombuffer(data, np.uint8)
             kind = _runtime.memcpyHostToDevice
             self._copy(gpu, target, source.ctypes.data, source.nbytes, kind)
@@ -111,7 +111,7 @@ class Cuda:
     def ask(self, source: Any, gpu: int) -> Any:
         stream = self._stream(gpu)
         with _on(gpu):
-            # The producer has the stream wait for all that it has begun.
+            # the producer has the stream wait for everything that it has begun
             capsule = source.__dlpack__(stream=stream.ptr)
             stream.synchronize()
         return capsule
@@ -120,7 +120,7 @@ class Cuda:
         with _on(span.gpu):
             memory = cupy.cuda.UnownedMemory(span.address, span.size, span, span.gpu)
             array = cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
-            # Nothing is being written to it, so no stream need wait.
+            # nothing is being written to it, so no stream need wait
             if max_version is not None:
                 try:
                     return array.__dlpack__(stream=-1, max_version=max_version)
@@ -139,13 +139,13 @@ def _errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on(gpu: int) -> Iterator[None]:
-    """With this GPU as the thread's own."""
+    """Make this GPU the thread's current one."""
     with _errors(), cupy.cuda.Device(gpu):
         yield
 
 
 def _allocated(address: int) -> int:
-    """How many bytes begin there, by the word of CUDA's driver."""
+    """Return how many bytes begin there, according to CUDA's driver."""
     cuda = ctypes.CDLL("libcuda.so.1")
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     found = ctypes.byref(base), ctypes.byref(size)

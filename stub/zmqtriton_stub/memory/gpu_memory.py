@@ -1,7 +1,7 @@
-"""Tensors that stay on a GPU between stubs: this process's arena there, what it reads of others.
+"""Tensors that stay on a GPU between stubs: this process's arena there, and others' memory.
 
-Made by tensor_memory.py when the first such tensor comes or goes. What is given is copied into the
-arena once, within the GPU; what is got is read where it lies, by a handle that the supervisor gave
+Made by tensor_memory.py when the first such tensor comes or goes. What is sent is copied into the
+arena once, within the GPU; what arrives is read where it lies, by a handle that the supervisor gave
 us and that is opened once. Each block has one reader, so nobody sees what that one writes there.
 """
 
@@ -18,27 +18,28 @@ from zmqtriton_floor.wire import Block, CreateSegment, Reference, Tensor
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import Driver, Span
 
-#: CUDA cuts smaller allocations out of such pieces, and what others open is all of a piece.
+#: CUDA cuts smaller allocations out of such pieces, and other processes can only open a whole
+#: piece.
 _GRAIN = 2 << 20
-#: Of a GPU's memory so much may become one process's arena.
+#: The share of a GPU's memory that may become one process's arena.
 _SHARE = 1 / 4
 #: Other threads may take what was just made.
 _TRIES = 8
 
 _Name = Tuple[int, int]
-#: Tells the supervisor of a segment; why not, or "".
+#: Registers a segment at the supervisor; returns why that failed, or "".
 Register = Callable[[CreateSegment], str]
 
 
 class Lent:
-    """The arena's memory on GPUs. Safe for threads."""
+    """The arena's memory on GPUs. Thread-safe."""
 
     def __init__(self, arena: Arena, register: Register) -> None:
         self._arena = arena
         self._register = register
 
     def place(self, span: Span) -> tuple[Reference, list[Block]]:
-        """A copy of it, with one lease. Unavailable where memory is short."""
+        """Return a copy with one lease. Raises Unavailable if memory is short."""
         for _ in range(_TRIES):
             allocation = self._arena.allocate(span.size, span.gpu)
             if allocation is not None:
@@ -74,24 +75,24 @@ class Lent:
 
 
 class _Segment:
-    """One handle of another process, opened."""
+    """An opened handle of another process."""
 
     def __init__(self, driver: Driver, handle: bytes, size: int) -> None:
         self._driver = driver
         self.gpu, self.address, true_size = driver.open(handle)
-        #: What the owner says counts as far as it is true.
+        #: what the owner says counts as far as it is true
         self.size = min(size, true_size)
-        #: What is read of it here. The last one closes it when the owner is gone.
+        #: What is read of it here. The last view closes it when the owner is gone.
         self.views: set[_View] = set()
         self.is_dropped = False
 
     def close_if_unread(self) -> None:
         if self.is_dropped and not self.views:
-            with contextlib.suppress(Unavailable):  # of a GPU that has failed, with all on it
+            with contextlib.suppress(Unavailable):  # on a GPU that has failed, everything is gone
                 self._driver.close(self.gpu, self.address)
 
     def settle(self) -> None:
-        with contextlib.suppress(Unavailable):  # on a GPU that has failed nothing runs
+        with contextlib.suppress(Unavailable):  # on a GPU that has failed, nothing runs
             self._driver.settle(self.gpu)
 
 
@@ -105,7 +106,7 @@ class _View:
 
 
 class _Keeper:
-    """There for as long as a tensor over the view is."""
+    """Lives as long as a tensor over the view."""
 
     def __init__(self, view: _View, end: Callable[[_View], None]) -> None:
         self._view = view
@@ -116,17 +117,20 @@ class _Keeper:
 
 
 class Borrowed:
-    """Others' memory on GPUs. Safe for threads; tensors may end in any of them."""
+    """Others' memory on GPUs. Thread-safe; tensors may end in any thread."""
 
     def __init__(self, on_release: Callable[[list[Block]], None]) -> None:
-        """`on_release` gets blocks that are leased and not read any more; it must not wait."""
+        """Create an empty set; `on_release` gets leased blocks that are not read any more.
+
+        It must not wait.
+        """
         self._on_release = on_release
         self._segments: dict[_Name, _Segment] = {}
-        # Reentrant: a destructor may run amid any of it.
+        # Reentrant: a destructor may run in the middle of anything here.
         self._lock = threading.RLock()
 
     def add(self, owner: int, segment: int, handle: bytes, size: int) -> None:
-        """Opens it. Unavailable where that cannot be."""
+        """Open a segment. Raises Unavailable if that is not possible."""
         with self._lock:
             if (owner, segment) not in self._segments:
                 self._segments[owner, segment] = _Segment(gpu.driver(), handle, size)
@@ -135,7 +139,7 @@ class Borrowed:
         return (owner, segment) in self._segments
 
     def remove(self, owner: int, segment: int) -> None:
-        """The owner is dead. What is still being read stays until nobody does."""
+        """Drop the segments of a dead owner. What is still being read stays until nobody does."""
         with self._lock:
             found = self._segments.pop((owner, segment), None)
             if found is not None:
@@ -147,8 +151,10 @@ class Borrowed:
         return len(self._segments)
 
     def open(self, references: Sequence[Reference], *, is_leased: bool) -> list[Span]:
-        """The bytes of each. ProtocolError, and nothing opened, where one of them is not inside of
-        its segment."""
+        """Return the bytes of each reference.
+
+        Raises ProtocolError, with nothing opened, if one of them is not inside its segment.
+        """
         with self._lock:
             for reference in references:
                 segment = self._segments.get((reference.owner, reference.segment))
@@ -163,7 +169,10 @@ class Borrowed:
         return Span(segment.gpu, address, reference.size, _Keeper(view, self._end))
 
     def _end(self, view: _View) -> None:
-        """Nothing is over it any more. Kernels that read it may still run, though."""
+        """End a view over which nothing lies any more.
+
+        Kernels that read it may still run, though.
+        """
         segment = view.segment
         segment.settle()
         with self._lock:
@@ -173,8 +182,10 @@ class Borrowed:
             self._on_release([view.block])
 
     def leave(self, blocks: Iterable[Block]) -> list[Block]:
-        """The owner may use these again from here on, but for those that are still read here: they
-        are returned, and have to be leased before."""
+        """Let the owner reuse these, except those still read here, which are returned.
+
+        These have to be leased before.
+        """
         wanted, found = set(blocks), []
         with self._lock:
             for view in self._views():
@@ -192,7 +203,7 @@ class Borrowed:
 
 
 class OnGpus:
-    """Both sides of it, for tensor_memory.py."""
+    """Both sides of GPU memory, for tensor_memory.py."""
 
     def __init__(
         self, arena: Arena, register: Register, on_release: Callable[[list[Block]], None]
@@ -201,8 +212,10 @@ class OnGpus:
         self.borrowed = Borrowed(on_release)
 
     def open(self, rows: list[Tensor], *, is_leased: bool, takes_gpu: bool) -> list[Tensor]:
-        """The tensors, those that lie on a GPU with their spans, or copied to the CPU unless GPUs
-        are taken."""
+        """Return the tensors, those on a GPU with their spans.
+
+        They are copied to the CPU if GPU tensors are not taken.
+        """
         borrowed = self.borrowed
         places = [i for i, row in enumerate(rows) if _is_on(borrowed, row)]
         if not places:

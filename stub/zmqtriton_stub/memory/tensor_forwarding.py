@@ -1,8 +1,8 @@
-"""Tensors in the memory of other processes that are passed on as they are, without a copy.
+"""Passes tensors in the memory of other processes on as they are, without a copy.
 
-Used by tensor_memory.py for what a model gives to another one or to whoever asked it. Only what is
-still as its owner has written it can be passed on, and only while somebody is bound to keep it: a
-lease of our own, or the request that it came with. Does not talk to anybody.
+Used for what a model gives to another one or to its requester. A tensor can be passed on only if it
+is still as its owner has written it, and while somebody is bound to keep it: by a lease of our own,
+or by the request that it came with. Talks to nobody.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zmqtriton_floor.wire import HAS_REFERENCES, Block, Reference, Tensor
 if TYPE_CHECKING:
     from zmqtriton_floor.mappings import Mappings
 
-#: In an outcome smaller ones are copied: that costs less than telling their owners.
+#: Smaller tensors in an outcome are copied: that costs less than telling their owners.
 PASSED_BYTES = 256 << 10
 
 #: The reference, and the block that has to be named along with it.
@@ -26,28 +26,33 @@ Found = Tuple[Reference, List[Block]]
 
 
 def check_placed(rows: List[Tensor], flags: int) -> None:
-    """Raises ProtocolError where tensors lie in memory and the broker has not checked in which."""
+    """Raise ProtocolError if tensors refer to memory that the broker has not checked."""
     if not flags & HAS_REFERENCES and any(type(row.data) is Reference for row in rows):
         raise ProtocolError("a tensor in memory that it may not be in")
 
 
 class TensorForwarding:
-    """Safe for threads."""
+    """Thread-safe."""
 
     def __init__(self, mappings: Mappings, lease_own: Callable[[Block], bool]) -> None:
-        """`lease_own` takes one more lease of a block of this process's own arena, that has come
-        back here, and says whether it is one."""
+        """Set up; `lease_own` adds a lease of a block of this process's own arena.
+
+        Such a block has come back here; it returns whether it is one.
+        """
         self._mappings = mappings
         self._lease_own = lease_own
         self._lock = threading.RLock()
-        #: Inputs of requests that are here, in questions without a final reply: how often.
+        #: Inputs of present requests in calls without a final reply, with their number.
         self._borrowed: Counter[Block] = Counter()
-        #: The same of requests that were answered earlier than such a question.
+        #: Likewise, of requests that were answered earlier than such a call.
         self._leased: Counter[Block] = Counter()
 
     def to_model(self, data: Any, held: list[Any], blocks: list[Block]) -> Found | None:
-        """For a question: until its final reply `held` is to be held; `blocks` are to be given back
-        with it."""
+        """Pass a tensor to another model.
+
+        Until the final reply of the call `held` is to be held; `blocks` are to be given back with
+        it.
+        """
         with self._lock:
             found = self._mappings.locate(data)
             if found is None:
@@ -64,8 +69,10 @@ class TensorForwarding:
             return reference, []
 
     def to_asker(self, data: Any, inputs: list[Block], held: list[Any]) -> Found | None:
-        """For the outcome of a request with these inputs. The broker leases the block to whoever
-        gets it; `held` is to be held until it is sent."""
+        """Pass a tensor to the requester, in the outcome of a request with these inputs.
+
+        The broker leases the block to whoever gets it; `held` is to be held until it is sent.
+        """
         if len(data) < PASSED_BYTES:
             return None
         found = self._mappings.locate(data)
@@ -80,8 +87,10 @@ class TensorForwarding:
         return reference, [block]
 
     def leave(self, inputs: list[Block]) -> list[Block]:
-        """A request is about to be answered. Returns those of its inputs that a question still
-        refers to, as often as that is: they have to be leased before."""
+        """Return the inputs of a request that calls still refer to, before it is answered.
+
+        Each as often as that is: they have to be leased before.
+        """
         with self._lock:
             self._mappings.detach(inputs)
             leased = []
@@ -93,12 +102,12 @@ class TensorForwarding:
         return leased
 
     def leased(self) -> list[Block]:
-        """What was leased for questions that lack their final reply."""
+        """Return what was leased for calls that lack their final reply."""
         with self._lock:
             return list(self._leased.elements())
 
     def give_back(self, blocks: list[Block]) -> list[Block]:
-        """A question has its final reply; returns leases to be released."""
+        """Take note of a call's final reply; return leases to be released."""
         released = []
         with self._lock:
             for block in blocks:

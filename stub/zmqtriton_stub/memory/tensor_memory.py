@@ -1,6 +1,6 @@
 """Large tensors of a stub: the model's own go into its arena, those of others are mapped.
 
-Safe for threads. The supervisor makes the segments and hands out those of others.
+Thread-safe. The supervisor makes the segments and hands out those of others.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class TensorMemory:
         self.release: Callable[[wire.Release], None] = lambda message: None
         self._supervisor = supervisor
         supervisor.on_segment_opened = self._segment_opened
-        #: From the first tensor on that comes or goes on a GPU.
+        #: Made when the first tensor on a GPU comes or goes.
         self._gpus: OnGpus | None = None
-        #: What was asked about other models, and since when that is known.
+        #: What is known about other models, and since when.
         self._known: dict[tuple[str, str, int], tuple[float, bool]] = {}
-        #: For what is asked of models whose answers are kept; None: the server keeps none.
+        #: For requests to models with a cache; None if the server has no cache.
         self.keys: Keys | None = None
 
     def begin(self, bootstrap: wire.Bootstrap) -> None:
-        """From here on others may be told of what is in the arena."""
+        """Begin: from here on others may be told of what is in the arena."""
         settings = json.loads(bootstrap.settings)
         self.arena = Arena.configured(bootstrap.serial, settings)
         self.keys = keys_of(settings)
@@ -60,9 +60,11 @@ class TensorMemory:
         find: Callable[[Any], Found | None] = lambda data: None,
         flags: int = 0,
     ) -> tuple[list[Tensor], list[Block]]:
-        """The tensors with references for the data of large ones, and the blocks, each with one
-        lease. What `find` finds need not be copied. What is on a GPU stays there with the flag
-        ON_GPU. Unavailable where memory is short; nothing is leased then."""
+        """Return the tensors with references for large data, and their blocks, each with one lease.
+
+        What `find` finds need not be copied. Data on a GPU stays there with the flag ON_GPU. Raises
+        Unavailable if memory is short; nothing is leased then.
+        """
         placed: list[Tensor] = []
         blocks: list[Block] = []
         try:
@@ -115,11 +117,11 @@ class TensorMemory:
         return self._gpus
 
     def takes_gpu(self, model: str, version: int) -> bool:
-        """Whether inputs for another model may lie on a GPU."""
+        """Return whether inputs for another model may lie on a GPU."""
         return self._knows("takes_gpu", model, version)
 
     def is_hashed(self, model: str, version: int) -> bool:
-        """Whether what another model is asked may be looked up, by itself or by a member."""
+        """Return whether requests to another model, or to its members, use the response cache."""
         return self.keys is not None and self._knows("is_hashed", model, version)
 
     def _knows(self, verb: str, model: str, version: int) -> bool:
@@ -130,21 +132,21 @@ class TensorMemory:
         return answer
 
     def _register(self, made: wire.CreateSegment) -> str:
-        """Tells the supervisor of memory on a GPU; why not, or ""."""
+        """Register memory on a GPU at the supervisor; return why that failed, or ""."""
         answer = self._supervisor.ask(made, (made.segment,))
         return NO_ANSWER if answer is None else answer[0].text
 
     def own(self, blocks: Iterable[Block]) -> list[int]:
-        """Those that lie in our arena."""
+        """Return those that lie in our arena."""
         owner = self.arena.owner
         return [block.block for block in blocks if block.owner == owner]
 
     def free(self, blocks: Iterable[Block]) -> None:
-        """Nobody will get these, or nobody reads them any more for our sake."""
+        """Free blocks that nobody will get, or that nobody reads any more for our sake."""
         self.arena.leases.end(self.own(blocks))
 
     def answered(self, blocks: list[Block]) -> None:
-        """The inputs of a question that has its final reply."""
+        """Take note that a call has its final reply, and free its inputs."""
         self.free(blocks)
         owner = self.arena.owner
         released = self.passing.give_back([block for block in blocks if block.owner != owner])
@@ -152,18 +154,20 @@ class TensorMemory:
             self._released(released)
 
     def leave(self, inputs: list[Block]) -> list[Block]:
-        """A request is about to be answered. Returns those of its inputs that are still needed, as
-        often as they have to be leased before."""
+        """Return the inputs that are still needed when a request is about to be answered.
+
+        Each as often as it has to be leased before.
+        """
         leased = self.passing.leave(inputs)
         return leased if self._gpus is None else leased + self._gpus.borrowed.leave(inputs)
 
     def held(self) -> list[Block]:
-        """Leases of others' blocks that this process has."""
+        """Return the leases of others' blocks that this process has."""
         on_gpus = [] if self._gpus is None else self._gpus.borrowed.leased()
         return self.mappings.leased() + self.passing.leased() + on_gpus
 
     def hear_of_blocks(self, message: Any) -> bool:
-        """The broker tells who holds what of ours; False for anything else."""
+        """Take the broker's message about our blocks; False if it is another one."""
         kind, arena = type(message), self.arena
         if kind is wire.Release:
             arena.leases.take_back(self.own(message.blocks))
@@ -180,7 +184,7 @@ class TensorMemory:
         return block.owner == self.arena.owner
 
     def size(self, blocks: Iterable[Block]) -> int:
-        """Bytes in them, those of others apart."""
+        """Return the bytes in our segments."""
         owner, arena = self.arena.owner, self.arena
         return sum(arena.size(block.block) for block in blocks if block.owner == owner)
 
@@ -202,14 +206,14 @@ class TensorMemory:
                 self.arena.add(wanted, answer[1])
                 return
             except Unavailable:
-                # If it was made in spite of that, it would count, and be there, for ever.
+                # if it was made in spite of that, it would count, and stay, for ever
                 idle = self.arena.trim(0)
                 self._drop([wire.FreeSegment(wanted.segment), *idle])
                 if is_last_try or not idle:
                     raise
 
     def trim(self) -> None:
-        """Gives back what has been empty for a while."""
+        """Give back what has been empty for a while."""
         self._drop(self.arena.trim())
 
     def _drop(self, segments: list[wire.FreeSegment]) -> None:
@@ -221,9 +225,11 @@ class TensorMemory:
     def open(
         self, rows: list[Tensor], *, is_leased: bool, takes_gpu: bool = False
     ) -> tuple[list[Tensor], list[Block]]:
-        """The tensors with views for their references, and the blocks that those are in. Leased
-        ones are released when nothing reads them any more, also if this raises: Unavailable where
-        their memory is gone. What lies on a GPU is copied to the CPU unless that is taken."""
+        """Return the tensors with views for their references, and the blocks that these lie in.
+
+        Leased ones are released when nothing reads them any more, also if this raises: Unavailable
+        if their memory is gone. Data on a GPU is copied to the CPU unless that is taken.
+        """
         references = [row.data for row in rows if type(row.data) is Reference]
         if not references:
             return rows, []

@@ -18,13 +18,13 @@ F, OWNER = 1, 2
 
 
 def chain(**more: Any) -> EnsembleHarness:
-    """x → first → middle → second → y"""
+    """Return an ensemble: x → first → middle → second → y."""
     steps = [step("first", {"I": "x"}, {"O": "t"}), step("second", {"I": "t"}, {"O": "y"})]
     return EnsembleHarness(ensemble(steps, **more), model("first"), model("second"))
 
 
 def fork() -> EnsembleHarness:
-    """x → left → p, x → right → q, then both → join → y"""
+    """Return an ensemble: x → left → p, x → right → q, then both → join → y."""
     steps = [
         step("join", {"A": "p", "B": "q"}, {"O": "y"}),
         step("left", {"I": "x"}, {"O": "p"}),
@@ -456,7 +456,7 @@ def test_a_dead_asker_is_handed_nothing() -> None:
 
 
 def stream(**more: Any) -> EnsembleHarness:
-    """x → many (decoupled) → t, t → each → y"""
+    """Return an ensemble: x → many (decoupled) → t, t → each → y."""
     steps = [step("many", {"I": "x"}, {"O": "t"}), step("each", {"I": "t"}, {"O": "y"})]
     decoupled: Any = {"model_transaction_policy": {"decoupled": True}}
     return EnsembleHarness(ensemble(steps, **decoupled), model("many", **decoupled), model("each"))

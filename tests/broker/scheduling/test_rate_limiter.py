@@ -21,7 +21,7 @@ def demand(priority: int = 1, **counts: int) -> str:
 
 
 def world_of(*demands: str, config: dict[str, Any] | None = None, **given: int) -> BrokerHarness:
-    """A model for each of them, with one instance: 1 with A, 2 with B …"""
+    """Return a model for each demand, with one instance: 1 with A, 2 with B and so on."""
     world = BrokerHarness()
     resources = [[name, count, NO_DEVICE] for name, count in given.items()]
     settings = {"rate_limit": "execution_count", "rate_limit_resource": resources}

@@ -1,8 +1,7 @@
-"""Days of a broker with everything that it schedules, seeded: for test_simulation_all.py and
-tests/faults/simulation.py.
+"""Seeded random runs of a broker with everything that it schedules.
 
 Models of all kinds come, are asked, answer step by step or at once, die and go, in one server with
-a rate limiter, a response cache and bounds. What must hold meanwhile stands in promises.py.
+a rate limiter, a response cache and limits. promises.py has what must hold meanwhile.
 """
 
 from __future__ import annotations

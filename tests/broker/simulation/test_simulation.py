@@ -63,8 +63,7 @@ POLICIES: list[dict[str, Any]] = [
 
 
 class Day:
-    """Frontends, stubs, models and ensembles that come, ask, cancel, answer, hang and die at
-    random."""
+    """Frontends, stubs, models and ensembles that act, hang and die at random."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -1,5 +1,8 @@
-"""Random lives of sequences, seeded: whatever dies, expires or is cancelled, a model that keeps a
-state by id is given every request of a sequence after the one before it, and none without it."""
+"""Seeded random lives of sequences.
+
+Whatever dies, expires or is cancelled, a model that keeps a state by id gets every request of a
+sequence after the one before it, and none without it.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,7 @@ def sequence_config(slots: int, strategy: dict[str, Any]) -> dict[str, Any]:
 
 
 class Day:
-    """Clients that begin, go on with, end and cancel sequences of few ids; stubs that come, answer
-    and die."""
+    """Clients with sequences of few ids, and stubs that come, answer and die."""
 
     def __init__(self, seed: int, slots: int, strategy: dict[str, Any]) -> None:
         self.random = random.Random(seed)

@@ -222,8 +222,10 @@ def _call(model: str, sequence: int | str, flags: int = 0) -> Rpc:
 
 
 def _together(model: str, *shapes: str) -> Http:
-    """How many requests came together, where one keeps the model busy and others wait: the inputs
-    of each as an expression. Answers are sorted."""
+    """Return how many requests were executed together, while one keeps the model busy.
+
+    Each shape is the input of a request as an expression. Answers are sorted.
+    """
     return coded(f"""
 import time
 said, threads = [], []

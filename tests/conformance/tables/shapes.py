@@ -1,5 +1,4 @@
-"""What lies between a client's tensors and the model's: classes, other shapes, bodies without a
-description; and headers that become parameters."""
+"""Cases between a client's tensors and the model's: classes, reshapes, raw bodies, headers."""
 
 from __future__ import annotations
 

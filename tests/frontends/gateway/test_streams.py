@@ -260,8 +260,11 @@ def test_nobody_is_told_of_a_stream_that_is_over() -> None:
 
 @st.composite
 def interleavings(draw: st.DrawFn) -> tuple[int, list[int]]:
-    """How many responses, and the order in which they come: each way keeps its own order, the two
-    ways do not keep each other's. Some are lost, some come again."""
+    """Return the number of responses, and the order in which they come.
+
+    Each way keeps its own order, the two ways do not keep each other's. Some are lost, some come
+    again.
+    """
     count = draw(st.integers(0, 40))
     goes_straight = [draw(st.booleans()) for _ in range(count)]
     straight = [n for n in range(count) if goes_straight[n]]

@@ -1,5 +1,6 @@
-"""A gateway without a server behind it, for tests inside this process: a real catalogue, and
-answers that the test makes.
+"""A gateway without a server, for tests in this process.
+
+It has a real catalogue, and answers that the test makes.
 """
 
 from __future__ import annotations

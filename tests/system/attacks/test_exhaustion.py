@@ -1,5 +1,4 @@
-"""Clients that take what they can get and give nothing back: they are ended or bounded, and others
-are served meanwhile."""
+"""Clients that take what they can get are limited or ended, and others are served."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Names that mean something to a shell, a path, a terminal or a page of metrics are only names, and
-configurations that ask for too much are refused while others are served.
+"""Names with a meaning in a shell, a path, a terminal or a metrics page are only names.
+
+And configurations that ask for too much are refused while others are served.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Memory that is not to be had: clients are told so in words that say nothing of the server's
-insides, and are served when there is some again."""
+"""Without memory, clients get an error without internals, and later are served again."""
 
 from __future__ import annotations
 

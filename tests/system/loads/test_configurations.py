@@ -1,5 +1,6 @@
-"""What a configuration says, seen from outside of a real server: labels, versions, passive
-instances, reasons, and the text that models and clients read.
+"""The effects of a configuration on a real server, seen from outside.
+
+Labels, versions, passive instances, reasons, and the text that models and clients read.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Repository:
             (directory / "warmup" / file).write_bytes(data)
 
     def load(self, name: str) -> str:
-        """ "", or why not."""
+        """Load a model; return "" or the error."""
         return self.server.control_model("load", name)
 
     def notes(self, name: str) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
-"""Circles of models that wait for each other otherwise than by exec() in the main thread; and what
-looks like one, and must finish."""
+"""Deadlocks of models that wait otherwise than by exec() in the main thread.
+
+And what looks like one, and must finish.
+"""
 
 from __future__ import annotations
 

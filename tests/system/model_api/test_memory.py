@@ -195,8 +195,10 @@ def test_a_model_may_write_into_its_inputs_and_keep_them(server: Server) -> None
 def asked(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[Server, int, Future[Any]]]:
-    """A server, a stub of it that has mapped the input of a request, and the request, which is
-    executed for so many milliseconds."""
+    """Return a server, the pid of a stub that has mapped a request's input, and the request.
+
+    The model executes it for so many milliseconds.
+    """
     with Server(tmp_path / "s", models=["keeper"]) as server:
         [stub] = server.stub_pids("keeper")
         with ThreadPoolExecutor(1) as thread:

@@ -24,8 +24,10 @@ WATCHDOG_S = 0.6
 
 
 class Manager:
-    """The receiving end of a notify socket; it reads all the time, as the kernel keeps only a few
-    messages for it."""
+    """The receiving end of a notify socket.
+
+    It reads all the time, as the kernel keeps only a few messages for it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

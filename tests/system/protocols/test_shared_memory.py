@@ -1,5 +1,6 @@
-"""Clients' shared memory over both protocols, with two processes for each: whichever of them hears
-of a region, all know it. And what an attacker would try with it.
+"""Clients' shared memory over both protocols, with two processes for each.
+
+Whichever of them hears of a region, all know it. And attacks by way of it.
 """
 
 from __future__ import annotations

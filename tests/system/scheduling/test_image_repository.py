@@ -1,5 +1,4 @@
-"""The example of an image's way through an ensemble, started by its own command line, and what the
-server writes meanwhile."""
+"""The image example, started by its own command line, and what the server writes."""
 
 from __future__ import annotations
 

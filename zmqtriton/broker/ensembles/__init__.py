@@ -1,1 +1,1 @@
-"""Ensembles: requests that spawn requests."""
+"""Ensembles: requests that are executed by requests to other models."""

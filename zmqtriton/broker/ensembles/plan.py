@@ -1,4 +1,4 @@
-"""What a configuration says of an ensemble: its steps, and which of them some outputs need.
+"""An ensemble's configuration: its steps, and which of them each output needs.
 
 Made once for a generation, from a configuration that the supervisor has checked; it never changes.
 """
@@ -10,34 +10,34 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.reshaping import Reshaping
 
-#: Clients ask for few combinations of outputs; those of others are worked out each time.
+#: Clients ask for few combinations of outputs. Beyond this number they are worked out each time.
 _MOST_KNOWN = 64
 
 
 class Step(NamedTuple):
-    """One call of a model."""
+    """A call of one model within the ensemble."""
 
     number: int
     model: str
     version: int
-    #: The model's input, and the ensemble's tensor that it gets.
+    #: By the model's input, the ensemble's tensor that it gets.
     inputs: tuple[tuple[str, str], ...]
-    #: The model's output, and the ensemble's tensor that it becomes.
+    #: By the model's output, the ensemble's tensor that it becomes.
     outputs: dict[str, str]
     reads: frozenset[str]
 
 
 class Selection(NamedTuple):
-    """What has to run for these outputs."""
+    """The steps that must run for a set of outputs."""
 
     outputs: tuple[str, ...]
     #: By tensor, the steps that read it.
     readers: dict[str, list[Step]]
-    #: By step, which of its model's outputs are of use.
+    #: By step, the outputs of its model that are used.
     used_outputs: dict[int, list[str]]
 
     def uses(self, tensor: str) -> int:
-        """How often it is needed."""
+        """Count how often a tensor is read."""
         return len(self.readers.get(tensor, ())) + (tensor in self.outputs)
 
 
@@ -48,22 +48,25 @@ class EnsemblePlan:
         self.steps = [_step(number, entry) for number, entry in enumerate(scheduling["step"])]
         self.inputs = tuple(entry["name"] for entry in config.get("input", []))
         self.is_batching = config.get("max_batch_size", 0) > 0
-        #: Shapes that are others within the ensemble than for those who ask.
+        #: Reshapes tensors between the ensemble and its clients.
         self.reshaping = Reshaping(config)
-        #: The rank of each output within the ensemble, that of a batch included.
+        #: The rank of each output within the ensemble, the batch dimension included.
         self.outputs = {
             entry["name"]: len(_dims(entry)) + self.is_batching
             for entry in config.get("output", [])
         }
-        #: How many requests of one step may be unanswered in each run; 0: any number.
+        #: How many requests of one step each run may have in flight; 0 is no limit.
         self.most_at_once = int(scheduling.get("max_inflight_requests", 0))
         self._writers = {name: step for step in self.steps for name in step.outputs.values()}
         self._everything = self._select(tuple(sorted(self.outputs)))
-        #: What was asked for before.
+        #: Selections by requested outputs.
         self._known: dict[tuple[str, ...], Selection] = {}
 
     def select(self, outputs: Sequence[str]) -> Selection:
-        """For a request that asks for these; for none: for all. They come by name, as Triton's."""
+        """Return the steps for these outputs, or for all of them if none are named.
+
+        Outputs come in the order of their names, as Triton's do.
+        """
         if not outputs:
             return self._everything
         wanted = tuple(sorted(set(outputs)))
@@ -105,7 +108,7 @@ def _step(number: int, entry: dict[str, Any]) -> Step:
     return Step(
         number,
         entry["model_name"],
-        int(entry.get("model_version", 0)) or -1,  # where none is said it is 0
+        int(entry.get("model_version", 0)) or -1,  # absent means 0 here
         tuple(inputs.items()),
         entry["output_map"],
         frozenset(inputs.values()),
@@ -113,8 +116,10 @@ def _step(number: int, entry: dict[str, Any]) -> Step:
 
 
 def fit_batch_dimension(shape: list[int], rank: int, *, is_batching: bool) -> list[int]:
-    """A tensor's shape where one side has batches and the other has none: the first dimension of
-    a batch of one comes or goes."""
+    """Add or drop the first dimension of a tensor where only one side has batches.
+
+    The batch then has one element.
+    """
     if is_batching and len(shape) + 1 == rank:
         return [1, *shape]
     if not is_batching and rank and len(shape) == rank + 1 and shape[0] == 1:

@@ -1,6 +1,7 @@
-"""One request to an ensemble while it runs: its tensors, who still needs them, what is unanswered.
+"""A running request to an ensemble: its tensors, their readers and its unanswered steps.
 
-Plain data and its accounts; `ensembles` decides what happens. Knows neither sockets nor clocks.
+Plain data and its accounts; `scheduler.py` decides what happens. There are no sockets and no clock
+here.
 """
 
 from __future__ import annotations
@@ -25,25 +26,27 @@ if TYPE_CHECKING:
     from zmqtriton.broker.requests.inflight import InflightRequest
 
 SEQUENCE_FLAGS = SEQUENCE_START | SEQUENCE_END
-#: Of a request: whether it starts or ends a sequence, and which; a step may change both for those
-#: after it.
+#: The sequence flags and the sequence of a request. A step may change both for those after it.
 SequenceMarks = tuple[int, Correlation]
 
 
 class TensorSet:
-    """Tensors that belong together: a request's inputs and what is made of them; or one response of
-    a decoupled step, and what is made of that."""
+    """A group of tensors that are read together.
+
+    A run begins with one that holds the request's inputs; each response of a decoupled step opens
+    another one, for the tensors that are made of that response.
+    """
 
     def __init__(self, selection: Selection, producer: InflightRequest | None = None) -> None:
         #: By the ensemble's names; None for an optional input that was not given.
         self.tensors: dict[str, Tensor | None] = {}
-        #: Where a step has changed it.
+        #: Sequence marks by tensor, where a step has changed them.
         self.sequences: dict[str, SequenceMarks] = {}
-        #: The decoupled step whose response began it.
+        #: The decoupled step whose response opened this set.
         self.producer = producer
-        #: Reasons for it to go on: unanswered requests, and being looked at.
+        #: Unanswered requests that read it, plus one while it is being processed.
         self.holds = 0
-        #: Its outputs have gone out.
+        #: Its outputs have been sent.
         self.is_sent = False
         self._selection = selection
         self._missing: dict[int, int] = {}
@@ -51,7 +54,7 @@ class TensorSet:
         self._uses: Counter[Block] = Counter()
 
     def add(self, name: str, tensor: Tensor | None) -> list[Step]:
-        """The steps that have all their inputs now."""
+        """Add tensors, and return the steps that now have all their inputs."""
         self.tensors[name] = tensor
         ready = []
         for step in self._selection.readers.get(name, ()):
@@ -62,7 +65,7 @@ class TensorSet:
         return ready
 
     def lease(self, blocks: list[Block], tensors: Iterable[tuple[str, Tensor]]) -> list[Block]:
-        """Takes leases of what new tensors lie in; returns those that nobody needs."""
+        """Lease the blocks of new tensors; return the leases that no step needs."""
         if not blocks:
             return []
         for block in blocks:
@@ -74,7 +77,7 @@ class TensorSet:
         return [lease for block in dict.fromkeys(blocks) for lease in self._drop(block, 0)]
 
     def release_inputs(self, step: Step) -> list[Block]:
-        """A step is answered; returns the leases that it was the last to need."""
+        """Release the inputs of an answered step; return the leases that only it still needed."""
         if not self._leased:
             return []
         blocks = [tensor_block(self.tensors.get(name)) for name in step.reads]
@@ -89,11 +92,11 @@ class TensorSet:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all outputs are there."""
+        """True if all outputs are there."""
         return all(name in self.tensors for name in self._selection.outputs)
 
     def take_leases(self, blocks: Iterable[Block]) -> list[Block]:
-        """One lease of each that is leased: they go on to whoever asked."""
+        """Take one lease of each leased output, to be passed on to the client."""
         if not self._leased:
             return []
         taken = [block for block in dict.fromkeys(blocks) if self._leased[block] > 0]
@@ -101,7 +104,7 @@ class TensorSet:
         return taken
 
     def take_all_leases(self) -> list[Block]:
-        """All leases that are left."""
+        """Take all leases that are left."""
         if not self._leased:
             return []
         left = list((+self._leased).elements())
@@ -110,7 +113,7 @@ class TensorSet:
 
 
 class EnsembleRun:
-    """Ends when the last of its member requests is answered, well or not."""
+    """A request to an ensemble, from its admission to the answer of its last member request."""
 
     def __init__(self, request: InflightRequest, plan: EnsemblePlan, body: RequestBody) -> None:
         self.request = request
@@ -122,24 +125,24 @@ class EnsembleRun:
         self.sequence: SequenceMarks = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
         #: Member requests without their final answer, by id.
         self.open: dict[int, InflightRequest] = {}
-        #: The first one has the inputs.
+        #: The first one holds the inputs.
         self.tensor_sets: list[TensorSet] = [TensorSet(self.selection)]
-        #: By step, how many of its requests are unanswered, and the waves that wait until there
-        #: are fewer.
+        #: By step: how many of its requests are unanswered, and the tensor sets that wait for a
+        #: free place.
         self.unanswered: Counter[int] = Counter()
         self.waiting: dict[int, deque[TensorSet]] = {}
-        #: Why it has failed, and what the statistics call that.
+        #: The first error of a step, and the reason that the statistics give for it.
         self.error: ZmqTritonError | None = None
         self.reason = ""
-        #: Responses that have gone out, and how many of them were read.
+        #: How many responses were sent, and how many of them were read.
         self.sent = 0
         self.consumed = 0
-        #: What its steps took in all: waiting, and from there to their last answer.
+        #: The times of all steps together: in queues, and from there to their last answers.
         self.queue_ns = 0
         self.compute_ns = 0
-        #: Decoupled steps that may go on when more is read.
+        #: Decoupled steps that may go on when the client has read more.
         self.stalled: list[InflightRequest] = []
-        #: It is being looked at, and must not end meanwhile.
+        #: Above 0 while it is being processed and must not end.
         self.holds = 0
         self.is_over = False
 
@@ -148,7 +151,10 @@ class EnsembleRun:
         return not most or self.unanswered[step.number] < most
 
     def wait(self, wave: TensorSet, step: Step) -> None:
-        """It has all it needs, and goes when one of its kind is answered."""
+        """Queue a tensor set until a request of its step is answered.
+
+        It has all the inputs of the step.
+        """
         wave.holds += 1
         self.waiting.setdefault(step.number, deque()).append(wave)
 
@@ -157,7 +163,7 @@ class EnsembleRun:
         return waiting.popleft() if waiting else None
 
     def add_step_times(self, member: InflightRequest, now_ns: int) -> None:
-        """A step has its last answer."""
+        """Add the times of a step that has its last answer."""
         dispatched_ns = member.dispatched_ns or now_ns
         self.queue_ns += dispatched_ns - member.arrived_ns
         self.compute_ns += now_ns - dispatched_ns
@@ -172,13 +178,14 @@ class Call:
         self.run = run
         self.wave = wave
         self.step = step
-        #: Responses of a decoupled step that are done with, and how many its stub was told of.
+        #: Responses of a decoupled step that were consumed, and how many of those its stub knows
+        #: of.
         self.taken = 0
         self.granted = 0
 
 
 def tensor_block(tensor: Tensor | None) -> Block | None:
-    """What a tensor lies in, if that is not the message itself."""
+    """Return the block that a tensor lies in, or None if it is part of the message."""
     if tensor is None or type(tensor.data) is not Reference:
         return None
     return Block(tensor.data.owner, tensor.data.segment, tensor.data.block)

@@ -1,8 +1,8 @@
-"""Ensembles: a request that spawns requests, each as soon as its inputs are there.
+"""Ensembles: each step becomes a member request as soon as its inputs are there.
 
-The core hands over requests to ensembles and what becomes of the member requests; bodies are taken
-apart and put together, tensors' data never looked at. A run is answered only when the last of its
-member requests is, so that nobody reads memory that its owner believes free.
+The core hands over requests to ensembles, and what becomes of their member requests. Bodies are
+taken apart and put together here, but tensors' data is never looked at. A run is answered only
+after the last of its member requests, so that nobody reads memory that its owner believes free.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class EnsembleScheduler:
     # ------------------------------------------------------------ what happens
 
     def start(self, request: InflightRequest, now_ns: int) -> None:
-        """A request to an ensemble was admitted."""
+        """Begin a run for an admitted request to an ensemble."""
         plan = request.generation.plan
         assert plan is not None
         data = request.begin(now_ns)
         if request.row.flags & wire.RESENT:
-            # Not raised: an error that is kept would keep the frames of each time, too.
+            # Not raised: an error object that is kept would also keep the frames of each raise.
             self._lifecycle.refuse(request, _LOST, statistics.OTHER, now_ns)
             return
         try:
@@ -101,7 +101,7 @@ class EnsembleScheduler:
     def take_outcome(
         self, member: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        """A step was answered, or sent one response of several."""
+        """Take the answer of a step, or one response of several."""
         call = member.call
         assert call is not None
         run, wave = call.run, call.wave
@@ -130,7 +130,7 @@ class EnsembleScheduler:
         self._end_if_over(run, now_ns)
 
     def cancel_run(self, run: EnsembleRun, error: ZmqTritonError, reason: str, now_ns: int) -> None:
-        """Nobody wants the answer any more: no other step begins, and those that run are told."""
+        """Cancel a run: no other step begins, and running ones are told."""
         if run.error is not None:
             return
         run.error, run.reason = error, reason
@@ -144,12 +144,15 @@ class EnsembleScheduler:
         self._end_if_over(run, now_ns)
 
     def remove(self, generation: Generation, error: ZmqTritonError, now_ns: int) -> None:
-        """It is no more; what it had begun ends as soon as its steps can be stopped."""
+        """Cancel the runs of a generation that was removed.
+
+        They end once their steps have stopped.
+        """
         for run in [run for run in self._runs if run.request.generation is generation]:
             self.cancel_run(run, error, statistics.OTHER, now_ns)
 
     def acknowledge_responses(self, run: EnsembleRun, responses: int) -> None:
-        """The reader of a decoupled ensemble has come so far."""
+        """Take note of how many responses the client of a decoupled ensemble has read."""
         run.consumed = max(run.consumed, responses)
         if run.sent - run.consumed < wire.STREAM_WINDOW:
             stalled, run.stalled = run.stalled, []
@@ -172,7 +175,8 @@ class EnsembleScheduler:
         elif self._limits.is_full:
             self._fail(run, Unavailable(OVERLOADED), now_ns)
         else:
-            # Unlike those of peers its numbers must not be those of an earlier broker.
+            # The ids of member requests must differ from those of an earlier broker, which a peer's
+            # need not.
             self._last_id = own_id = max(self._last_id + 1, now_ns)
             row, body = _request(run, wave, step, generation, own_id)
             if self._generations.any_takes_gpu and self._can_stay_on_gpu(run, step):
@@ -187,7 +191,10 @@ class EnsembleScheduler:
             self._lifecycle.submit(member, now_ns)
 
     def _is_hashed(self, run: EnsembleRun, step: Step) -> bool:
-        """Whether what it makes is read by a model with a cache, or was to be hashed anyway."""
+        """True if a step's outputs need a digest.
+
+        A model with a cache reads them, or the client wants one.
+        """
         return bool(run.request.row.flags & wire.WANT_DIGESTS) or any(
             self._generations.feeds_cache(reader.model, reader.version)
             for name in run.selection.used_outputs[step.number]
@@ -195,8 +202,11 @@ class EnsembleScheduler:
         )
 
     def _can_stay_on_gpu(self, run: EnsembleRun, step: Step) -> bool:
-        """Whether what it makes may stay on a GPU: each tensor has one reader, which could write
-        there, and which takes it so."""
+        """True if a step's outputs may stay on a GPU.
+
+        Each has exactly one reader, which accepts GPU tensors: with a second one, either could
+        overwrite what the other still reads.
+        """
         newest = self._generations.newest
         for name in run.selection.used_outputs[step.number]:
             tensor = step.outputs[name]
@@ -211,7 +221,7 @@ class EnsembleScheduler:
     def _take_response(
         self, call: Call, member: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        """What a step has made goes where it is read."""
+        """Pass the outputs of a step on to their readers."""
         run, step = call.run, call.step
         try:
             response = wire.decode_response(body)
@@ -239,13 +249,16 @@ class EnsembleScheduler:
         self._release_set(run, wave)
 
     def _fail(self, run: EnsembleRun, error: ZmqTritonError, now_ns: int) -> None:
-        """The first step that fails decides; the others are dropped."""
+        """Fail the run with the first error of a step, and cancel its other steps."""
         self.cancel_run(run, _named(run, error), statistics.OTHER, now_ns)
 
     # ---------------------------------------------------------------- the end
 
     def _release_set(self, run: EnsembleRun, wave: TensorSet) -> None:
-        """One reason less for a wave; the last response of a decoupled step may be done with."""
+        """Drop one hold on a tensor set.
+
+        After the last one the response of a decoupled step is consumed.
+        """
         wave.holds -= 1
         if wave.holds or wave.producer is None:
             return
@@ -257,7 +270,7 @@ class EnsembleScheduler:
             run.stalled.append(wave.producer)
 
     def _acknowledge_response(self, member: InflightRequest) -> None:
-        """A decoupled step may send another response."""
+        """Allow a decoupled step to send another response."""
         call = member.call
         assert call is not None
         call.taken += 1
@@ -297,7 +310,7 @@ class EnsembleScheduler:
         self._release(root.take_all_leases())
 
     def _stream(self, run: EnsembleRun, wave: TensorSet, now_ns: int) -> None:
-        """One response of a decoupled ensemble is complete."""
+        """Send one response of a decoupled ensemble."""
         try:
             outputs = _outputs(run, wave)
         except ZmqTritonError as error:
@@ -308,7 +321,7 @@ class EnsembleScheduler:
     def _respond(
         self, run: EnsembleRun, wave: TensorSet, tensors: list[wire.Tensor], flags: int, now_ns: int
     ) -> None:
-        """The outputs of a wave are a response."""
+        """Send the outputs of a tensor set as a response."""
         request = run.request
         blocks = wave.take_leases(block for tensor in tensors if (block := tensor_block(tensor)))
         if request.call is None:
@@ -340,8 +353,10 @@ def _named(run: EnsembleRun, error: ZmqTritonError) -> ZmqTritonError:
 
 
 def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
-    """The outputs of a wave, as those who ask see them. Raises InvalidArgument for one that is not
-    there, InternalError for one that cannot have its shape."""
+    """Return the outputs of a tensor set in the shapes that clients see.
+
+    Raises InvalidArgument for a missing output, InternalError for one that cannot have its shape.
+    """
     plan = run.plan
     if not wave.is_complete:
         raise InvalidArgument(_STUCK)
@@ -359,7 +374,7 @@ def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
 def _request(
     run: EnsembleRun, wave: TensorSet, step: Step, generation: Generation, own_id: int
 ) -> tuple[wire.Request, bytes]:
-    """What a step asks of its model; the stub there checks it."""
+    """Build the body of a member request; the stub checks it."""
     asked, signature = run.request.row, generation.signature
     tensors = []
     for name, source in step.inputs:
@@ -377,7 +392,7 @@ def _request(
     priority, timeout_us = asked.priority, asked.timeout_us
     flags |= wire.UNCHECKED | asked.flags & wire.TRACE_TENSORS
     flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
-    deadline_ns = 0  # the run's own ends its steps
+    deadline_ns = 0  # the deadline of the run ends its steps
     row = wire.Request(
         *(own_id, generation.number, "", -1, flags, priority, timeout_us, deadline_ns),
         *(size, key, correlation),
@@ -387,7 +402,10 @@ def _request(
 
 
 def _sequence(run: EnsembleRun, wave: TensorSet, tensors: Iterable[str]) -> SequenceMarks:
-    """The flags and the sequence of what reads these: the asker's, unless a step changed them."""
+    """Return the flags and the sequence for a step.
+
+    They are the client's, unless an earlier step changed them.
+    """
     if not wave.sequences:
         return run.sequence
     changed = [wave.sequences[name] for name in tensors if name in wave.sequences]
@@ -395,7 +413,7 @@ def _sequence(run: EnsembleRun, wave: TensorSet, tensors: Iterable[str]) -> Sequ
 
 
 def _changed(parameters: dict[str, object], sequence: SequenceMarks) -> SequenceMarks:
-    """What a step's response makes of the flags and the sequence of those after it."""
+    """Return the sequence marks that a step's response sets for the steps after it."""
     flags, correlation = sequence
     named = parameters.get("sequence_id")
     if isinstance(named, (int, str)) and (isinstance(named, str) or 0 <= named < 2**64):

@@ -1,1 +1,1 @@
-"""Blocks of shared memory that requests and responses refer to, and the response cache."""
+"""The blocks of shared memory that requests and responses refer to, and the response cache."""

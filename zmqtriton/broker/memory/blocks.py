@@ -1,4 +1,4 @@
-"""What becomes of blocks that outcomes refer to: leased, passed on, released, told to owners."""
+"""The life of the blocks that outcomes refer to: leased, passed on, released, told to owners."""
 
 from __future__ import annotations
 
@@ -26,29 +26,32 @@ _FORGED = InternalError("the model referenced shared memory that it has no acces
 
 
 class Blocks:
-    """Keeps the account of leases and writes to owners what follows from it."""
+    """Keeps the account of leases and tells the owners of blocks what follows from it."""
 
     def __init__(self, outbox: Outbox, living: Container[int]) -> None:
         self.leases = Leases()
         self._provenance = Provenance(self.leases)
-        #: What stubs have said of memory that they cannot know of.
+        #: How often stubs have referred to memory that they cannot know of.
         self.forged = 0
-        #: After the first one: an earlier broker knew of leases that this one is only told of.
+        #: Which broker this is. All but the first have leases to learn from their holders.
         self.epoch = 1
-        #: The last one in which all have told what they hold.
+        #: The last epoch in which all holders have reported.
         self.settled_epoch = 1
         self._outbox = outbox
-        #: Serials of the processes that are there.
+        #: The serials of living processes.
         self._living = living
 
     def admit_outcome(
         self, source: int, request: InflightRequest, outcome: Outcome, body: bytes
     ) -> tuple[Outcome, bytes]:
-        """A stub's outcome as whoever asked may have it: with the flag PLACED where it refers to
-        memory, an error where it refers to what the stub was never given."""
+        """Check a stub's outcome and mark it for whoever asked.
+
+        It gets the flag PLACED if it refers to memory, and becomes an error if it refers to memory
+        that the stub was never given.
+        """
         if not outcome.blocks:
             return outcome._replace(flags=outcome.flags & ~HAS_REFERENCES), body
-        # What an earlier broker knew this one has to believe.
+        # What an earlier broker allowed cannot be checked here.
         is_right = bool(request.row.flags & RESENT) or not self._has_all_lease_reports
         may_answer = self._provenance.may_answer
         try:
@@ -70,7 +73,7 @@ class Blocks:
         return self.settled_epoch == self.epoch
 
     def check_question(self, row: Request, body: bytes, asker: Instance | None) -> None:
-        """Raises an error where a stub gives a model what it was never given itself."""
+        """Refuse a stub's request if it refers to memory that the stub was never given."""
         is_old = not self._has_all_lease_reports or (row.flags & RESENT and self.epoch > 1)
         if asker is None or not row.flags & HAS_REFERENCES or is_old:
             return
@@ -79,7 +82,7 @@ class Blocks:
             raise InternalError(_FORGED.text)
 
     def lease_outcome(self, source: int, outcome: Outcome) -> None:
-        """An outcome is on its way from a stub to whoever asked, or to the broker itself."""
+        """Lease the blocks of an outcome that is on its way from a stub."""
         for block in outcome.blocks:
             if block.owner != source:  # passed on: whoever got it first still holds it as well
                 self._outbox.leases.setdefault(block.owner, []).append(block)
@@ -89,8 +92,7 @@ class Blocks:
             self._tell_owners(outcome.blocks)
 
     def grant_lease(self, holder: int, blocks: list[Block]) -> None:
-        """A reference to somebody's blocks will be used for longer than they would be kept, or
-        has been since the time of an earlier broker."""
+        """Lease a block whose reference will be used for longer than its owner would keep it."""
         known = [block for block in blocks if block.owner in self._living]
         for block in known:
             self._outbox.leases.setdefault(block.owner, []).append(block)
@@ -99,8 +101,11 @@ class Blocks:
     def grant_requested_lease(
         self, holder: Instance, blocks: list[Block], send: Callable[[int, Lease, list[bytes]], bool]
     ) -> None:
-        """The same before the holder answers the request that they came with. `send` goes the way
-        of the answer: by another the owner might hear of this after it has taken them back."""
+        """Lease a block before its holder answers the request that brought it.
+
+        `send` is the way that the answer takes: by another one the owner might hear of the lease
+        after it has reused the block.
+        """
         if self.epoch == 1:
             kept = [*holder.open_requests.values()]
             if not self._provenance.has(holder.serial, kept, blocks):
@@ -113,35 +118,38 @@ class Blocks:
                 self.grant_lease(holder.serial, [block])
 
     def discard(self, source: int, outcome: Outcome) -> None:
-        """Nobody gets an outcome that a stub has sent."""
+        """Release the blocks of an outcome that nobody gets."""
         self._tell_owners(block for block in outcome.blocks if block.owner == source)
 
     def release(self, holder: int, blocks: list[Block]) -> None:
-        """A holder has read them."""
+        """Release blocks that a holder has read."""
         self._tell_owners(self.leases.release(holder, blocks))
 
     def hand_over(self, peer: int, blocks: list[Block]) -> None:
-        """What the broker holds goes to a peer along with a response."""
+        """Pass the broker's own leases on to a peer, along with a response."""
         if peer in self._living:
             self.leases.hand_over(BROKER, peer, blocks)
         else:
             self.release(BROKER, blocks)
 
     def keep(self, dead: int, requests: Iterable[InflightRequest]) -> None:
-        """Requests of a dead process that still execute: it may have passed on what it was given,
-        and was bound to see that nobody uses that for something else meanwhile."""
+        """Keep the inputs of requests that outlive the process that made them.
+
+        It may have passed on blocks that it was given itself, and was bound to keep those from
+        being reused meanwhile.
+        """
         for request in requests:
             blocks = [block for tensor in _inputs(request) if (block := tensor_block(tensor))]
             request.retained_blocks = [block for block in blocks if block.owner != dead]
             self.grant_lease(BROKER, request.retained_blocks)
 
     def release_kept(self, request: InflightRequest) -> None:
-        """It is answered."""
+        """Release the inputs that were kept for a request, which is now answered."""
         if request.retained_blocks:
             self.release(BROKER, request.retained_blocks)
 
     def forget_holder(self, dead: int) -> None:
-        """A process is dead: it holds nothing any more."""
+        """Drop the leases of a dead process."""
         self._tell_owners(self.leases.forget_holder(dead))
 
     def _tell_owners(self, blocks: Iterable[Block]) -> None:

@@ -1,9 +1,9 @@
-"""What the response cache means for requests: which are answered from it, and what it keeps.
+"""The response cache as requests meet it: which are answered from it, and what it keeps.
 
-Called by the core for each request that has a key, when it is admitted and when it is answered.
-Looks at no tensor: small ones are part of a body, others stay in the memory of whoever made them,
-where the cache holds a lease. Bodies are compared by the keys that frontends and stubs have made;
-those of one model's requests are never looked up for another's, nor for clients'.
+Called by the core for each request that has a key, when it is admitted and when it is answered. No
+tensor is looked at: small ones are part of a body, others stay in the memory of whoever made them,
+where the cache holds a lease. Bodies are compared by the keys that frontends and stubs have made.
+The requests of one model are never answered with what another model or a client has asked for.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
 
 _PAGE = 4096
-#: An answer to these is nobody else's: it may lie on a GPU, have been given before, or name a
-#: sequence.
+#: Requests whose answers fit no other request: they may lie on a GPU, have been given before, or
+#: name a sequence.
 _UNCACHEABLE_FLAGS = (
     wire.ACCEPTS_GPU | wire.RESENT | wire.PADDING | wire.SEQUENCE_START | wire.SEQUENCE_END
 )
@@ -47,16 +47,16 @@ class CacheLookup:
         self._blocks = blocks
         self._peers = peers
         self._instances = instances
-        #: None: the server keeps no answers.
+        #: None if the server has no response cache.
         self.cache: ResponseCache | None = None
-        #: For the steps of ensembles, whose requests are made here.
+        #: Keys for the steps of ensembles, whose requests are made in this process.
         self._keys = Keys(b"")
         self._clock: Clock = no_clock
         self._hits = self._misses = 0
         self._lookup_ns = self._insertion_ns = 0
 
     def configure(self, settings: str, clock: Clock) -> None:
-        """As the settings in the Bootstrap say."""
+        """Apply the settings of the Bootstrap."""
         document = json.loads(settings)
         self._clock = clock
         secret = document.get("cache_secret", "")
@@ -65,8 +65,10 @@ class CacheLookup:
             self.cache = ResponseCache(document["cache_bytes"], document["cache_shared_bytes"])
 
     def answer_from_cache(self, request: InflightRequest, now_ns: int) -> bool:
-        """Whether it was answered, as an equal one was before. It was admitted, and is neither in a
-        queue nor begun."""
+        """Answer an admitted request from the cache; return True if that was possible.
+
+        It is neither queued nor begun yet.
+        """
         cache, generation, row = self.cache, request.generation, request.row
         if (
             cache is None
@@ -106,12 +108,12 @@ class CacheLookup:
         if request.call is None:
             ensemble, asker, asked = 0, self._calling_generation(request), request.row.cache_key
         else:
-            # Its inputs are those of the ensemble and what other steps made of them; large ones
-            # have digests if they were made for a model with a cache.
+            # A step's inputs are the ensemble's and the outputs of other steps. Large ones have
+            # digests if they were made for a model with a cache.
             body = wire.decode_request(request.body)
             has_digests = any(type(tensor.data) is wire.Reference for tensor in body.inputs)
             ensemble = request.call.run.request.generation.number
-            # What is all here nobody can have lied about.
+            # Without digests the key covers the data itself, and nobody can have lied about it.
             asker = self._calling_generation(request) if has_digests else 0
             asked = self._keys.of_placed(body)
         if len(asked) != KEY_BYTES:
@@ -119,7 +121,10 @@ class CacheLookup:
         return request.generation.number, ensemble, asker, asked
 
     def _calling_generation(self, request: InflightRequest) -> int:
-        """The generation of the model that asked, be it through ensembles; 0: a client did."""
+        """Return the generation of the model that asked, perhaps through ensembles.
+
+        0 for a client.
+        """
         while request.call is not None:
             request = request.call.run.request
         instance = self._instances.get(request.peer)
@@ -128,8 +133,11 @@ class CacheLookup:
     def store(
         self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes
     ) -> None:
-        """The only response of a request that was not found. Nobody has been told of it yet, so
-        neither its blocks nor those of its inputs can have been used for anything else."""
+        """Store the only response of a request that was missed.
+
+        Nobody was told of it yet, so neither its blocks nor those of its inputs can have been
+        reused.
+        """
         cache, miss = self.cache, request.miss
         request.miss = None
         is_whole = outcome.flags & wire.FINAL and not outcome.number and not outcome.code
@@ -151,21 +159,24 @@ class CacheLookup:
         generation.statistics.record_cache_insertion(lookup_ns, took_ns)
 
     def _can_lease_in_time(self, owner: int, source: int, asker: int) -> bool:
-        """Whether its owner hears of a lease before it may use the block for something else. It may
-        be an input of a stub's own request, which is free with the reply to it, and that goes
-        another way. What a frontend owns is only sure to be no client's if it asked by a key."""
+        """True if a block's owner hears of a lease before it may reuse the block.
+
+        A block may be an input of a stub's own request, which is free with the reply to it; that
+        reply takes another way. Blocks of a frontend are known not to be a client's only if the
+        request had a key.
+        """
         peer = self._peers.get(owner)
         if peer is None or peer.role != "stub":
             return peer is not None and owner == asker
         return owner == source or not peer.requests
 
     def forget_generation(self, generation: Generation) -> None:
-        """It takes no more requests."""
+        """Drop the answers of a generation that takes no more requests."""
         if self.cache is not None:
             self._release(self.cache.forget_generation(generation.number))
 
     def forget_owner(self, serial: int) -> None:
-        """A process is dead, and its memory with it."""
+        """Drop the answers that lie in the memory of a dead process."""
         if self.cache is not None:
             self._release(self.cache.forget_owner(serial))
 
@@ -175,7 +186,7 @@ class CacheLookup:
                 self._blocks.release(BROKER, entry.blocks)
 
     def report(self) -> dict[str, Any]:
-        """For the metrics; empty where there is no cache."""
+        """Return the figures for the metrics; empty without a cache."""
         cache = self.cache
         if cache is None:
             return {}
@@ -193,7 +204,7 @@ class CacheLookup:
 
 
 def _shared(body: bytes) -> int:
-    """Bytes of the memory that a response refers to."""
+    """Return how many bytes of shared memory a response refers to."""
     outputs = wire.decode_response(body).outputs
     sizes = [tensor.data.size for tensor in outputs if type(tensor.data) is wire.Reference]
     return sum(-(-size // _PAGE) * _PAGE for size in sizes)

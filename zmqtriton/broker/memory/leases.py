@@ -1,7 +1,8 @@
-"""Which process holds which blocks of whose memory, so that nothing stays leased to the dead.
+"""The account of leases: which process holds which blocks.
 
-The owner's table is the authority; this is the account of the leases that went through the broker.
-Knows no sockets: what is to be told to owners is returned.
+It serves to keep nothing leased to the dead. The owner's table is the authority; this is the
+account of the leases that went through the broker. Knows no sockets: what owners must be told is
+returned.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ from collections.abc import Iterable
 
 from zmqtriton_floor.wire import Block
 
-#: Who holds what the broker itself has in hand, between two steps of an ensemble.
+#: The holder of blocks that the broker itself has in hand, between two steps of an ensemble.
 BROKER = 0
 
 
 class Leases:
-    """Counts by holder's serial."""
+    """Leases by the serial of their holder."""
 
     def __init__(self) -> None:
         self._held: dict[int, Counter[Block]] = {}
-        #: The same of all holders together.
+        #: The leases of all holders together.
         self._all: Counter[Block] = Counter()
-        #: Of blocks that somebody holds: where what was told of it begins and ends.
+        #: The bytes of a held block that its holders know of: where they begin and end.
         self._extents: dict[Block, tuple[int, int]] = {}
 
     def lease(self, holder: int, blocks: Iterable[Block]) -> None:
-        """These are on their way to the holder, or with it."""
+        """Count blocks as held; they are with the holder or on their way to it."""
         held = self._held.get(holder)
         for block in blocks:
             if held is None:
@@ -35,14 +36,17 @@ class Leases:
             self._all[block] += 1
 
     def widen_extent(self, block: Block, start: int, end: int) -> None:
-        """Somebody was told of these bytes of it, and may tell others."""
+        """Note that a process was told of these bytes of a block, and may tell others."""
         if block in self._all:
             low, high = self._extents.get(block, (start, end))
             self._extents[block] = min(low, start), max(high, end)
 
     def covers(self, holder: int, block: Block, start: int, end: int) -> bool:
-        """Whether the holder can know of these bytes by a lease; of a block that an earlier broker
-        has leased it is not known which it was told of."""
+        """True if a lease allows the holder to know of these bytes.
+
+        Of a block that an earlier broker has leased, nobody knows which bytes it was told of: all
+        are allowed.
+        """
         low, high = self._extents.get(block, (start, end))
         return self.has(holder, block) and low <= start and end <= high
 
@@ -57,7 +61,10 @@ class Leases:
         return held is not None and held.get(block, 0) > 0
 
     def release(self, holder: int, blocks: Iterable[Block]) -> list[Block]:
-        """Those that the holder really had; the others were freed already, or never its own."""
+        """Release blocks, and return those that the holder really had.
+
+        The others were freed already, or were its own.
+        """
         held = self._held.get(holder)
         if held is None:
             return []
@@ -74,7 +81,7 @@ class Leases:
         return released
 
     def hand_over(self, holder: int, to: int, blocks: Iterable[Block]) -> None:
-        """The same lease in other hands: nothing is to be told to the owner."""
+        """Move leases to another holder; owners need not be told."""
         blocks = [*blocks]
         extents = {block: self._extents[block] for block in blocks if block in self._extents}
         self.lease(to, self.release(holder, blocks))
@@ -82,7 +89,7 @@ class Leases:
             self.widen_extent(block, *extent)
 
     def forget_holder(self, dead: int) -> list[Block]:
-        """All that a dead process held; what it owned is gone with it, whoever held it."""
+        """Drop all leases of a dead process, and all leases of its memory."""
         left = list(self._held.pop(dead, Counter()).elements())
         for block in left:
             self._drop(block)
@@ -95,5 +102,5 @@ class Leases:
 
     @property
     def count(self) -> int:
-        """Leases in all."""
+        """Return the number of leases."""
         return sum(held.total() for held in self._held.values())

@@ -1,8 +1,8 @@
-"""Whether a stub may refer to the memory that it names: its own, what it was given with a request
-that it has, within the bounds of that, and what it holds a lease of.
+"""Checks that a stub may refer to the memory that it names.
 
-Asked by `blocks` before anybody reads or leases it, for what names memory at all. A fault of one
-model must not show it what others were sent. Knows no sockets.
+A stub may name its own memory, what it was given with a request that it still has, within those
+bounds, and what it holds a lease of. A fault in one model must not show it what others were sent.
+`blocks.py` asks before anybody reads or leases memory. Knows no sockets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import Block, Reference, Tensor, decode_request, decode_response
 
-#: Of a block: where what was given of it begins and ends.
+#: The bytes of a block that a stub was given: where they begin and end.
 _Given = dict[Block, tuple[int, int]]
 
 
@@ -30,7 +30,7 @@ class Provenance:
         blocks: Iterable[Block],
         references: list[Reference],
     ) -> bool:
-        """Whether a response to the request may name these blocks, and lie there."""
+        """True if a response to this request may refer to these blocks."""
         named = set(blocks)
         if not all(block_of(reference) in named for reference in references):
             return False
@@ -42,7 +42,7 @@ class Provenance:
         )
 
     def may_ask(self, stub: int, requests: Iterable[InflightRequest], body: bytes) -> bool:
-        """Whether the stub, which has these requests, may ask another model so."""
+        """True if a stub that has these requests may make this request of another model."""
         try:
             references = _references(decode_request(body).inputs)
         except ProtocolError:
@@ -53,7 +53,7 @@ class Provenance:
         return all(self._covers(stub, reference, given) for reference in references)
 
     def has(self, stub: int, requests: Iterable[InflightRequest], blocks: Iterable[Block]) -> bool:
-        """Whether the stub, which has these requests, may have all these blocks leased to it."""
+        """True if a stub that has these requests may be given leases of all these blocks."""
         given = _given(requests)
         return all(self._has(stub, block, given) for block in blocks)
 
@@ -69,12 +69,12 @@ class Provenance:
 
 
 def extent_of(reference: Reference) -> tuple[Block, int, int]:
-    """The block, and where in its segment the tensor begins and ends."""
+    """Return a tensor's block, and where in its segment the tensor begins and ends."""
     return block_of(reference), reference.offset, reference.offset + reference.size
 
 
 def references_in_response(body: bytes) -> list[Reference]:
-    """What a response refers to. Raises ProtocolError where it is none."""
+    """Return the memory that a response refers to. Raises ProtocolError if it is malformed."""
     return _references(decode_response(body).outputs) if body else []
 
 
@@ -83,7 +83,7 @@ def _references(tensors: Iterable[Tensor]) -> list[Reference]:
 
 
 def _given(requests: Iterable[InflightRequest]) -> _Given:
-    """What the inputs of these lie in."""
+    """Return the blocks of the inputs."""
     found: _Given = {}
     for request in requests:
         try:

@@ -1,7 +1,7 @@
-"""The response cache: answers by what was asked, within bounds of bytes; the least used go first.
+"""The response cache: answers by request, bounded in bytes; the least recently used go first.
 
-Plain data for `caching`, which says what may be kept and who holds the blocks. What is dropped to
-make room is returned, so that its blocks can be given back.
+Plain data for `cache_lookup`, which decides what may be kept and who holds the blocks. Entries that
+are dropped are returned, so that their blocks can be released.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Iterable
 
 from zmqtriton_floor.wire import Block
 
-#: A generation, the ensemble that it is a member of, who asks (0: no ensemble; clients), and what.
+#: The generation, the ensemble it was asked through (0: none), the asking generation (0: a client)
+#: and the digest of the request.
 CacheKey = tuple[int, int, int, bytes]
 
-#: What an entry costs beside its body.
+#: The estimated size of an entry without its body.
 _OVERHEAD = 512
 
 
@@ -24,9 +25,9 @@ class CacheEntry:
     def __init__(self, key: CacheKey, body: bytes, blocks: list[Block], shared: int) -> None:
         self.key = key
         self.body = body
-        #: What the body refers to, each held once for this entry.
+        #: The blocks that the body refers to. The entry holds one lease of each.
         self.blocks = blocks
-        #: Their bytes.
+        #: The size of the blocks.
         self.shared = shared
 
     @property
@@ -36,7 +37,7 @@ class CacheEntry:
 
 class ResponseCache:
     def __init__(self, most: int, most_shared: int) -> None:
-        """Bytes in all, and how many of them may lie in the memory of those who answered."""
+        """Set the bounds: bytes in all, and bytes in the memory of those who answered."""
         self.max_bytes = most
         self._most_shared = most_shared
         self.size = 0
@@ -56,14 +57,14 @@ class ResponseCache:
         return entry
 
     def fits(self, entry: CacheEntry) -> bool:
-        """Whether put() takes it: it is new, and not larger than the cache."""
+        """True if put() would take it: it is new and not larger than the cache."""
         is_small = entry.size <= self.max_bytes and entry.shared <= self._most_shared
         return is_small and entry.key not in self._entries
 
     def put(self, entry: CacheEntry) -> list[CacheEntry]:
-        """Those that had to go for it."""
+        """Add an entry, and return those that had to make room."""
         gone = []
-        # A large body need not cost all small ones their place: only what is shared counts there.
+        # Make room with entries that use shared memory; small ones need not go for a large one.
         while self._shared + entry.shared > self._most_shared:
             gone.append(self._drop(next(k for k, e in self._entries.items() if e.shared)))
         while self.size + entry.size > self.max_bytes:
@@ -78,11 +79,11 @@ class ResponseCache:
         return gone
 
     def forget_generation(self, generation: int) -> list[CacheEntry]:
-        """All answers of one that takes no more requests."""
+        """Drop all answers of a generation that takes no more requests."""
         return self._drop_all(self._by_generation.get(generation, ()))
 
     def forget_owner(self, owner: int) -> list[CacheEntry]:
-        """All that lies in the memory of a dead process."""
+        """Drop all answers that lie in the memory of a dead process."""
         return self._drop_all(self._by_owner.get(owner, ()))
 
     def _drop_all(self, keys: Iterable[CacheKey]) -> list[CacheEntry]:

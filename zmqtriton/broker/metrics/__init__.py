@@ -1,1 +1,1 @@
-"""What is counted and measured, and the reports made of it."""
+"""Counters and measurements, and the reports made of them."""

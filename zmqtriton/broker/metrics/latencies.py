@@ -1,7 +1,7 @@
-"""Histograms and summaries of latencies, for the versions that are to have them.
+"""Histograms and summaries of latencies, for versions that `--metrics-config` gives them to.
 
-Only where `--metrics-config` asks for them: without, a version has the plain counters, and nothing
-here runs. Memory is bounded, however many requests there are.
+Other versions have plain counters, and nothing here runs for them. Memory is bounded, however many
+requests there are.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from zmqtriton_floor.wire import Executed, Outcome
 _FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 _BUCKETS_MS = [100.0, 500.0, 2000.0, 5000.0]
 
-#: Quantiles are those of the last minute, which is forgotten in steps.
+#: Quantiles cover the last minute, which is forgotten in this many steps.
 _STEPS = 5
 _STEP_NS = 12_000_000_000
-#: Values that differ by less are one: a quantile is off by half of it at most.
+#: Values that differ by less than this share are counted as one: a quantile is off by half of it at
+#: most.
 _RESOLUTION = 0.01
 _PER_LOG = 1 / log(1 + _RESOLUTION)
 
 
 class Histogram:
-    """How many values were in each bucket alone."""
+    """Counts how many values fell into each bucket."""
 
     def __init__(self, buckets: list[float]) -> None:
         self._buckets = sorted(set(buckets))
@@ -47,7 +48,7 @@ class Histogram:
 
 
 class Summary:
-    """Microseconds: how often and how much in all, and the quantiles of the last minute."""
+    """Microseconds: count, sum, and the quantiles of the last minute."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -73,7 +74,7 @@ class Summary:
             del self._steps[step]
 
     def as_dict(self, quantiles: list[float]) -> dict[str, Any]:
-        """A quantile is None where nothing came in the last minute."""
+        """Return the figures; a quantile is None if nothing was measured in the last minute."""
         self._forget(self._clock() // _STEP_NS)
         sizes: dict[int, int] = {}
         for step in self._steps.values():
@@ -93,7 +94,7 @@ def _quantile(sizes: dict[int, int], quantile: float) -> int | None:
 
 
 class LatencyStatistics(ModelStatistics):
-    """Also keeps what each request took, not only the sum."""
+    """Statistics that also keep the distribution of latencies, not only their sums."""
 
     def __init__(
         self, wanted: MetricsConfig, clock: Clock, buckets: list[float], *, is_cached: bool
@@ -103,7 +104,7 @@ class LatencyStatistics(ModelStatistics):
         self._first_response = Histogram(buckets) if wanted.has_histograms else None
         self.times_responses = wanted.has_histograms
         names = ["queue", "compute_input", "compute_infer", "compute_output"]
-        # As Triton has it: hits and others are too unlike to be summed up as one.
+        # As in Triton: hits and other requests differ too much for one summary.
         names += ["cache_hit", "cache_miss"] if is_cached else ["request"]
         self._summaries = {name: Summary(clock) for name in names if wanted.has_summaries}
 
@@ -159,7 +160,7 @@ class LatencyStatistics(ModelStatistics):
 
 
 class StatisticsFactory:
-    """Makes the statistics of versions, as the server's settings want them."""
+    """Makes the statistics of versions, as the server's settings ask for."""
 
     def __init__(self, settings: str, clock: Clock) -> None:
         self._wanted = metrics.of_settings(json.loads(settings))
@@ -172,7 +173,7 @@ class StatisticsFactory:
 
 
 def _buckets(config: dict[str, Any]) -> list[float]:
-    """Those that the configuration sets in place of the usual ones."""
+    """Return the buckets that the configuration sets, or the default ones."""
     buckets = _BUCKETS_MS
     for control in (config.get("model_metrics") or {}).get("metric_control", []):
         if control.get("metric_identifier", {}).get("family") == _FIRST_RESPONSE:

@@ -1,8 +1,8 @@
-"""What models measure: families and their series, shared by all instances that hold the same.
+"""Metrics of the models' own: families, and series shared by all instances that hold them.
 
-A pure state machine. The service hands it what stubs say, the core tells of deaths, and the metrics
-process gets all of it with the statistics. A series is there as long as somebody holds it, and what
-one holder has added stays when that one goes.
+A pure state machine. The service passes on what stubs say, the core tells of deaths, and the
+metrics process gets everything with the statistics. A series lives while somebody holds it; what
+one holder has added stays when that holder goes.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from zmqtriton_floor import metrics, wire
 from zmqtriton_floor.errors import AlreadyExists, NotFound, ProtocolError, ZmqTritonError
 from zmqtriton_floor.metrics import COUNTER, GAUGE, HISTOGRAM
 
-#: The label values of a series, by name in their order.
+#: The label values of a series, ordered by label name.
 Labels = tuple[tuple[str, str], ...]
 
 
 class Series:
-    """One line of the page, or the lines of one histogram."""
+    """One line of the metrics page, or the lines of one histogram."""
 
     def __init__(self, labels: Labels, buckets: list[float]) -> None:
         self.labels = labels
-        #: Upper bounds; the last bucket, which has none, is not among them.
+        #: Upper bounds, without the last bucket, which has none.
         self.buckets = buckets
         self.holders: set[MetricHandle] = set()
-        #: Of a counter the sum, of a histogram that of what was observed; of a gauge what was set.
+        #: The sum of a counter or of a histogram's observations, or the value that a gauge was set
+        #: to.
         self.value = 0.0
-        #: What was added to a gauge since.
+        #: What was added to a gauge since it was set.
         self.more = 0.0
-        #: When a gauge was set, by the clock of the machine.
+        #: When a gauge was set, by the machine's clock.
         self.set_ns = 0
-        #: How many were observed in each bucket alone.
+        #: How many observations fell into each bucket.
         self.counts = [0] * (len(buckets) + 1)
 
 
@@ -45,7 +46,7 @@ class Family:
         self.name = name
         self.description = description
         self.kind = kind
-        #: Objects of models, each a process and its number there.
+        #: The models' metric objects that hold it: their process and their number there.
         self.holders: set[tuple[int, int]] = set()
         self.series: dict[Labels, Series] = {}
 
@@ -56,12 +57,12 @@ class MetricHandle:
     def __init__(self, family: Family, series: Series, buckets: list[float]) -> None:
         self.family = family
         self.series = series
-        #: Which bucket of the series each of its own falls into.
+        #: For each bucket of the object's own, the bucket of the series that it falls into.
         self.places = [bisect_left(series.buckets, bound) for bound in [*buckets, inf]]
 
 
 class Process:
-    """What one stub has."""
+    """The families and metrics of one stub."""
 
     def __init__(self) -> None:
         self.families: dict[int, Family] = {}
@@ -84,7 +85,10 @@ class ModelMetrics:
         }
 
     def take_call(self, serial: int, call: wire.Call) -> None:
-        """What a stub says or asks; what has a number is answered, the rest if it is refused."""
+        """Take a change or a question of a stub.
+
+        A call that has a number is answered; others only if they are refused.
+        """
         try:
             arguments = json.loads(call.arguments)
         except (ValueError, RecursionError):
@@ -110,7 +114,7 @@ class ModelMetrics:
             self._outbox.answers.append((serial, answer))
 
     def forget_peer(self, serial: int) -> None:
-        """The process is dead."""
+        """Drop the metric objects of a dead process."""
         process = self._processes.pop(serial, None)
         if process is not None:
             for holder in process.metrics.values():
@@ -119,7 +123,7 @@ class ModelMetrics:
                 self._leave(family, (serial, number))
 
     def page(self) -> list[dict[str, Any]]:
-        """All families in the order in which they came, for the metrics process."""
+        """Return all families for the metrics process, in the order in which they were made."""
         return [
             {
                 "name": family.name,
@@ -133,7 +137,10 @@ class ModelMetrics:
     # ---------------------------------------------------------------- changes
 
     def _take(self, serial: int, changes: Any) -> ZmqTritonError | None:
-        """The first refusal; the other changes hold."""
+        """Apply changes and return the first refusal.
+
+        The changes after it are applied all the same.
+        """
         process = self._processes.setdefault(serial, Process())
         refusal: ZmqTritonError | None = None
         for verb, number, *details in changes:
@@ -165,14 +172,14 @@ class ModelMetrics:
     ) -> None:
         family = process.families.get(of)
         if family is None or number in process.metrics:
-            return  # it was refused, which was said then
+            return  # the object was refused, and its model was told then
         metrics.check_count(len(process.families) + len(process.metrics))
         buckets = [float(bound) for bound in bounds]
         metrics.check_metric(family.kind, labels, buckets)
         key = tuple(sorted(labels.items()))
         series = family.series.get(key)
         if series is None:
-            # A second holder may have other buckets: those of the first one stay.
+            # A second holder may ask for other buckets; those of the first one stay.
             series = family.series[key] = Series(key, buckets)
         holder = process.metrics[number] = MetricHandle(family, series, buckets)
         series.holders.add(holder)
@@ -186,7 +193,7 @@ class ModelMetrics:
             holder.series.more += float(value)
 
     def _set(self, _: int, process: Process, number: int, value: float, at_ns: int) -> None:
-        """Whoever comes last wins."""
+        """Set a gauge; the last one to set it wins."""
         holder = process.metrics.get(number)
         if holder is not None and holder.family.kind == GAUGE:
             series = holder.series
@@ -195,7 +202,10 @@ class ModelMetrics:
     def _restore_gauge(
         self, _: int, process: Process, number: int, value: float, at_ns: int
     ) -> None:
-        """Told to a new broker: who set it last knows best; what others add counts all the same."""
+        """Restore a gauge after the death of a broker.
+
+        The holder that set it last is right about its value; what others add still counts.
+        """
         holder = process.metrics.get(number)
         if holder is not None and holder.family.kind == GAUGE and at_ns > holder.series.set_ns:
             holder.series.value, holder.series.set_ns = float(value), int(at_ns)

@@ -1,4 +1,4 @@
-"""The answer to AskStatistics, made of the counters of generations and of the broker itself."""
+"""Answers to AskStatistics, from the counters of generations and of the broker itself."""
 
 from __future__ import annotations
 

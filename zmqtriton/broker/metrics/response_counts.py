@@ -1,5 +1,7 @@
-"""How often a decoupled model gave its first response, its second one, and so on, and how long each
-took: `response_stats` of the statistics. Stubs count, since most responses do not come by here.
+"""Counters of each response of decoupled models: `response_stats` of the statistics.
+
+For the first response of a request, the second and so on: how many there were and how long each
+took. Stubs count them, since most responses do not pass through the broker.
 """
 
 from __future__ import annotations
@@ -8,21 +10,21 @@ import json
 
 from zmqtriton_floor.errors import ProtocolError
 
-#: Of each kind: how often, how long the model took, and how long until it had left.
+#: Where the fields of each kind begin: its count, the time to compute it, the time to send it.
 _SUCCESS, _FAIL, _EMPTY, _CANCEL = 0, 3, 6, 9
 _FIELDS = 12
-#: As in the stub: one that says more makes no sense.
+#: The stubs' own limit; a larger index is malformed.
 _MOST_INDEXES = 1024
 
 
 class ResponseCounts:
-    """Of one generation."""
+    """The response counters of one generation."""
 
     def __init__(self) -> None:
         self._rows: dict[int, list[int]] = {}
 
     def add(self, text: str) -> None:
-        """What a stub has counted since it last told; raises ProtocolError."""
+        """Add what a stub has counted since its last message. Raises ProtocolError."""
         try:
             told = json.loads(text)
             if any(type(x) is not int or x < 0 for row in told for x in row):
@@ -38,7 +40,7 @@ class ResponseCounts:
             raise ProtocolError("Results: malformed response counts") from None
 
     def as_dict(self) -> dict[str, dict[str, dict[str, int]]]:
-        """By index, as the protocol has it."""
+        """Return the counters by index, as the protocol has them."""
         return {str(index): _describe(row) for index, row in sorted(self._rows.items())}
 
 

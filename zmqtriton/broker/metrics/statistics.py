@@ -1,6 +1,7 @@
-"""Triton's counters of one model version, kept where every request passes.
+"""Triton's counters of one model version.
 
-Durations are in nanoseconds and count per request: each of a batch adds the whole batch's time.
+Durations are in nanoseconds and count per request: each request of a batch adds the whole time of
+the batch.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Batch
 from zmqtriton_floor.wire import FINAL, Executed, Outcome
 
-#: Why a request failed, as the metrics call it.
+#: Why a request failed, in the words of the metrics.
 REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"
 
 
 class Duration:
-    """How often, and how long in all."""
+    """A count, and the sum of the time."""
 
     __slots__ = ("count", "ns")
 
@@ -34,7 +35,7 @@ class Duration:
 
 
 class ModelStatistics:
-    """Cumulative since the generation was loaded."""
+    """Counters since the generation was loaded."""
 
     def __init__(self) -> None:
         self.inference_count = 0
@@ -51,9 +52,10 @@ class ModelStatistics:
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
         #: Whether responded() is to hear of those too that are no streams'.
         self.times_responses = False
-        #: Of a decoupled model; None of others, which give one response each.
+        #: Of a decoupled model; None for others, which give one response each.
         self.responses: ResponseCounts | None = None
-        #: Responses of streams that went straight to their readers, and those that came by here.
+        #: Responses of streams that went straight to their readers, and those that came through the
+        #: broker.
         self.direct = 0
         self.brokered = 0
         self.batches: dict[int, tuple[Duration, Duration, Duration]] = {}
@@ -63,7 +65,7 @@ class ModelStatistics:
         self.inference_count += request.elements
 
     def record_cache_hit(self, request: InflightRequest, lookup_ns: int) -> None:
-        """It was answered with what an equal one was answered."""
+        """Count a request that was answered from the cache."""
         self.success.add(1, lookup_ns)
         self.queue.add(1, 0)
         self.cache_hit.add(1, lookup_ns)
@@ -72,11 +74,14 @@ class ModelStatistics:
         self.cache_miss.add(1, lookup_ns)
 
     def record_cache_insertion(self, lookup_ns: int, insertion_ns: int) -> None:
-        """It was missed, which took so long, and is answered."""
+        """Count a request that missed the cache, the time of the lookup.
+
+        Its answer as inserted.
+        """
         self.cache_miss.add(0, insertion_ns)
 
     def record_rejection(self) -> None:
-        """One that was never admitted."""
+        """Count a request that was never admitted."""
         self.fail.add(1, 0)
         self.failures[REJECTED] += 1
 
@@ -87,7 +92,7 @@ class ModelStatistics:
     def record_response(
         self, request: InflightRequest, outcome: Outcome, has_response: bool, now_ns: int
     ) -> None:
-        """A response of a stream, or its end, which tells how many there were."""
+        """Count a response of a stream, or its end, which tells how many there were."""
         if self.responses is None:
             return
         request.brokered_responses += has_response
@@ -96,8 +101,11 @@ class ModelStatistics:
             self.direct += max(0, outcome.number + has_response - request.brokered_responses)
 
     def record_ensemble(self, request: InflightRequest, queue_ns: int, compute_ns: int) -> None:
-        """A request to an ensemble has succeeded: it counts with what its steps took, as clients
-        expect who look for the version that has been busy."""
+        """Count a request to an ensemble that has succeeded.
+
+        It counts with the times of its steps, as clients expect that look for the version that was
+        busy.
+        """
         self.execution_count += 1
         self.queue.add(1, queue_ns)
         self.compute_input.add(1, 0)
@@ -108,7 +116,7 @@ class ModelStatistics:
     def record_execution(self, batch: Batch, times: Executed) -> None:
         requests = batch.requests
         if not requests:
-            return  # an earlier broker knew of which
+            return  # an earlier broker knew its times
         count = len(requests)
         size, queue_ns = batch.fillers, 0
         for request in requests:
@@ -130,7 +138,10 @@ class ModelStatistics:
         per_size[2].add(1, output_ns)
 
     def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
-        """The entry of `model_stats`; `zmqtriton` holds what the protocol has no field for."""
+        """Return the entry of `model_stats`.
+
+        `zmqtriton` holds what the protocol has no field for.
+        """
         last = self.last_arrival_ns
         return {
             "name": name,
@@ -163,7 +174,7 @@ class ModelStatistics:
         }
 
     def own(self) -> dict[str, Any]:
-        """What the protocol has no field for."""
+        """Return the figures that the protocol has no field for."""
         return {
             "failures": dict(self.failures),
             "direct_responses": self.direct,

@@ -1,7 +1,7 @@
 """The way out of every request: it is finished once, and its replies go to the peer that made it.
 
-What the answer is has been decided elsewhere. Where a model preserves the order of its requests,
-replies wait here for those before them.
+The answer itself is decided elsewhere. Where a model preserves the order of its requests, replies
+wait here for those of earlier requests.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Answers:
         sequences, generations = generation.sequences, self._generations
         is_over = sequences is None or not sequences.count
         if not is_over and generations.has_successor(generation):
-            return  # their next requests come here still
+            return  # their next requests still come here
         if not generation.unanswered and not generation.is_drained:
             generation.is_drained = True
             self._outbox.supervisor.append(wire.Drained(generation.number))

@@ -22,15 +22,15 @@ from zmqtriton.broker.scheduling.instances import Instance, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
-#: Beyond so many requests it is not worth knowing.
+#: Larger graphs than this are not searched.
 _MOST = 10_000
-#: Between two looks at what is queued; more and more, as long as something is.
+#: The first pause between two searches; it grows while something stays queued.
 _FIRST_LOOK_NS = 100_000_000
 _LAST_LOOK_NS = 1_600_000_000
-#: Their end is on the way, and others will take their place.
+#: Instances in these states will end and be replaced.
 _ENDING = (InstanceState.OVERDUE, InstanceState.LEAVING, InstanceState.DYING)
 
-#: Ways in which a request may come to run: all of one of them is needed.
+#: The alternatives by which a request may come to run; each needs all the requests that it lists.
 _Ways = dict[InflightRequest, list[list[InflightRequest]]]
 
 
@@ -46,17 +46,17 @@ class Deadlocks:
         self._outbox = outbox
         self._peers = peers
         self._instances = instances
-        #: Who has asked what, and has no answer.
+        #: The unanswered calls of models, with the instance that made them.
         self.open_calls: dict[tuple[int, int], Instance] = {}
-        #: Of these, and of the steps of ensembles, those that were not seen to leave their queue.
+        #: Those of the unanswered calls, and of the steps of ensembles, that may still be queued.
         self._queued: dict[tuple[int, int], InflightRequest] = {}
-        #: Those since the last event for which somebody surely waits.
+        #: Calls since the last event for which somebody certainly waits.
         self._fresh: list[InflightRequest] = []
         self._look_at_ns = 0
         self._pause_ns = _FIRST_LOOK_NS
 
     def add(self, request: InflightRequest, now_ns: int) -> None:
-        """A process has asked it, or it is a step of an ensemble, for which a process may wait."""
+        """Add a call of a model, or a step of an ensemble, for which a model may wait."""
         instance = self._instances.get(request.peer)
         if instance is not None:
             self.open_calls[request.key] = instance
@@ -73,12 +73,12 @@ class Deadlocks:
             self._fresh.append(request)
 
     def is_awaited(self, generation: Generation) -> bool:
-        """Whether a model may wait for a request that is queued there."""
+        """True if a model may wait for this queued request."""
         queued = RequestState.QUEUED
         return any(r.generation is generation and r.state is queued for r in self._queued.values())
 
     def discard(self, request: InflightRequest) -> None:
-        """It is answered."""
+        """Forget an answered request."""
         self._queued.pop(request.key, None)
         instance = self.open_calls.pop(request.key, None)
         if instance is not None:
@@ -86,18 +86,18 @@ class Deadlocks:
             instance.blocking_calls.pop(request.key, None)
 
     def check_new(self, now_ns: int) -> None:
-        """Refuses those of the fresh ones that can never run."""
+        """Refuse those of the new calls that can never run."""
         fresh, self._fresh = self._fresh, []
         for request in fresh:
             if request.state is RequestState.QUEUED and request in _find_deadlock(request, None):
                 self._refuse(request, now_ns)
 
     def next_due_ns(self) -> int | None:
-        """When look() has something to do."""
+        """When check_due() has work to do."""
         return self._look_at_ns if self._queued else None
 
     def check_due(self, now_ns: int) -> None:
-        """Asks those on whose word it depends whether what is queued can ever run."""
+        """Ask the processes whose word decides whether queued requests can ever run."""
         if not self._queued or now_ns < self._look_at_ns:
             return
         waiting = self._queued_by_generation()
@@ -110,7 +110,7 @@ class Deadlocks:
         self._break_deadlocks(now_ns)
 
     def take_report(self, serial: int, message: wire.WaitReport, now_ns: int) -> None:
-        """What a process says that its batches wait for."""
+        """Take a process's report of what its batches wait for."""
         instance = self._instances.get(serial)
         if instance is None:
             return
@@ -119,12 +119,12 @@ class Deadlocks:
         for row in message.edges:
             request = requests.get(row.id)
             awaited = instance.reported_waits.setdefault(row.batch, [])
-            # None: it has been answered meanwhile, so that the batch may go on.
+            # None if it has been answered meanwhile, so that the batch may go on.
             awaited.append(None if request is None else (request, row.received))
         self._break_deadlocks(now_ns)
 
     def _queued_by_generation(self) -> list[list[InflightRequest]]:
-        """What is queued, by generation: one of them can run if all can."""
+        """Return the queued requests by generation; one of them can run if all can."""
         queued = RequestState.QUEUED
         self._queued = {r: one for r, one in self._queued.items() if one.state is queued}
         found: dict[int, list[InflightRequest]] = {}
@@ -134,7 +134,7 @@ class Deadlocks:
         return list(found.values())
 
     def _break_deadlocks(self, now_ns: int) -> None:
-        """Refuses what closed a circle, the last one first."""
+        """Refuse the requests that closed a circle, the last one first."""
         while True:
             closing = [
                 one
@@ -152,8 +152,11 @@ class Deadlocks:
 
 
 def _find_deadlock(request: InflightRequest, doubtful: set[int] | None) -> set[InflightRequest]:
-    """If it can never run, all that are needed for it and can not either. With `doubtful` whoever
-    may wait is taken to do so, and if it depends on that, their serials are added."""
+    """Return the request, and all that it needs that cannot run either, if it can never run.
+
+    With `doubtful`, everybody who may wait is assumed to wait; the serials of those on whom the
+    result depends are added to it.
+    """
     supposed: set[int] | None = None if doubtful is None else set()
     ways = _build_wait_graph(request, supposed)
     running: set[InflightRequest] = set()
@@ -178,7 +181,10 @@ def _find_deadlock(request: InflightRequest, doubtful: set[int] | None) -> set[I
 
 
 def _build_wait_graph(request: InflightRequest, supposed: set[int] | None) -> _Ways | None:
-    """All that it may have to wait for, each with its ways to run; None: that is too much."""
+    """Return everything that a request may have to wait for, with the ways each may come to run.
+
+    None if that is too much to search.
+    """
     ways: _Ways = {}
     waiting = [request]
     while waiting:
@@ -196,7 +202,10 @@ def _build_wait_graph(request: InflightRequest, supposed: set[int] | None) -> _W
 def _ways_by_instance(
     request: InflightRequest, supposed: set[int] | None = None
 ) -> Iterable[list[list[InflightRequest]]]:
-    """Where it may run, each with its ways there. An empty one: it will run by itself."""
+    """Return where a request may run, with the ways to get there.
+
+    An empty way means that it will run by itself.
+    """
     if request.ensemble_run is not None:
         return [[list(request.ensemble_run.open.values())]]
     instance = request.instance
@@ -206,21 +215,21 @@ def _ways_by_instance(
         for batch in instance.batches.values():
             if request in batch.requests:
                 return [_ways_to_return(instance, batch.number, supposed)]
-        return [[[]]]  # it is in other hands than those of execute()
+        return [[[]]]  # it is not in the hands of an execute()
     instances = [i for i in request.generation.instances.values() if i.state not in _ENDING]
     if len(instances) < request.generation.expected:
-        return [[[]]]  # the missing one may come
+        return [[[]]]  # the missing instance may come
     return [_ways_to_begin(instance, supposed) for instance in instances]
 
 
 def _ways_to_begin(instance: Instance, supposed: set[int] | None) -> list[list[InflightRequest]]:
-    """What is needed for it to begin another batch."""
+    """Return what an instance needs to begin another batch."""
     if instance.blocking_calls:
         return [list(instance.blocking_calls.values())]
     if instance.free_slots > 0 or not instance.batches:
         shared = instance.membership
         holders = shared.blockers() if shared is not None else []
-        # Whoever ends first may give back enough.
+        # Whichever of them ends first may free enough.
         ways = [
             w for one in holders for n in one.batches for w in _ways_to_return(one, n, supposed)
         ]
@@ -233,7 +242,7 @@ def _ways_to_begin(instance: Instance, supposed: set[int] | None) -> list[list[I
 def _ways_to_return(
     instance: Instance, batch: int, supposed: set[int] | None
 ) -> list[list[InflightRequest]]:
-    """What is needed for execute() of this batch to return, or to go on."""
+    """Return what the execute() of a batch needs to return, or to go on."""
     if instance.blocking_calls:
         return [list(instance.blocking_calls.values())]
     awaited = instance.find_awaited_requests(batch)
@@ -244,17 +253,17 @@ def _ways_to_return(
 
 
 def _error(request: InflightRequest) -> ZmqTritonError:
-    """Names the circle; to be called while it is closed."""
+    """Build the error that names the circle. To be called while it is closed."""
     start, names, seen = request, [request.generation.model], {request}
     while True:
         needed: list[InflightRequest] = []
         for place in _ways_by_instance(request):
             everything = [one for way in place for one in way]
-            # Any one will do, if they are not all of them needed.
+            # Any one of them is enough, unless all of them are needed.
             needed += (
                 place[0] if len(place) == 1 else [start if start in everything else place[0][0]]
             )
-        # On to what was not seen yet, so that the whole circle is named.
+        # Go on to a request that was not seen yet, so that the whole circle is named.
         request = next((one for one in needed if one not in seen), needed[0])
         names.append(request.generation.model)
         if request in seen:

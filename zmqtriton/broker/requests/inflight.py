@@ -1,8 +1,8 @@
-"""A request while the broker has it: who asked, where it is, and its one final answer.
+"""A request while the broker has it: who asked, its state, and its one final answer.
 
-QUEUED ──dispatched──▶ EXECUTING ──answered──▶ ANSWERED; a queued one may be answered directly, and
-one that is executed step by step goes back from EXECUTING to QUEUED.
-`state` is written by the methods here and by nobody else. Knows neither clocks nor sockets.
+QUEUED ──dispatched──▶ EXECUTING ──answered──▶ ANSWERED; a queued request may be answered directly,
+and one that is executed step by step goes back from EXECUTING to QUEUED. `state` is written by the
+methods here and by nobody else. Knows neither clocks nor sockets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RequestState(enum.Enum):
 
 
 class InflightRequest:
-    """One admitted request. Ends in ANSWERED, once."""
+    """An admitted request. It ends in ANSWERED, once."""
 
     __slots__ = (
         "arrived_ns",
@@ -62,58 +62,57 @@ class InflightRequest:
         self.peer = peer
         self.row = row
         self.body = body
-        #: What the body had when it came; it may go before the answer does.
+        #: The size of the body that came with it; the body may go before the answer does.
         self.size = len(body)
         self.generation = generation
         self.arrived_ns = now_ns
-        #: Since when it waits for its next execution.
+        #: Since when it has waited for its next execution.
         self.queued_ns = now_ns
         self.dispatched_ns = 0
         self.instance: Instance | None = None
         self.state = RequestState.QUEUED
-        #: Whoever asked does not want it any more; it still gets its final answer.
+        #: The client has given it up; it still gets its final answer.
         self.is_cancelled = False
-        #: Where in a queue it waits; None: in none.
+        #: Its place in a queue; None if it is in no queue.
         self.level: PriorityLevel | None = None
-        #: It has waited for longer than it may, and waits on behind others.
+        #: It has waited for longer than it may, and now waits behind the others.
         self.is_late = False
-        #: Responses of it that came through here, and not straight from the stub.
+        #: Its responses that came through the broker, not straight from the stub.
         self.brokered_responses = 0
         #: One of its responses was an error.
         self.has_failed = False
-        #: The text of the last one of those, or of what it is refused with.
+        #: The text of the last error among its responses, or of its refusal.
         self.error = ""
-        #: It was executed at least once, and is to be again.
+        #: It was executed at least once, and will be again.
         self.has_run = False
-        #: An ensemble's: what it has become.
+        #: The run of a request to an ensemble.
         self.ensemble_run: EnsembleRun | None = None
-        #: What its inputs lie in, where whoever asked has died and keeps nothing any more.
+        #: The blocks of its inputs, if the process that asked has died and holds nothing any more.
         self.retained_blocks: list[Block] = []
-        #: The one that it is a request of, until it is answered; None: it is of none.
+        #: The sequence that it belongs to until it is answered, if any.
         self.sequence: Sequence | None = None
-        #: It was not in the cache: where its answer is to be kept for those who ask the same, and
-        #: how long it took to look.
+        #: After a cache miss: where to keep its answer, and how long the lookup took.
         self.miss: tuple[CacheKey, int] | None = None
-        #: A member's of an ensemble: what it is asked for.
+        #: For a member request of an ensemble: its place in the run.
         self.call: Call | None = None
 
     @property
     def key(self) -> tuple[int, int]:
-        """Names it everywhere."""
+        """Its name in every process: who asked, and the number there."""
         return self.peer, self.row.id
 
     @property
     def elements(self) -> int:
-        """How many inferences it counts for."""
+        """The number of inferences that it counts for."""
         return self.row.batch_size or 1
 
     @property
     def trace(self) -> str:
-        """The traceparent of its own span; "": it is not traced."""
+        """The traceparent of its own span; "" if it is not traced."""
         return spans.below(self.row.trace, self.peer, self.row.id) if self.row.trace else ""
 
     def work(self, batch: int) -> BatchedRequest:
-        """What its stub is told."""
+        """The message that its stub gets."""
         row = self.row
         return BatchedRequest(
             *(batch, self.peer, row.id, row.flags, row.correlation, row.priority, row.timeout_us),
@@ -127,13 +126,13 @@ class InflightRequest:
         self.dispatched_ns = now_ns
 
     def recall(self) -> None:
-        """Its stub is dead and had not begun it."""
+        """Take back a request that a dead stub had not begun."""
         assert self.state is RequestState.EXECUTING, self.state
         self.state = RequestState.QUEUED
         self.instance = None
 
     def reschedule(self, now_ns: int) -> None:
-        """Its stub has executed it, and wants it again."""
+        """Queue it for another execution, as its stub has asked."""
         assert self.state is RequestState.EXECUTING, self.state
         self.state = RequestState.QUEUED
         self.has_run = True
@@ -141,7 +140,7 @@ class InflightRequest:
         self.row = self.row._replace(flags=self.row.flags & ~SEQUENCE_START)
 
     def begin(self, now_ns: int) -> bytes:
-        """An ensemble's is executed by other requests, not by an instance; returns its body."""
+        """Begin a request to an ensemble, which other requests execute; return its body."""
         assert self.state is RequestState.QUEUED, self.state
         self.state = RequestState.EXECUTING
         self.dispatched_ns = now_ns
@@ -149,7 +148,7 @@ class InflightRequest:
         return body
 
     def resume(self, instance: Instance, now_ns: int) -> None:
-        """An earlier broker had dispatched it: the stub has it, or had."""
+        """Resume a request that an earlier broker had dispatched: the stub has it, or had it."""
         self.dispatch(instance, now_ns)
         instance.open_requests[self.key] = self
 

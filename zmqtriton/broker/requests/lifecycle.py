@@ -1,8 +1,8 @@
 """A request's way through the broker: submitted, responded to, refused or abandoned.
 
-Each admitted request gets exactly one final answer; every path to it leads through `Answers`.
-The parts that requests pass through ask this for the next step, and are known here only after
-they exist: the core calls `connect`.
+Each admitted request gets exactly one final answer; every path to it leads through `Answers`. The
+parts that requests pass through ask this one for the next step. They exist only after it, so the
+core hands them over by `connect`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Lifecycle:
         self._sequence_admission = sequence_admission
 
     def submit(self, request: InflightRequest, now_ns: int) -> None:
-        """Admit a request; it is dispatched when all of the current event has been taken."""
+        """Admit a request; it is dispatched at the end of the current event."""
         row, generation = request.row, request.generation
         self._limits.add(request)
         generation.unanswered += 1
@@ -96,7 +96,7 @@ class Lifecycle:
         """Apply the limits of the request's queue to it."""
         self._dispatch.start_queue_timer(request)
         if not self._dispatch.has_room(request, now_ns):
-            self._answers.leave_order(request)  # order is kept among those that were admitted
+            self._answers.leave_order(request)  # order is kept among admitted requests only
             self.refuse(request, overload_error(request), statistics.REJECTED, now_ns)
 
     def await_turn(self, request: InflightRequest) -> None:
@@ -120,7 +120,7 @@ class Lifecycle:
     def take_outcome(
         self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        """Take one outcome of a stub, and what it refers to in shared memory."""
+        """Take one outcome of a stub, and the memory that it refers to."""
         if outcome.blocks or outcome.flags & wire.HAS_REFERENCES:
             outcome, body = self._blocks.admit_outcome(source, request, outcome, body)
         self.respond(source, request, outcome, body, now_ns)
@@ -128,7 +128,7 @@ class Lifecycle:
     def respond(
         self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        """Pass on what a stub or an ensemble has to say about a request."""
+        """Pass on a response of a stub or an ensemble."""
         counters = request.generation.statistics
         if outcome.code:
             request.has_failed, request.error = True, outcome.text
@@ -137,7 +137,7 @@ class Lifecycle:
         if request.generation.is_decoupled or counters.times_responses:
             counters.record_response(request, outcome, bool(body or outcome.code), now_ns)
         if outcome.flags & wire.FINAL:
-            if request.state is RequestState.QUEUED:  # to be executed again, which is over
+            if request.state is RequestState.QUEUED:  # it was to be executed again; that is over
                 request.generation.leave_queue(request)
             if request.has_failed:
                 counters.record_failure(request, statistics.BACKEND, now_ns)
@@ -170,7 +170,7 @@ class Lifecycle:
         request.error = error.text
         if request.state is RequestState.QUEUED:
             generation.leave_queue(request)
-            if request.instance is not None:  # and is not to be executed again
+            if request.instance is not None:  # and will not be executed again
                 self._outbox.cancel_execution(request.instance.serial, request.key)
         self._answers.finish(request)
         outcome = wire.Outcome(*request.key, error.number, error.text, wire.FINAL)

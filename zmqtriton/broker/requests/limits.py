@@ -1,8 +1,8 @@
-"""How many requests may be unanswered at once: in the server, in one model, and what they weigh.
+"""Limits on how many requests may be unanswered, in the server and in one model, and on their size.
 
-Asked by `core` before a request is admitted. The bounds that operators set are for clients: what
-an admitted request needs of other models is part of it, and is refused only where memory ends. Who
-was admitted by an earlier broker is not refused either. Knows neither queues nor clocks.
+Asked before a request is admitted. The limits that operators set are for clients: what an admitted
+request needs of other models is part of it, and is refused only where memory ends. Requests that an
+earlier broker admitted are not refused either. Knows neither queues nor clocks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton_floor.errors import OVERLOADED, Unavailable
 
-#: What there may ever be; the next one is refused, whoever asks.
+#: The limit that holds for everybody; the next request is refused, whoever asks.
 MAX_UNANSWERED = 100_000
 MAX_UNANSWERED_BYTES = 1 << 30
 
@@ -23,7 +23,7 @@ class Limits:
     def __init__(self) -> None:
         self.unanswered = 0
         self.unanswered_bytes = 0
-        #: Requests that were refused here.
+        #: How many requests were refused here.
         self.refused = 0
         self._most = MAX_UNANSWERED
         self._most_of_model = 0
@@ -35,13 +35,15 @@ class Limits:
 
     @property
     def is_full(self) -> bool:
-        """Nothing at all is taken any more."""
+        """True if no request at all can be taken any more."""
         many = self.unanswered >= MAX_UNANSWERED
         return many or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
 
     def check(self, generation: Generation, is_client: bool) -> None:
-        """Raises Unavailable where there is no room for one more; `is_client`: not for a model that
-        asks, nor for one that was admitted before."""
+        """Raise Unavailable if there is no room for one more.
+
+        `is_client` is False for a model that asks and for a request that was admitted before.
+        """
         if self.is_full or (is_client and self._is_crowded(generation)):
             self.refused += 1
             generation.statistics.record_rejection()

@@ -1,4 +1,4 @@
-"""What the parts of the broker ask of a request's lifecycle. Only types.
+"""A request's lifecycle as the parts of the broker see it. Only types.
 
 The parts get it through their constructors, so that none of them has to know the core.
 """
@@ -29,7 +29,7 @@ class Delivers(Protocol):
 
 class RequestLifecycle(Refuses, Protocol):
     def submit(self, request: InflightRequest, now_ns: int, /) -> None:
-        """Admit a request; it is dispatched when all of the current event has been taken."""
+        """Admit a request; it is dispatched at the end of the current event."""
 
     def await_turn(self, request: InflightRequest, /) -> None:
         """Have a queued request dispatched at the end of the current event, or later."""
@@ -48,7 +48,7 @@ class RequestLifecycle(Refuses, Protocol):
         now_ns: int,
         /,
     ) -> None:
-        """Take one outcome of a stub, and what it refers to in shared memory."""
+        """Take one outcome of a stub, and the memory that it refers to."""
 
     def respond(
         self,
@@ -59,7 +59,7 @@ class RequestLifecycle(Refuses, Protocol):
         now_ns: int,
         /,
     ) -> None:
-        """Pass on what a stub or an ensemble has to say about a request."""
+        """Pass on a response of a stub or an ensemble."""
 
 
 class Infers(Protocol):

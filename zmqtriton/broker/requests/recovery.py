@@ -1,9 +1,9 @@
-"""What the processes tell a new broker about the time of the old one, and what follows from it.
+"""Recovery after a broker's death: what the processes tell the new one, and what follows from it.
 
-A request that was sent before may have been executed, may be executing, or may never have reached
-a stub. Only the stubs know, so such a request waits here until every stub of its model has said
-hello. Who holds which blocks only their holders know: when all have told, owners free the rest.
-The core hands over what is said; knows no sockets.
+A request that was sent before may have been executed, may be executing, or may never have reached a
+stub. Only the stubs know, so such a request waits here until every stub of its model has said
+hello. Who holds which blocks only their holders know: when all have reported, owners free the rest.
+The core passes on what is said; this knows no sockets.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import FINAL, HeldBlocks, Outcome
 
 Route = tuple[int, int]
-#: A stub, and what it said.
+#: A stub, and an outcome it sent with its body.
 Saying = tuple[int, Outcome, bytes]
 
-#: An asker that has said hello asks again at once; what stubs have said of others is dropped then.
+#: Clients that have said hello repeat their requests at once. After this time outcomes for others
+#: are dropped.
 LEFTOVER_NS = 10_000_000_000
-#: Besides stubs they read large tensors.
+#: Processes besides stubs that read large tensors.
 _READERS = ("http", "grpc")
 
 _LOST = Unavailable("the model instance died together with the broker; it may have been executed")
 
 
 class Recovery:
-    """Empty and idle in the first broker of a server."""
+    """The state of a recovery; empty and idle in the first broker of a server."""
 
     def __init__(
         self,
@@ -53,18 +54,19 @@ class Recovery:
         self._generations = generations
         self._instances = instances
         self._blocks = blocks
-        #: Which stub has it and will answer.
+        #: The stub that has the request and will answer it.
         self._received: dict[Route, int] = {}
-        #: What stubs have said about it until its asker has asked again, in their order.
+        #: Outcomes that came before the request was repeated, in their order.
         self._early_outcomes: dict[Route, list[Saying]] = {}
-        #: When to look whether those are still wanted, soonest first.
+        #: When to check whether those are still wanted, soonest first.
         self._leftover_checks: deque[tuple[int, Route]] = deque()
         #: Requests that wait for the stubs of their model, by generation.
         self._waiting: dict[int, list[InflightRequest]] = {}
-        #: Generations of which a stub died without a hello, and their models: what it had nobody
-        #: knows.
+        #: Generations of which a stub died without a hello, and their models: nobody knows what
+        #: that stub had.
         self._uncertain: set[int | str] = set()
-        #: Who has to tell yet what he holds; None: the supervisor has not told of all of them.
+        #: The processes that have yet to report their leases; None until the supervisor has
+        #: announced all of them.
         self._unreported_peers: set[int] | None = None
         self._reported_peers: set[int] = set()
         self._is_settled = False
@@ -78,7 +80,7 @@ class Recovery:
         answered: Iterable[tuple[Outcome, bytes]],
         now_ns: int,
     ) -> None:
-        """A stub's hello."""
+        """Take a stub's hello."""
         for peer, own_id in received:
             self._received[peer, own_id] = stub
             if not self._is_asker(peer):
@@ -87,7 +89,10 @@ class Recovery:
             self._keep((outcome.peer, outcome.id), (stub, outcome, body), now_ns)
 
     def keep(self, stub: int, outcome: Outcome, body: bytes, now_ns: int) -> bool:
-        """A response that came before its asker had asked again; False if it was not expected."""
+        """Keep a response that came before its request was repeated.
+
+        False if it was not expected.
+        """
         route = (outcome.peer, outcome.id)
         if self._received.get(route) != stub:
             return False
@@ -107,22 +112,22 @@ class Recovery:
         said.append(saying)
 
     def _is_asker(self, peer: int) -> bool:
-        """Whether it may ask again: neither dead, nor the earlier broker itself."""
+        """True if a peer may repeat the request: it lives, and is not the earlier broker itself."""
         return peer in self._peers
 
     def wait(self, request: InflightRequest) -> None:
         self._waiting.setdefault(request.generation.number, []).append(request)
 
     def note_silent_death(self, generation: Generation) -> None:
-        """One of its stubs died without a hello."""
+        """Note that a stub of a generation died without a hello."""
         self._uncertain |= {generation.number, generation.model}
 
     def forget_peer(self, peer: int, now_ns: int) -> None:
-        """A process is dead: nobody will ask again, or answer."""
+        """Forget a dead process: it will neither repeat requests nor answer them."""
         for route in [route for route in self._early_outcomes if route[0] == peer]:
             self._drop(route)
         for route in [route for route, stub in self._received.items() if stub == peer]:
-            # Its asker has yet to ask again, and it must not be executed again then.
+            # Its client has yet to repeat it, and it must not be executed again then.
             del self._received[route]
             lost = Outcome(*route, _LOST.number, _LOST.text, FINAL)
             self._keep(route, (peer, lost, b""), now_ns)
@@ -138,7 +143,7 @@ class Recovery:
     # --------------------------------------------------------------- decisions
 
     def resolve_waiting(self, now_ns: int) -> None:
-        """Decides about what waits, where every stub of the model has said hello."""
+        """Decide about the waiting requests of models whose stubs have all said hello."""
         for number in list(self._waiting):
             generation = self._generations.get(number)
             if generation is not None and self._generations.awaits_hello(generation.model):
@@ -151,7 +156,7 @@ class Recovery:
         generation = request.generation
         said = self._early_outcomes.pop(request.key, [])
         stub = self._received.pop(request.key, None)
-        # It may be one of an earlier generation, or of the next.
+        # It may be an instance of an earlier generation, or of the next.
         instance = self._instances.get(stub or (said[0][0] if said else 0))
         if not said and stub is None and not self._is_uncertain(request):
             generation.requeue(request)
@@ -172,20 +177,20 @@ class Recovery:
     # ------------------------------------------------------------------ blocks
 
     def await_lease_reports(self) -> None:
-        """The supervisor has told of everybody who was there before this broker."""
+        """Wait for the lease reports of all processes that were there before this broker."""
         if self._unreported_peers is None:
             readers = {s for s, peer in self._peers.items() if peer.role in _READERS}
             self._unreported_peers = (readers | self._instances.keys()) - self._reported_peers
             self._settle_if_all_told()
 
     def take_held_blocks(self, holder: int, message: HeldBlocks) -> None:
-        """What a process has held since before this broker."""
+        """Take the report of what a process has held since before this broker."""
         self._blocks.grant_lease(holder, message.blocks)
         if message.is_last:
             self._mark_reported(holder)
 
     def _mark_reported(self, holder: int) -> None:
-        """It has told, or never will."""
+        """Note that a process has reported, or never will."""
         self._reported_peers.add(holder)
         if self._unreported_peers is not None:
             self._unreported_peers.discard(holder)
@@ -201,11 +206,11 @@ class Recovery:
     # ------------------------------------------------------------------- time
 
     def next_due_ns(self) -> int | None:
-        """When look() has something to do."""
+        """When drop_leftovers() has work to do."""
         return self._leftover_checks[0][0] if self._leftover_checks else None
 
     def drop_leftovers(self, now_ns: int) -> None:
-        """Drops what nobody has asked for."""
+        """Drop outcomes whose requests nobody has repeated."""
         while self._leftover_checks and self._leftover_checks[0][0] <= now_ns:
             _, route = self._leftover_checks.popleft()
             if route not in self._early_outcomes:
@@ -218,5 +223,9 @@ class Recovery:
 
 
 def _may_ask(peer: Peer, own_id: int) -> bool:
-    """It says hello late where it is amid an execution; or it has asked, and that waits here."""
+    """True if a peer may still repeat its requests.
+
+    It says hello late if it is in the middle of an execution; or it has repeated the request, and
+    that waits here.
+    """
     return not peer.has_resent or own_id in peer.requests

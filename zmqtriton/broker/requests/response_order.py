@@ -1,7 +1,7 @@
 """Keeps answers back until those to earlier requests are out: `preserve_ordering`.
 
 `answers` asks for each reply what may leave now. Only clients' requests take part: a model that
-asks another one may have to hear before the request that it executes can be answered.
+asks another one may need that answer before the request that it executes can be answered.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Addressed = tuple[int, Reply, bytes]
 
 
 class ResponseOrder:
-    """The requests of a generation that are not answered, or whose answers are kept back."""
+    """The requests of a generation that are unanswered, or whose answers are kept back."""
 
     def __init__(self) -> None:
-        #: As they came, and what is kept back of each.
+        #: By request, in order of arrival, the replies that are kept back.
         self._held_replies: OrderedDict[InflightRequest, list[Addressed]] = OrderedDict()
 
     def add(self, request: InflightRequest) -> None:
@@ -28,7 +28,7 @@ class ResponseOrder:
             self._held_replies[request] = []
 
     def pass_on(self, request: InflightRequest, reply: Addressed) -> list[Addressed]:
-        """What may leave now that there is this reply."""
+        """Take a reply, and return the replies that may leave now."""
         kept = self._held_replies.get(request)
         if kept is None:
             return [reply]
@@ -36,12 +36,15 @@ class ResponseOrder:
         return self._leaving()
 
     def leave(self, request: InflightRequest) -> list[Addressed]:
-        """Nobody reads its answer any more, so nobody waits for it; returns what may leave now."""
+        """Forget a request whose answer nobody reads; return the replies that may leave now."""
         own = self._held_replies.pop(request, [])
         return own + self._leaving()
 
     def _leaving(self) -> list[Addressed]:
-        """Of the first one all that there is; when that is over, it is the next one's turn."""
+        """Return all replies of the first request.
+
+        When it is finished, those of the next ones.
+        """
         leaving: list[Addressed] = []
         while self._held_replies:
             request, kept = next(iter(self._held_replies.items()))
@@ -54,8 +57,10 @@ class ResponseOrder:
 
 
 def order_of(config: dict[str, Any]) -> ResponseOrder | None:
-    """The one that a configuration asks for. Streams go straight from stubs to their readers, each
-    at its own pace, so they cannot take part."""
+    """Return the order that a configuration asks for.
+
+    Streams go straight from stubs to their readers, each at its own pace, so they cannot take part.
+    """
     is_asked_for = config.get("dynamic_batching", {}).get("preserve_ordering", False)
     is_decoupled = config.get("model_transaction_policy", {}).get("decoupled", False)
     return ResponseOrder() if is_asked_for and not is_decoupled else None

@@ -1,7 +1,7 @@
-"""What the broker knows of traced requests: which model had them, and since when.
+"""The broker's part of a trace: which model had the request, and since when.
 
-Called by answers.py at the end of each traced request, before its answer leaves. Requests that are
-not traced cost the look at one field, which happens there.
+Called by `answers.py` at the end of each traced request, before its answer leaves. Requests that
+are not traced cost a look at one field, which happens there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Traces:
         self._sender: spans.Sender | None = None
 
     def begin(self, directory: str) -> None:
-        """From now on there is somebody to tell."""
+        """Note that there is a process to send spans to."""
         self._sender = spans.Sender(directory)
 
     def finished(self, request: InflightRequest, *, is_client: bool) -> None:

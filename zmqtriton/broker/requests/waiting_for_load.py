@@ -1,8 +1,9 @@
-"""Requests for models that are not loaded, where the supervisor loads them for requests.
+"""Requests that wait for a model to be loaded, where the supervisor loads models on demand.
 
-Those of models that ask others by name, and those whose model went while they were on their way;
-frontends wait for all others themselves. The core hands over what it would refuse; each is asked
-for again, or refused, when the supervisor has answered, and refused when that takes too long.
+These are requests of models that ask others by name, and requests whose model went while they were
+on their way; frontends wait for all others themselves. The core hands over what it would refuse.
+When the supervisor has answered, each request is submitted again or refused; it is also refused
+when that takes too long.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
 
 _VERB = "demand"
-#: More are refused.
+#: Further requests are refused.
 MAX_HELD = 10_000
 _LATE = Unavailable("timed out waiting for the model to load (the load continues)")
 
@@ -39,14 +40,14 @@ class WaitingForLoad:
         self._answers = answers
         self._outbox = outbox
         self._generations = generations
-        #: How long a request may wait; 0: none does.
+        #: How long a request may wait; 0 if none does.
         self._timeout_ns = 0
         self._numbers = itertools.count(1)
-        #: The models that the supervisor was asked for, by the number of the call.
+        #: The models that the supervisor was asked to load, by the number of the call.
         self._models_by_call: dict[int, str] = {}
-        #: By asking peer and id, in the order in which they came.
+        #: By peer and request id, in the order in which they came.
         self._held: dict[tuple[int, int], _WaitingRequest] = {}
-        #: What is asked for again now is not held another time.
+        #: A request that is being submitted again is not held a second time.
         self._is_again = False
 
     def configure(self, settings: str) -> None:
@@ -58,7 +59,7 @@ class WaitingForLoad:
     def hold(
         self, serial: int, row: wire.Request, body: bytes, error: ZmqTritonError, now_ns: int
     ) -> bool:
-        """Whether it waits for its model now."""
+        """Hold a request until its model is loaded; False if it cannot be held."""
         is_late = row.deadline_ns and row.deadline_ns <= now_ns
         if not self._timeout_ns or self._is_again or is_late or len(self._held) >= MAX_HELD:
             return False
@@ -74,7 +75,7 @@ class WaitingForLoad:
         return True
 
     def take_result(self, answer: wire.CallResult, now_ns: int) -> None:
-        """The supervisor has answered."""
+        """Take the supervisor's answer."""
         model = self._models_by_call.pop(answer.id, None)
         for (serial, own_id), held in list(self._held.items()):
             if held.error.model != model:
@@ -91,12 +92,12 @@ class WaitingForLoad:
                 self._answers.reject(serial, own_id, held.error)
 
     def cancel(self, serial: int, own_id: int) -> None:
-        """Nobody waits for it any more; nothing if it is not held."""
+        """Drop a held request that was cancelled, if there is one."""
         if self._held.pop((serial, own_id), None) is not None:
             self._answers.reject(serial, own_id, CANCELLED)
 
     def forget_peer(self, serial: int) -> None:
-        """A process is dead."""
+        """Drop the held requests of a dead process."""
         for key in [key for key in self._held if key[0] == serial]:
             del self._held[key]
 
@@ -104,7 +105,7 @@ class WaitingForLoad:
         return min((held.until_ns for held in self._held.values()), default=None)
 
     def refuse_late(self, now_ns: int) -> None:
-        """Those that have waited for too long are refused."""
+        """Refuse the requests that have waited for too long."""
         for (serial, own_id), held in list(self._held.items()):
             if held.until_ns <= now_ns:
                 del self._held[serial, own_id]

@@ -1,1 +1,1 @@
-"""Which request is executed next, by which instance."""
+"""Scheduling: which request is executed next, and by which instance."""

@@ -1,8 +1,8 @@
-"""The queues of a generation: which of the requests that wait go together into one execute().
+"""A generation's queue, and how it forms batches: which requests go together into an execute().
 
-A `Queue` hands out one request at a time; a `BatchingQueue` follows `dynamic_batching` of the
-configuration. In which order requests wait is decided in `policies`. Both are asked only when an
-instance is idle. They know no clock but what they are told.
+A `Queue` gives out one request at a time; a `BatchingQueue` follows `dynamic_batching` of the
+configuration. The order of waiting requests is decided in `queue_policy`. Queues are asked only
+when an instance is idle, and know no clock but the times they are given.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ class Queue:
 
     def __init__(self, batching: dict[str, Any]) -> None:
         self._levels = Levels(batching)
-        #: When `take` is to be asked again though nothing else happens; 0: then never.
+        #: When to ask for a batch again though nothing else happens; 0 is never.
         self.due_ns = 0
 
     def add(self, request: InflightRequest) -> None:
         self._levels.of(request).add(request)
 
     def put_back(self, requests: list[InflightRequest]) -> None:
-        """They had been taken, in this order, and were not executed: they go first."""
+        """Put requests that were taken but not executed back in front, in this order."""
         for request in reversed(requests):
             self._levels.of(request).put_back(request)
 
     def pop_batch(self, now_ns: int) -> list[InflightRequest]:
-        """The next batch, or [] if there is none yet."""
+        """Take the next batch, or [] if there is none yet."""
         level = self._levels.first()
         return [level.pop()] if level is not None else []
 
     def is_ready(self, now_ns: int) -> bool:
-        """Whether `take` would have something."""
+        """True if there is a batch to take."""
         return self._levels.first() is not None
 
     def waiting(self) -> list[InflightRequest]:
-        """All that are still wanted, in the order in which they are to be taken."""
+        """Return all requests that are still wanted, in the order in which they will be taken."""
         return list(self._levels)
 
 
 class _BatchCandidate(NamedTuple):
-    """What can be executed next."""
+    """The next possible batch."""
 
-    #: How many requests fit together, and what they add up to.
+    #: How many requests fit together, and the sum of their sizes.
     requests: int
     size: int
-    #: How many of them make up the largest preferred size; 0: none is reached.
+    #: How many of them make up the largest preferred size; 0 if none is reached.
     preferred: int
     oldest_ns: int
-    #: The next one that waits cannot join them.
+    #: The next waiting request cannot join them.
     is_closed: bool
 
 
@@ -79,7 +79,7 @@ class BatchingQueue(Queue):
         return self._size(now_ns) > 0
 
     def _size(self, now_ns: int) -> int:
-        """How many are to be executed together now."""
+        """Return how many requests are to be executed together now."""
         self.due_ns = 0
         if self._levels.first() is None:
             return 0
@@ -93,8 +93,11 @@ class BatchingQueue(Queue):
         return 0
 
     def _find_candidate(self) -> _BatchCandidate:
-        """There must be a request. One that is too large alone was checked against another
-        configuration, and goes alone."""
+        """Find the next possible batch of a queue that is not empty.
+
+        A request that is too large by itself was checked against another configuration, and goes
+        alone.
+        """
         count = size = preferred = oldest_ns = 0
         key: int | None = None
         for request in self._levels:
@@ -110,7 +113,7 @@ class BatchingQueue(Queue):
         return _BatchCandidate(count, size, preferred, oldest_ns, False)
 
     def _pop(self, count: int) -> list[InflightRequest]:
-        """The next ones; there must be so many."""
+        """Take this many requests, which must be there."""
         batch: list[InflightRequest] = []
         while len(batch) < count:
             level = self._levels.first()
@@ -120,7 +123,7 @@ class BatchingQueue(Queue):
 
 
 def queue_of(config: dict[str, Any]) -> Queue:
-    """The one that a configuration asks for."""
+    """Make the queue that a configuration asks for."""
     batching = config.get("dynamic_batching")
     if batching is None:
         return Queue({})

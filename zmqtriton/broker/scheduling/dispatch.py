@@ -1,6 +1,7 @@
-"""Gives waiting requests to idle stubs, at the end of each event and when a queue's delay is over.
+"""Gives waiting requests to idle stubs, after each event and when a queue's delay is over.
 
-What came together is dispatched when all of it has been taken, so that it can share a batch.
+Requests that came together are dispatched only after all of them were queued, so that they can
+share a batch.
 """
 
 from __future__ import annotations
@@ -31,23 +32,26 @@ class Dispatch:
         self._numbers = itertools.count(first)
 
     def mark_for_dispatch(self, generation: Generation) -> None:
-        """It has got a request or an idle stub."""
+        """Note that a generation got a request or an idle stub."""
         self._touched[generation.number] = generation
 
     def has_room(self, request: InflightRequest, now_ns: int) -> bool:
-        """Whether it may stay in its queue. What came with it and can go at once takes no room."""
+        """True if a request may stay in its queue.
+
+        Requests that came with it and can be dispatched at once take no room.
+        """
         if request.level is not None and request.level.is_crowded:
             self._dispatch(request.generation, now_ns)
         return request.level is None or not request.level.is_crowded
 
     def start_queue_timer(self, request: InflightRequest) -> None:
-        """It is queued, perhaps not for the first time."""
+        """Start the timer of a request in its queue, perhaps not for the first time."""
         expiry_ns = request.level.policy.expiry_ns(request) if request.level is not None else 0
         if expiry_ns and not request.is_late:
             self._timers.start(expiry_ns, request=request, in_queue=True)
 
     def delay(self, request: InflightRequest) -> bool:
-        """It has waited in its queue for as long as it may; whether it may wait on."""
+        """Act on a queue timeout: True if the request may wait on behind the others."""
         if request.level is None or not request.level.policy.delays:
             return False
         request.level.demote(request)
@@ -55,7 +59,7 @@ class Dispatch:
         return True
 
     def dispatch_marked(self, now_ns: int) -> None:
-        """Does what there is to do for all that were touched."""
+        """Dispatch what can be dispatched in all generations that were touched."""
         while self._touched:
             touched, self._touched = self._touched, {}
             for generation in touched.values():
@@ -76,8 +80,12 @@ class Dispatch:
         self._await_due(generation)
 
     def _dispatch_limited(self, now_ns: int) -> bool:
-        """To the first whose turn it is and for whom there is something; False: to nobody. What
-        one has given back may be what any other waits for, so all are looked at."""
+        """Dispatch to the first rate-limited instance that has something to begin.
+
+        False if none does.
+
+        What one instance has given back may be what any other waits for, so all are looked at.
+        """
         for generation, instance in self._rates.candidates(now_ns):
             membership = instance.membership
             assert membership is not None
@@ -104,21 +112,21 @@ class Dispatch:
         return True
 
     def _end_idle_sequences(self, generation: Generation, now_ns: int) -> None:
-        """Sequences are over in time though it may be nobody's turn."""
+        """End sequences whose idle time is over, whether or not it is anybody's turn."""
         if generation.sequences is not None:
             generation.sequences.end_idle(now_ns)
             self._notify_ended_sequences(generation)
             self._await_due(generation)
 
     def _await_due(self, generation: Generation) -> None:
-        """It is looked at again when its next batch has waited long enough."""
+        """Look at a generation again when its next batch has waited long enough."""
         due_ns = generation.due_ns
-        if due_ns and not 0 < generation.timer_ns <= due_ns:  # else that one looks again
+        if due_ns and not 0 < generation.timer_ns <= due_ns:  # otherwise that timer comes first
             generation.timer_ns = due_ns
             self._timers.start(due_ns, generation=generation)
 
     def _notify_ended_sequences(self, generation: Generation) -> None:
-        """Before its stubs are given more of any sequence."""
+        """Tell stubs of ended sequences before they are given more of any."""
         if generation.sequences is not None:
             for serial, work in generation.sequences.pop_ended():
                 self._outbox.batched_requests.setdefault(serial, []).append((work, b""))
@@ -135,12 +143,15 @@ class Dispatch:
             self._timers.start(at_ns, instance=instance, batch=batch.number)
 
     def await_hello(self, instance: Instance, generation: Generation, now_ns: int) -> None:
-        """A stub is to come; one that hangs amid an execution never would."""
+        """Wait for a stub's hello, but not for ever.
+
+        One that hangs in an execution never says it.
+        """
         instance.await_hello(now_ns)
         self._start_execution_timer(instance, generation, instance.batches[EARLIER])
 
     def arrive(self, instance: Instance, generation: Generation, peer: Peer, now_ns: int) -> None:
-        """A stub is here, perhaps amid what an earlier broker had asked for."""
+        """Take in a stub after its hello. It may be executing an earlier broker's batch."""
         since_ns = instance.batches[EARLIER].dispatched_ns if instance.batches else now_ns
         instance.arrive(peer.concurrency)
         if instance.is_idle and peer.executing:
@@ -153,7 +164,7 @@ class Dispatch:
     def finish_batch(
         self, instance: Instance, generation: Generation, executed: wire.Executed, now_ns: int
     ) -> None:
-        """A batch's execute() has returned."""
+        """Take note that the execute() of a batch has returned."""
         batch = instance.finish_batch(executed.batch)
         generation.busy_ns += instance.take_busy_ns(now_ns)
         if not instance.has_executed:
@@ -169,7 +180,7 @@ class Dispatch:
             instance.begin_next(now_ns)
 
     def run_out(self, instance: Instance, generation: Generation) -> None:
-        """It executes for longer than its model allows: it will be killed."""
+        """Give up an instance that executes for longer than its model allows; it will be killed."""
         if instance.state not in _MAY_RUN_OUT:
             return
         instance.mark_overdue()

@@ -1,6 +1,6 @@
-"""One generation of a model: its queue, its stubs, and which requests go next to whom.
+"""One generation of a model: its queue, its instances, and the next batch for each.
 
-Any idle stub takes what the queue gives; what goes together is decided in `batching`.
+Any idle instance takes what the queue gives; `batching` decides what goes together.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from zmqtriton_floor.wire import UNCHECKED, BatchedRequest, Request
 if TYPE_CHECKING:
     from zmqtriton.broker.metrics.latencies import StatisticsFactory
 
-#: The model parameter that bounds one execute(), in seconds; absent or 0: unbounded.
+#: The model parameter that limits one execute(), in seconds; absent or 0: no limit.
 _MAX_EXECUTION = "max_execution_seconds"
-#: The model parameter that bounds how many requests of clients may be unanswered; 0: unbounded.
+#: The model parameter that limits the unanswered requests of clients; 0: no limit.
 _MAX_REQUESTS = "max_requests"
 
 
 def _parameter(config: dict[str, Any], name: str) -> float | None:
-    """A number that a model gives, in any spelling of the name; None: it gives none."""
+    """Return a model's numeric parameter in any spelling of its name, or None."""
     for key, value in config.get("parameters", {}).items():
         if key.lower() == name:
             try:
@@ -50,7 +50,7 @@ def _instances(config: dict[str, Any]) -> int:
 
 
 class Generation:
-    """What the broker keeps of one loading of one version."""
+    """One loading of one version of a model, as the broker sees it."""
 
     def __init__(self, number: int, model: str, version: int, config: str) -> None:
         document: dict[str, Any] = json.loads(config) if config else {}
@@ -61,33 +61,33 @@ class Generation:
         self.model = model
         self.version = version
         self.is_decoupled = bool(policy.get("decoupled", False))
-        #: Equal requests may have the answer of an earlier one.
+        #: Equal requests may get the answer of an earlier one.
         self.is_cached = is_cached(document) and not self.is_decoupled
         #: Its inputs may lie on a GPU.
         self.takes_gpu = takes_gpu(document)
-        #: What an ensemble does; None for a model that has stubs.
+        #: The steps of an ensemble; None for a model that has stubs.
         self.plan = EnsemblePlan(model, document) if "ensemble_scheduling" in document else None
         self.max_execution_ns = int((_parameter(document, _MAX_EXECUTION) or 0) * 1e9)
         most = _parameter(document, _MAX_REQUESTS)
-        #: None: as many as the server's options say.
+        #: None if the server's options decide.
         self.most_requests = None if most is None else int(most)
         self.statistics = ModelStatistics()
         self.instances: dict[int, Instance] = {}
-        #: The models that this one has asked.
+        #: The models that this one has called.
         self.calls: set[str] = set()
-        #: Takes no more requests; the last answer ends it.
+        #: It takes no more requests; the last answer ends it.
         self.is_retired = False
-        #: Retired, and the supervisor was told that nothing is left: its stubs are ending.
+        #: It is retired and the supervisor knows that nothing is left: its stubs are ending.
         self.is_drained = False
-        #: Admitted and not yet answered.
+        #: Admitted requests without an answer.
         self.unanswered = 0
-        #: How long its instances have been executing, each for itself, up to when each last ended.
+        #: The execution time of all its instances, up to the end of the last batch of each.
         self.busy_ns = 0
-        #: In which order its answers leave; None: as they come.
+        #: The order in which its answers leave; None if they leave as they come.
         self.order = order_of(document)
-        #: How many instances there are, when all are there.
+        #: The number of instances when all are there.
         self.expected = _instances(document)
-        #: Who may execute what, where requests are parts of sequences; None: they are not.
+        #: Assigns sequences to instances; None if its requests are not parts of sequences.
         self.sequences: SequenceBatcher | None = None
         if "sequence_batching" in document:
             self.sequences = SequenceBatcher(model, document)
@@ -99,13 +99,13 @@ class Generation:
         )
         self.config: dict[str, Any] = document
         self._queue = queue_of(document)
-        #: In the queue and still wanted.
+        #: Requests in the queue that are still wanted.
         self.pending = 0
-        #: When a timer was started for, to look at the queue again; 0: there is none.
+        #: When the queue's timer fires; 0 if there is none.
         self.timer_ns = 0
 
     def measure(self, latencies: StatisticsFactory) -> None:
-        """It is new: from now on it is counted as the server wants it."""
+        """Begin to count, as the server's settings ask for."""
         self.statistics = latencies.statistics(self.config, is_cached=self.is_cached)
         self.statistics.responses = ResponseCounts() if self.is_decoupled else None
 
@@ -114,16 +114,19 @@ class Generation:
             self.statistics.responses.add(told)
 
     def regroup(self, config: str) -> None:
-        """There are to be other instances; everything else is as it was."""
+        """Change the instance groups; everything else stays."""
         self.expected = _instances(json.loads(config))
 
     def has_same_interface_as(self, other: Generation) -> bool:
-        """Whether a request that was checked against this one fits the other too."""
+        """True if a request that was checked against this generation fits the other one too."""
         return self._interface == other._interface
 
     def adapt_bls_row(self, row: Request) -> Request:
-        """The row of a request that a model has made. It could check nothing, so the stub here
-        must; and it could not know whether the first dimension is that of a batch here."""
+        """Complete the row of a request that a model has made.
+
+        The model could check nothing, so the stub must; and it could not know whether the first
+        dimension is that of a batch.
+        """
         flags = row.flags | UNCHECKED
         if self._has_batches:
             key = 0 if self.signature.has_constant_key else row.batch_key
@@ -132,17 +135,17 @@ class Generation:
 
     @cached_property
     def signature(self) -> Signature:
-        """For the requests of ensembles, which nobody has checked before."""
+        """The signature for the requests of ensembles, which nobody has checked yet."""
         return Signature({"name": self.model, **self.config})
 
     @property
     def is_iterative(self) -> bool:
-        """Whether requests are executed step by step."""
+        """True if requests are executed step by step."""
         return self.sequences is not None and self.sequences.is_iterative
 
     @property
     def due_ns(self) -> int:
-        """When next_dispatch() is to be asked again though nothing else happens; 0: then never."""
+        """When to call next_dispatch() again though nothing else happens; 0 is never."""
         if self.sequences is not None:
             return self.sequences.due_ns
         return self._queue.due_ns if self.placement.may_have_room else 0
@@ -154,20 +157,20 @@ class Generation:
         self.pending += 1
 
     def reschedule(self, request: InflightRequest, now_ns: int) -> None:
-        """It was executed, and is to be executed again by the same stub."""
+        """Queue a request for its next step, which the same stub executes."""
         request.reschedule(now_ns)
         self.pending += 1
         if self.sequences is not None and request.sequence is not None:
             self.sequences.reschedule(request.sequence, request)
 
     def hold(self, request: InflightRequest) -> None:
-        """It counts as pending, and waits elsewhere until it is clear what became of it."""
+        """Count a request as pending while it waits elsewhere until its fate is clear."""
         if self.order is not None:
             self.order.add(request)
         self.pending += 1
 
     def requeue(self, request: InflightRequest) -> None:
-        """It was held, and has to be executed."""
+        """Queue a request that was held and must be executed."""
         if self.sequences is not None:
             self.sequences.begin_steps(request)
         else:
@@ -175,37 +178,39 @@ class Generation:
 
     @property
     def awaits_hello(self) -> bool:
-        """Whether a stub that it has may still have to tell of the time of an earlier broker."""
+        """True if one of its stubs may still have to report about an earlier broker's time."""
         return any(not i.has_arrived for i in self.instances.values())
 
     @property
     def waiting(self) -> int:
-        """Requests that are wanted and not begun: in the queue, and sent ahead."""
+        """Return the requests that are wanted and not begun: queued, or sent ahead."""
         return self.pending + sum(one.waiting for one in self.instances.values())
 
     def leave_queue(self, request: InflightRequest) -> None:
-        """A queued request was answered without being executed."""
+        """Drop a queued request that was answered without being executed."""
         self.pending -= 1
         if request.level is not None:
             request.level.leave(request)
 
     def put_back(self, requests: list[InflightRequest]) -> None:
-        """They were sent ahead to a stub that died before it began them."""
+        """Queue requests again that were sent ahead to a stub that died before it began them."""
         for request in requests:
             request.recall()
-        if self.sequences is None:  # else they are back already
+        if self.sequences is None:  # otherwise they are queued already
             self._queue.put_back(requests)
         self.pending += len(requests)
 
     def has_ready(self, instance: Instance, now_ns: int) -> bool:
-        """Whether something waits that it could begin now, or soon: delays of sequences do not
-        count."""
+        """True if there is something that it could begin now or soon.
+
+        Delays of sequences do not count.
+        """
         if self.sequences is not None:
             return self.sequences.assignment.has_ready(instance)
         return self._queue.is_ready(now_ns)
 
     def next_dispatch(self, now_ns: int) -> tuple[Instance, list[InflightRequest]] | None:
-        """Which stub gets what now; None while nobody is idle or nothing is to go yet."""
+        """Return the next batch and its stub; None while nobody is idle or nothing is due."""
         if self.sequences is not None:
             chosen = self.sequences.next(self.instances.values(), now_ns)
             self.pending -= len(chosen[1]) if chosen is not None else 0
@@ -219,13 +224,13 @@ class Generation:
         return instance, batch
 
     def queued(self) -> list[InflightRequest]:
-        """All that wait, in the order in which they are to be executed."""
+        """Return all queued requests, in the order in which they will be executed."""
         return self._queue.waiting() if self.sequences is None else self.sequences.waiting()
 
     def works(
         self, batch: list[InflightRequest], number: int, numbers: Iterator[int]
     ) -> list[tuple[BatchedRequest, bytes]]:
-        """What a stub is sent for a batch; requests of the broker's own take further numbers."""
+        """Return what a stub is sent for a batch. Padding requests take further numbers."""
         if self.sequences is not None:
             return self.sequences.controls.works(batch, number, numbers)
         return [(request.work(number), request.body) for request in batch]

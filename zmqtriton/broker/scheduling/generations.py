@@ -1,4 +1,7 @@
-"""All generations that the broker serves, by number and by name. Knows neither peers nor clocks."""
+"""All generations that the broker serves, by number and by name.
+
+Knows neither peers nor clocks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _MOST_DEPARTED = 256
 
 
 class NotServed(Unavailable):
-    """Raised when nothing of a model is loaded that could take the request."""
+    """Raised if no loaded generation of a model can take the request."""
 
     def __init__(self, text: str, model: str) -> None:
         super().__init__(text)
@@ -31,14 +34,15 @@ class GenerationRegistry:
         self._latencies = StatisticsFactory("{}", no_clock)
         #: There are, or were, models whose inputs may lie on a GPU.
         self.any_takes_gpu = False
-        #: Those that are gone, and the one that takes what was still on its way to them.
+        #: Generations that are gone, with the one that takes the requests still on their way to
+        #: them.
         self._successors: dict[int, Generation] = {}
-        #: Models go and come back by themselves, so those that went are known for a while.
+        #: Models go and come back by themselves, so those that went are remembered for a while.
         self.keeps_departed = False
         self._departed: dict[int, Generation] = {}
 
     def configure(self, settings: str, clock: Clock) -> None:
-        """What is served from now on is counted as the settings in the Bootstrap want it."""
+        """Count what is served from now on as the settings of the Bootstrap ask for."""
         self._latencies = StatisticsFactory(settings, clock)
 
     def __getitem__(self, number: int) -> Generation:
@@ -67,7 +71,7 @@ class GenerationRegistry:
         return new
 
     def remove(self, number: int) -> Generation | None:
-        """The one that was there."""
+        """Remove a generation and return it."""
         removed = self._by_number.pop(number, None)
         if removed is None:
             return None
@@ -86,8 +90,10 @@ class GenerationRegistry:
         return removed
 
     def feeds_cache(self, model: str, version: int) -> bool:
-        """Whether the inputs of a request to it may be looked up: it has a cache, or is an ensemble
-        with a member that has one."""
+        """True if a request's inputs may be looked up in the cache.
+
+        The model has a cache, or is an ensemble with a member that has one.
+        """
         return any(map(is_cached, inside(self._config, model, version)))
 
     def _config(self, model: str, version: int) -> dict[str, Any] | None:
@@ -95,11 +101,11 @@ class GenerationRegistry:
         return newest.config if newest is not None else None
 
     def awaits_hello(self, model: str) -> bool:
-        """Whether a stub of any generation of it may have to tell of an earlier broker yet."""
+        """True if a stub of the model may still have to report about an earlier broker."""
         return any(g.awaits_hello for g in self._by_number.values() if g.model == model)
 
     def find(self, row: wire.Request) -> Generation:
-        """The one that a request goes to; raises Triton's errors."""
+        """Find the generation that a request goes to. Raises Triton's errors."""
         generation = self._find(row)
         return (
             generation
@@ -108,18 +114,18 @@ class GenerationRegistry:
         )
 
     def has_successor(self, generation: Generation) -> bool:
-        """Whether what comes for it, of sequences that it has, is still let through."""
+        """True if a request for an open sequence of this generation still gets through."""
         last = self._by_name.get(generation.model, {}).get(generation.version)
         return last is not None and not last.is_retired and generation.has_same_interface_as(last)
 
     def replaced(self, generation: Generation) -> list[Generation]:
-        """Those before it that still end."""
+        """Return the earlier generations of the model that are still ending."""
         kin = generation.model, generation.version
         earlier = [g for g in self if (g.model, g.version) == kin and g is not generation]
         return [g for g in earlier if g.is_retired]
 
     def _find_sequence_generation(self, row: wire.Request, generation: Generation) -> Generation:
-        """A sequence goes on where it began, and begins at what was loaded last."""
+        """Find the generation of a sequence: the one where it began, or the newest if it starts."""
         if row.flags & wire.SEQUENCE_START:
             while generation.is_retired and generation.number in self._successors:
                 generation = self._successors[generation.number]
@@ -136,12 +142,12 @@ class GenerationRegistry:
             return self._find_by_name(row)
         known = generation = self._by_number.get(row.generation)
         if generation is None or generation.is_drained:
-            # A frontend that had not heard of a reload yet may still name the old one.
+            # A frontend that has not heard of a reload yet may still name the old generation.
             generation = self._successors.get(row.generation)
         return generation or self._find_again(known or self._departed.get(row.generation))
 
     def _find_again(self, gone: Generation | None) -> Generation:
-        """What was loaded after it, if that takes what was meant for it."""
+        """Find the generation that was loaded after this one, if it takes the same requests."""
         newer = self.newest(gone.model, gone.version) if gone is not None else None
         if self.keeps_departed and gone and newer and gone.has_same_interface_as(newer):
             return newer
@@ -149,7 +155,7 @@ class GenerationRegistry:
         raise NotServed(text, gone.model if gone is not None else "")
 
     def _find_by_name(self, row: wire.Request) -> Generation:
-        """For a model that asks: it knows the other one's name and no more."""
+        """Find a generation for a model that asks: it knows the other one's name and no more."""
         model = row.model
         found = self.newest(model, row.version)
         where = f"Model {model} - Error when running inference: "
@@ -168,7 +174,7 @@ class GenerationRegistry:
         return found
 
     def newest(self, model: str, version: int) -> Generation | None:
-        """The one of this version, or with -1 of the highest that is ready."""
+        """Return the newest generation of this version, or with -1 of the highest that is ready."""
         best = None
         for number, generation in self._by_name.get(model, {}).items():
             is_meant = version in (-1, number) and not generation.is_retired
@@ -177,7 +183,10 @@ class GenerationRegistry:
         return best
 
     def choose(self, model: str, version: int) -> list[Generation]:
-        """Those of a model, or of all without a name; of all its versions with -1."""
+        """Return the generations of a model, or of all models without a name.
+
+        -1 means all versions.
+        """
         return [
             generation
             for name, versions in sorted(self._by_name.items())

@@ -27,21 +27,22 @@ if TYPE_CHECKING:
 
 
 class InstanceState(enum.Enum):
-    ABSENT = "absent"  # announced by the supervisor or by its hello, not yet by both
+    ABSENT = "absent"  # the supervisor or its hello has announced it, but not both yet
     IDLE = "idle"
     BUSY = "busy"
-    OVERDUE = "overdue"  # executing for longer than its model allows; its end is on the way
-    LEAVING = "leaving"  # not wanted any more: it answers what it has
+    OVERDUE = "overdue"  # executing for longer than its model allows; it is being killed
+    LEAVING = "leaving"  # not wanted any more; it answers what it has
     DYING = "dying"  # its process is dead; what it has sent is still being read
     GONE = "gone"
 
-    __hash__ = object.__hash__  # Enum's own is Python, and TRANSITIONS is asked for each batch
+    # Enum's own is written in Python, and TRANSITIONS is asked for each batch.
+    __hash__ = object.__hash__
 
 
 class Event(enum.Enum):
     ARRIVED = "arrived"
     DISPATCHED = "dispatched"
-    ADVANCED = "advanced"  # it has executed a batch, and has another one that was sent ahead
+    ADVANCED = "advanced"  # it has executed a batch and has another one that was sent ahead
     EXECUTED = "executed"
     DISMISSED = "dismissed"
     RAN_OUT = "ran out"
@@ -58,9 +59,9 @@ TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
     (InstanceState.BUSY, Event.ADVANCED): InstanceState.BUSY,
     (InstanceState.BUSY, Event.EXECUTED): InstanceState.IDLE,
     (InstanceState.BUSY, Event.RAN_OUT): InstanceState.OVERDUE,
-    # It says nothing to this broker: it may hang in what the last one had asked for.
+    # It tells this broker nothing: it may hang in what the last one had asked for.
     (InstanceState.ABSENT, Event.RAN_OUT): InstanceState.OVERDUE,
-    # Its kill is on the way: what it were given now would die with it.
+    # Its kill is on the way, and what it were given now would die with it.
     (InstanceState.OVERDUE, Event.ARRIVED): InstanceState.OVERDUE,
     (InstanceState.OVERDUE, Event.ADVANCED): InstanceState.OVERDUE,
     (InstanceState.OVERDUE, Event.EXECUTED): InstanceState.OVERDUE,
@@ -89,26 +90,26 @@ TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
 
 
 class ImpossibleTransition(ZmqTritonError):
-    """Raised for a pair that TRANSITIONS does not have: a defect of the broker."""
+    """Raised for a transition that TRANSITIONS does not list: a defect of the broker."""
 
 
-#: The number here of batches that an earlier broker had dispatched.
+#: The number of batches that an earlier broker had dispatched.
 EARLIER = 0
 _OPEN = (InstanceState.IDLE, InstanceState.BUSY)
 
 
 class Batch(NamedTuple):
-    """What one call of execute() was given."""
+    """The requests of one call of execute()."""
 
     number: int
     requests: list[InflightRequest]
     dispatched_ns: int
-    #: What fills empty slots beside them: the model computes those too.
+    #: padding requests for empty slots, which the model computes too
     fillers: int = 0
 
 
 class ExecutionProgress(Protocol):
-    """What zmqtriton_floor.progress.Progress is to the broker."""
+    """The broker's view of zmqtriton_floor.progress.Progress."""
 
     @property
     def last_begun_batch(self) -> int:
@@ -116,7 +117,7 @@ class ExecutionProgress(Protocol):
 
 
 class Instance:
-    """One stub. It may be given work when it has said hello and the supervisor has attached it."""
+    """One stub. It may be given work once it has said hello and the supervisor has attached it."""
 
     __slots__ = (
         "_busy_from_ns",
@@ -148,28 +149,28 @@ class Instance:
         #: It has said hello; until then nobody knows what it has of an earlier broker's.
         self.has_arrived = False
         self.has_executed = False
-        #: It is given nothing new, and is to end when it has answered what it has.
+        #: It is given nothing new, and ends when it has answered what it has.
         self.is_dismissed = False
-        #: Tells what it has begun. None: it is never sent anything ahead.
+        #: Tells which batches it has begun. None if nothing may be sent ahead.
         self.progress = progress
-        #: In the order in which it executes them. Batches whose execute() has not returned.
+        #: Batches whose execute() has not returned, in the order of execution.
         self.batches: dict[int, Batch] = {}
-        #: Requests that it has and that lack their final answer.
+        #: Its requests without a final answer.
         self.open_requests: dict[tuple[int, int], InflightRequest] = {}
         #: How many batches it executes at once.
         self.concurrency = 1
-        #: Since when it has been executing, as far as that was not counted yet; 0: it is not.
+        #: Since when its execution time has not been counted; 0 if it executes nothing.
         self._busy_from_ns = 0
-        #: Among those that share resources; None: it shares none.
+        #: Its membership among those that share resources, if it shares any.
         self.membership: RateLimiterMember | None = None
-        #: How many it was in when it said hello.
+        #: How many batches it was executing at its hello.
         self.earlier = 0
-        #: What its process asked for and has no answer to.
+        #: The unanswered calls of its process.
         self.open_calls: dict[tuple[int, int], InflightRequest] = {}
-        #: What it has said that its batches wait for, each with the number of replies that had
-        #: come; None: that is answered. Batch 0: any.
+        #: By batch, the calls that its process reports to wait for, each with the number of replies
+        #: that had come; None if it was answered. Batch 0 stands for any.
         self.reported_waits: dict[int, list[tuple[InflightRequest, int] | None]] = {}
-        #: What its process asked for and waits for; meanwhile it begins nothing.
+        #: The calls that its process waits for without beginning anything else.
         self.blocking_calls: dict[tuple[int, int], InflightRequest] = {}
 
     @property
@@ -178,7 +179,7 @@ class Instance:
 
     @property
     def is_open(self) -> bool:
-        """It is there and will be."""
+        """True if it is there and will stay."""
         return self.state in _OPEN
 
     def _enter(self, event: Event) -> None:
@@ -189,12 +190,12 @@ class Instance:
 
     @property
     def batch_count(self) -> int:
-        """How many batches it is in, or may be in for an earlier broker."""
+        """How many batches it executes, or may execute for an earlier broker."""
         return len(self.batches) + max(0, self.earlier - 1)
 
     @property
     def free_slots(self) -> int:
-        """How many batches more it could execute at once."""
+        """How many more batches it could execute at once."""
         return self.concurrency - self.batch_count if self.is_open else 0
 
     @property
@@ -205,9 +206,10 @@ class Instance:
         return self.free_slots
 
     def find_awaited_requests(self, batch: int) -> list[InflightRequest] | None:
-        """What this batch waits for, any one of which lets it go on; None: it may wait for nothing.
+        """Return the calls of which any one lets this batch go on; None if it may wait for nothing.
 
-        What the process has said holds until it gets a reply that it had not when it said so."""
+        A report of the process holds until it gets a reply that it did not have then.
+        """
         said = self.reported_waits.get(batch) or self.reported_waits.get(0) or [None]
         awaited = [
             one[0]
@@ -219,7 +221,7 @@ class Instance:
         return awaited if len(awaited) == len(said) else None
 
     def await_hello(self, now_ns: int) -> None:
-        """It may be amid what an earlier broker had asked for."""
+        """Wait for its hello: it may be executing what an earlier broker had asked for."""
         self.batches[EARLIER] = Batch(EARLIER, [], now_ns)
 
     def arrive(self, slots: int = 1) -> None:
@@ -238,11 +240,11 @@ class Instance:
             self.open_requests[request.key] = request
 
     def is_in(self, batch: int) -> bool:
-        """Whether it may say that its execution of this batch is over."""
+        """True if it may report the end of this batch."""
         return batch in self.batches or EARLIER in self.batches
 
     def finish_batch(self, batch: int) -> Batch:
-        """execute() has returned. KeyError for a batch that it was never given."""
+        """Note that execute() has returned. Raises KeyError for a batch that it was never given."""
         if batch not in self.batches and self.earlier > 1:
             self.earlier -= 1
             executed = self.batches[EARLIER]
@@ -256,19 +258,19 @@ class Instance:
         return executed
 
     def busy_ns(self, now_ns: int) -> int:
-        """How long it has been executing since that was counted."""
+        """Return the execution time since it was last counted."""
         return max(0, now_ns - self._busy_from_ns) if self._busy_from_ns else 0
 
     def take_busy_ns(self, now_ns: int) -> int:
-        """The same; from now on it is counted."""
+        """Return the execution time since it was last counted, and count it."""
         taken = self.busy_ns(now_ns)
         self._busy_from_ns = now_ns if self.batches else 0
         return taken
 
     def begin_next(self, now_ns: int) -> None:
-        """The next batch that was sent ahead begins: until now it has been waiting."""
+        """Begin the next batch that was sent ahead and has waited until now."""
         if self.concurrency > 1:
-            return  # nothing is sent ahead to those
+            return  # nothing is sent ahead to these
         for batch in self.batches.values():
             for request in batch.requests:
                 request.dispatched_ns = now_ns
@@ -276,14 +278,14 @@ class Instance:
 
     @property
     def waiting(self) -> int:
-        """Requests that were sent ahead, are still wanted, and wait for the batch before them."""
+        """Return the wanted requests that were sent ahead and wait for the batch before them."""
         if self.concurrency > 1:
             return 0
         ahead = itertools.islice(self.batches.values(), 1, None)
         return sum(not request.is_cancelled for batch in ahead for request in batch.requests)
 
     def may_take_ahead(self, most: int) -> bool:
-        """Whether it may be sent one more batch while it executes another."""
+        """True if it may be sent one more batch while it executes another."""
         if self.state is not InstanceState.BUSY or self.progress is None:
             return False
         if self.concurrency > 1 or self.open_calls or self.membership is not None:
@@ -291,32 +293,32 @@ class Instance:
         return len(self.batches) < most and EARLIER not in self.batches
 
     def dismiss(self) -> None:
-        """Now, or as soon as it has said hello."""
+        """Dismiss it now, or as soon as it has said hello."""
         self.is_dismissed = True
         if self.state is not InstanceState.ABSENT:
             self._enter(Event.DISMISSED)
 
     @property
     def has_left(self) -> bool:
-        """It is to end and has nothing left to answer."""
+        """True if it is to end and has nothing left to answer."""
         return self.state is InstanceState.LEAVING and not self.batches and not self.open_requests
 
     def mark_overdue(self) -> None:
         self._enter(Event.RAN_OUT)
 
     def stop_giving(self) -> None:
-        """Its process is dead: it is given nothing more."""
+        """Give nothing more to a dead process."""
         self._enter(Event.PARTED)
 
     def loss(self, reason: str) -> Unavailable:
-        """What the requests that it has are answered when it dies."""
+        """Return the error for its unanswered requests when it dies."""
         return Unavailable(
             f"Failed to process the request(s) for model instance '{self.name}', message: "
             f"Stub process '{self.name}' is not healthy. ({reason})"
         )
 
     def die(self) -> tuple[list[InflightRequest], list[InflightRequest]]:
-        """The requests that die with it, and those that it had not begun."""
+        """Return the requests that die with it, and those that it had not begun."""
         self._enter(Event.DIED)
         begun = self.progress.last_begun_batch if self.progress is not None else 0
         waiting = [

@@ -1,10 +1,10 @@
-"""Which instance of a model gets the next batch."""
+"""Chooses the instance of a model that gets the next batch."""
 
 from __future__ import annotations
 
 from zmqtriton.broker.scheduling.instances import Instance
 
-#: An execution shorter than this may have others sent ahead, up to this much work in all.
+#: If executions are shorter than this, more are sent ahead, up to this much work in all.
 _PREFETCH_NS = 2_000_000
 _MAX_PREFETCHED = 16
 
@@ -20,7 +20,6 @@ class Placement:
         has_concurrent_batches: bool,
         has_sequences: bool,
     ) -> None:
-        #: The generation's.
         self._instances = instances
         self._has_dynamic_batching = has_dynamic_batching
         #: An instance may be given another batch while it executes one.

@@ -1,8 +1,7 @@
-"""How long requests of one priority may wait, and how many: a queue's policy, and who is subject
-to it.
+"""Queue policies: how long requests of one priority may wait, and how many may.
 
-`batching` keeps a `Level` for each priority and takes from them; `core` starts the timers and says
-when one has run out. Knows no clock but what it is told.
+`batching` keeps a `PriorityLevel` for each priority and takes requests from them; `dispatch` starts
+the timers and tells when one has run out. Knows no clock but the times it is given.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from typing import Any, NamedTuple
 
 from zmqtriton.broker.requests.inflight import InflightRequest
 
-#: Beyond so many levels those in which nobody waits are forgotten.
+#: With more levels than this, empty ones are dropped.
 _FEW = 64
 
 
 class QueuePolicy(NamedTuple):
-    """A `ModelQueuePolicy` of the configuration; as it stands here it asks for nothing."""
+    """A `ModelQueuePolicy` of the configuration; the default limits nothing."""
 
-    #: How long one may wait, unless it says itself that it is less; 0: for ever.
+    #: How long a request may wait, unless it asks for less itself; 0 is no limit.
     timeout_ns: int = 0
     may_shorten: bool = False
-    #: Who has waited too long goes behind all others, in place of being refused.
+    #: A request that has waited too long goes behind all others and is not refused.
     delays: bool = False
-    #: How many may wait; 0: any number.
+    #: How many may wait; 0 is no limit.
     max_queue_size: int = 0
 
     @classmethod
@@ -38,7 +37,7 @@ class QueuePolicy(NamedTuple):
         )
 
     def expiry_ns(self, request: InflightRequest) -> int:
-        """When it has waited too long; 0: never."""
+        """Return when a request has waited too long; 0 is never."""
         timeout_ns = self.timeout_ns
         own_ns = request.row.timeout_us * 1000
         if self.may_shorten and 0 < own_ns < timeout_ns:
@@ -47,20 +46,20 @@ class QueuePolicy(NamedTuple):
 
 
 class PriorityLevel:
-    """All that wait with one priority: first those in time, then those that are late."""
+    """All waiting requests of one priority: first those in time, then the late ones."""
 
     def __init__(self, policy: QueuePolicy) -> None:
         self.policy = policy
         self.is_limited = policy.timeout_ns > 0 or policy.max_queue_size > 0
         #: How many wait here.
         self.size = 0
-        #: Oldest first. Whoever has left, or has become late, stays until it reaches the head.
+        #: Oldest first. Requests that have left or become late stay until they reach the head.
         self._in_time: deque[InflightRequest] = deque()
         self._late: deque[InflightRequest] = deque()
 
     @property
     def is_crowded(self) -> bool:
-        """More wait than may."""
+        """True if more requests wait than may."""
         return 0 < self.policy.max_queue_size < self.size
 
     def add(self, request: InflightRequest) -> None:
@@ -69,18 +68,18 @@ class PriorityLevel:
         self._in_time.append(request)
 
     def put_back(self, request: InflightRequest) -> None:
-        """It had been taken, and goes before all others."""
+        """Put a request that was taken back before all others."""
         request.level = self
         self.size += 1
         (self._late if request.is_late else self._in_time).appendleft(request)
 
     def demote(self, request: InflightRequest) -> None:
-        """It has waited too long, and goes behind all others."""
+        """Move a request that has waited too long behind all others."""
         request.is_late = True
         self._late.append(request)
 
     def leave(self, request: InflightRequest) -> None:
-        """It is not wanted any more."""
+        """Drop a request that is not wanted any more."""
         request.level = None
         self.size -= 1
         if len(self._in_time) + len(self._late) > 2 * self.size + 64:
@@ -88,7 +87,7 @@ class PriorityLevel:
             self._late = deque(r for r in self._late if r.level is self)
 
     def pop(self) -> InflightRequest:
-        """The next one; there must be one."""
+        """Take the next request, which must be there."""
         in_time, late = self._in_time, self._late
         while in_time and (in_time[0].level is not self or in_time[0].is_late):
             in_time.popleft()
@@ -103,7 +102,7 @@ class PriorityLevel:
         return (r for r in self._in_time if r.level is self and not r.is_late)
 
     def __iter__(self) -> Iterator[InflightRequest]:
-        """All that wait, in their order."""
+        """Iterate over the waiting requests, in their order."""
         yield from self._waiting_in_time()
         for request in self._late:
             if request.level is self:
@@ -111,8 +110,10 @@ class PriorityLevel:
 
 
 class Levels:
-    """The levels of a queue, highest priority first. There may be as many as 64 bits can count, so
-    one is there only while somebody waits in it, or did not long ago."""
+    """The levels of a queue, highest priority first.
+
+    There may be as many as 64 bits can count, so a level exists only while it is in use.
+    """
 
     def __init__(self, batching: dict[str, Any]) -> None:
         self._count = int(batching.get("priority_levels", 0))
@@ -123,7 +124,7 @@ class Levels:
         self._levels: dict[int, PriorityLevel] = {}
 
     def of(self, request: InflightRequest) -> PriorityLevel:
-        """The one in which it has to wait."""
+        """Return the level in which a request has to wait."""
         number = self._usual
         if self._count and 0 < request.row.priority <= self._count:
             number = request.row.priority
@@ -139,7 +140,7 @@ class Levels:
         return level
 
     def first(self) -> PriorityLevel | None:
-        """The highest one in which somebody waits."""
+        """Return the highest level in which somebody waits."""
         for level in self._levels.values():
             if level.size:
                 return level

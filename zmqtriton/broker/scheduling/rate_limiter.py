@@ -1,10 +1,10 @@
 """The rate limiter: which of the instances that share resources may begin a batch, in which order.
 
 Whoever has used least goes first: each execution costs an instance as many points as its priority
-says. One that has to wait for a resource keeps what is free of it for itself, so that many small
-ones cannot starve a large one; those that need other resources go on. Who holds what is read off
-from who executes what, so nothing can be lost or given back twice. Asked by `dispatch`; knows
-neither queues nor clocks.
+says. An instance that has to wait for a resource keeps the free part of it for itself, so that many
+small demands cannot starve a large one; instances that need other resources go on. Who holds what
+is read off from who executes what, so nothing can be lost or given back twice. Asked by `dispatch`;
+knows neither queues nor clocks.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _NOTHING = ResourceNeed({}, 1)
 
 
 class RateLimiterMember:
-    """One instance among those that share."""
+    """One of the instances that share resources."""
 
     def __init__(self, demand: ResourceNeed, rates: RateLimiter, points: int) -> None:
         self.resource_need = demand
-        #: What it has used, and since when it has had something to do; 0: it has nothing.
+        #: The points it has used, and since when it has had something to do; 0 if it has nothing.
         self.points = points
         self.waits_since = 0
-        #: It is the one that may begin a batch just now.
+        #: It may begin a batch just now.
         self.is_its_turn = False
         self._rates = rates
 
     def blockers(self) -> list[Instance]:
-        """Others that execute, and hold what it would need; [] if it lacks nothing."""
+        """Return the executing members that hold what it would need; [] if it lacks nothing."""
         return self._rates.blockers(self.resource_need)
 
 
@@ -45,10 +45,11 @@ class RateLimiter:
         self._supply = ResourcePool({})
         self._limited: dict[int, Generation] = {}
         self._counter = itertools.count(1)
-        #: What the one that was chosen last had used: who comes anew, or has been idle, begins
-        #: there and catches up on nobody.
+        #: The points of the member that was chosen last. A new or idle member begins with as many,
+        #: so that it catches up on nobody.
         self._points = 0
-        #: Somebody waits for a request of this generation and may hold what others wait for.
+        #: True for a generation whose request somebody waits for while perhaps holding what others
+        #: need.
         self.is_urgent: Callable[[Generation], bool] = lambda generation: False
 
     def __bool__(self) -> bool:
@@ -58,8 +59,11 @@ class RateLimiter:
         self._supply = ResourcePool(json.loads(settings))
 
     def join(self, instance: Instance, generation: Generation, demand: str) -> None:
-        """Before it is given anything. Where no instance of a model has a demand all are as free as
-        ever; where one has, even those without take turns."""
+        """Add an instance before it is given anything.
+
+        If no instance of a model has a demand, all are unrestricted; if one has, even those without
+        a demand take turns.
+        """
         if demand and not generation.placement.is_limited:
             generation.placement.limit()
             self._limited[generation.number] = generation
@@ -72,8 +76,10 @@ class RateLimiter:
     # -------------------------------------------------------------- choosing
 
     def candidates(self, now_ns: int) -> Iterator[tuple[Generation, Instance]]:
-        """Those that may begin something if their generation has it for them, in their order. Ask
-        anew when one has begun."""
+        """Return the members that may begin something now, in their order.
+
+        To be called again after one has begun.
+        """
         free = self._free()
         #: By generation, for one batch: it may have no more, and any of its instances may take it.
         kept: dict[Generation, ResourceNeed] = {}
@@ -139,7 +145,7 @@ class RateLimiter:
         ]
 
     def report(self) -> list[dict[str, Any]]:
-        """Who holds what, and who waits for it."""
+        """Return who holds which resources and who waits for them."""
         members = list(self._members())
         limits = self._supply.limits(membership.resource_need for _, _, membership in members)
         found = {key: _entry(key, limit) for key, limit in sorted(limits.items())}

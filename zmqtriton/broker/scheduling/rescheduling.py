@@ -1,7 +1,7 @@
 """Rescheduling: requests that models execute step by step, each step in the same stub.
 
-A step ends with the stub asking for the request to be executed again. Until then the request waits
-like any other, and may be cancelled; but it has run, so it dies with its stub.
+A step ends when the stub asks for another execution. Until then the request waits like any other
+and may be cancelled; but since it has run, it dies with its stub.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Rescheduling:
         for route in routes:
             request = instance.open_requests.get(route)
             if request is None:
-                # Whoever asked an earlier broker has not asked this one yet.
+                # The client of an earlier broker has not repeated it here yet.
                 outcome = wire.Outcome(*route, _LOST.number, _LOST.text, wire.FINAL)
                 if not self._recovery.keep(instance.serial, outcome, b"", now_ns):
                     self._traffic.malformed += 1
@@ -53,5 +53,5 @@ class Rescheduling:
                 generation.reschedule(request, now_ns)
                 if request.is_cancelled:
                     self._lifecycle.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
-                elif request.sequence is None:  # an earlier broker had given it one
+                elif request.sequence is None:  # an earlier broker had given it a sequence
                     self._lifecycle.refuse(request, _LOST, statistics.BACKEND, now_ns)

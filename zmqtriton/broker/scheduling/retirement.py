@@ -1,7 +1,7 @@
-"""Retirement: generations, or single instances of one, that end once their requests are answered.
+"""Retirement: generations, or single instances, that end once their requests are answered.
 
-Tells the supervisor of both ends; of which models call which, so that it can end callers first; and
-when the server stops, that no client has an open sequence left.
+Tells the supervisor of both ends; which models call which, so that it can end callers first; and at
+the stop of the server, that no client has an open sequence left.
 """
 
 from __future__ import annotations
@@ -46,15 +46,18 @@ class Retirement:
             self._answers.check_drained(generation)
 
     def close(self, generation: Generation) -> None:
-        """It takes no more requests. Those that it has replaced need not wait for what sequences
-        they have: nobody can go on with these, unless it was replaced too."""
+        """Let a generation take no more requests.
+
+        Generations that it has replaced need not wait for their open sequences: nobody can go on
+        with these, unless this one was replaced too.
+        """
         generation.is_retired = True
         self._cache_lookup.forget_generation(generation)
         for earlier in self._generations.replaced(generation):
             self._answers.check_drained(earlier)
 
     def check_last_call(self, now_ns: int = 0) -> None:
-        """To be called after everything that happens."""
+        """Check whether clients still have open sequences. To be called after each event."""
         if not self._is_last_call:
             return
         if not any(g.sequences and g.sequences.has_open_client_sequence for g in self._generations):
@@ -62,18 +65,18 @@ class Retirement:
             self._outbox.supervisor.append(wire.Drained(0))
 
     def dismiss(self, instance: Instance) -> None:
-        """It is given nothing new."""
+        """Give an instance nothing new."""
         instance.dismiss()
         self.check(instance)
 
     def check(self, instance: Instance) -> None:
-        """It may have answered the last that it had."""
+        """Check whether a generation or instance has answered its last request."""
         if instance.has_left:
             told = wire.Drained(instance.generation, instance.serial)
             self._outbox.supervisor.append(told)
 
     def note_call(self, serial: int, callee: Generation) -> None:
-        """Whoever a model asks is needed for as long as that one."""
+        """Note that a model calls another one, which is needed for as long as the caller."""
         instance = self._instances.get(serial)
         if instance is not None:
             calls = self._generations[instance.generation].calls

@@ -1,6 +1,6 @@
-"""How requests enter a sequence and leave it.
+"""The admission of requests to sequences, and their way out.
 
-`assignment` decides; here requests are refused, and sequences that an earlier broker may have known
+`batcher.py` decides; here requests are refused, and sequences that an earlier broker may have known
 are told apart from those that never were.
 """
 
@@ -48,7 +48,7 @@ class SequenceAdmission:
         self._blocks = blocks
         self._answers = answers
         self._recovery = recovery
-        #: Of this broker; the server's first has 1.
+        #: The epoch of this broker; the server's first has 1.
         self.epoch = 1
 
     def serve(self, generation: Generation) -> None:
@@ -56,7 +56,7 @@ class SequenceAdmission:
             generation.sequences.assume_earlier_lost(_LOST, self.epoch << 40)
 
     def admit(self, request: InflightRequest, now_ns: int) -> None:
-        """Queues it in its sequence, or refuses it."""
+        """Queue a request in its sequence, or refuse it."""
         generation = request.generation
         assert generation.sequences is not None
         generation.pending += 1
@@ -80,15 +80,20 @@ class SequenceAdmission:
             self._lifecycle.refuse(request, error, statistics.REJECTED, now_ns)
 
     def _is_clients(self, request: InflightRequest) -> bool:
-        """Or a model's; a step is of whoever has asked the ensemble."""
+        """True if the request is a client's, not a model's.
+
+        A step counts as the ensemble's client's.
+        """
         while request.call is not None:
             request = request.call.run.request
         peer = self._peers.get(request.peer)
         return peer is not None and peer.role != "stub"
 
     def _close_elsewhere(self, generation: Generation, correlation: wire.Correlation) -> None:
-        """Its client has begun anew: if it was open in another generation of the model, nothing
-        that comes now is meant for that."""
+        """Close the same sequence in another generation of the model.
+
+        Its client has started it anew, so nothing that comes now is meant for that one.
+        """
         kin = generation.model, generation.version
         for other in list(self._generations):
             if other is not generation and (other.model, other.version) == kin and other.sequences:
@@ -101,7 +106,7 @@ class SequenceAdmission:
             self._answers.check_drained(generation)
 
     def check_room(self, generation: Generation, row: wire.Request, is_client: bool) -> None:
-        """Raises Unavailable where there is none; a sequence cannot go on without that request."""
+        """Raise Unavailable if there is no room; a sequence cannot go on without the request."""
         try:
             self._limits.check(generation, is_client)
         except Unavailable as error:
@@ -123,8 +128,10 @@ class SequenceAdmission:
         waiting: list[InflightRequest],
         error: ZmqTritonError,
     ) -> tuple[list[InflightRequest], list[InflightRequest]]:
-        """Its stub is dead: which requests die with it, and which go on elsewhere. Of a sequence
-        none does that was begun, as what became of those before it is lost."""
+        """Return which requests die with a dead stub; others go on elsewhere.
+
+        Of a sequence that was begun none goes on, since what became of those before it is lost.
+        """
         sequences = self._generations[instance.generation].sequences
         if sequences is None:
             return begun, waiting
@@ -135,7 +142,7 @@ class SequenceAdmission:
         return begun + waiting + sequences.remove_instance(instance, error), []
 
     def check_timeouts(self, generation: Generation, now_ns: int) -> None:
-        """Refuses what has waited for a slot for too long, and ends what is idle."""
+        """Refuse what has waited for a slot too long, and end idle sequences."""
         if generation.sequences is None:
             return
         for request in generation.sequences.pop_expired(now_ns):
@@ -145,7 +152,7 @@ class SequenceAdmission:
             self._answers.check_drained(generation)
 
     def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
-        """Whether an outcome is of what filled an empty slot, which nobody waits for."""
+        """True if an outcome is that of a padding request, which nobody waits for."""
         if outcome.peer != BROKER or outcome.id < FIRST_PADDING_ID:
             return False
         self._blocks.discard(stub, outcome)

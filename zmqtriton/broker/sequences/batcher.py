@@ -1,7 +1,7 @@
 """The sequences of a generation, from their START to their END or their idle timeout.
 
 The requests of a sequence are executed one by one and in order, all on the instance whose slot it
-has. Methods return the requests that are to be refused; the caller refuses them.
+has. Methods return the requests that must be refused; the caller refuses them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_EXECUTED = "one of its requests was not executed: "
 
 
 class SequenceBatcher:
-    """All of one generation."""
+    """All sequences of one generation."""
 
     def __init__(self, model: str, config: dict[str, Any]) -> None:
         batching = config["sequence_batching"]
@@ -37,43 +37,43 @@ class SequenceBatcher:
         #: Each request is a sequence by itself, executed step by step.
         self.is_iterative = bool(batching.get("iterative_sequence"))
         self._own_ids = itertools.count(1)
-        #: Stubs keep something of sequences for their models.
+        #: Stubs keep states of sequences for their models.
         self._has_states = bool(batching.get("state")) and not self.is_iterative
         self._ended: list[tuple[int, Correlation]] = []
-        #: Those that take requests, and those of which END has come and that are not over.
+        #: Those that take requests, and those that have had their END and are not finished.
         self._sequences: dict[Correlation, Sequence] = {}
         self.assignment = SlotAssignment(batching, self._max_batch_size)
-        #: With a slot and without a request, and since when; longest first.
+        #: Those with a slot and without a request, and since when; longest idle first.
         self._idle: OrderedDict[Sequence, int] = OrderedDict()
-        #: Idle since this event.
+        #: Those that became idle in this event.
         self._left: list[Sequence] = []
-        #: Those that are no more and may be asked for.
+        #: Those that have ended without an END and may be asked for.
         self._lost = LostSequences(self._idle_ns)
 
     # ------------------------------------------------------------- requests
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return how many sequences there are."""
         return len(self._sequences)
 
     @property
     def has_open_client_sequence(self) -> bool:
-        """Some client has one that it has not ended."""
+        """True if a client has a sequence that it has not ended."""
         return any(s.is_clients and not s.is_complete for s in self._sequences.values())
 
     def knows(self, correlation: Correlation) -> bool:
-        """Whether it is one that takes further requests."""
+        """True if a sequence takes further requests."""
         sequence = self._sequences.get(correlation)
         return sequence is not None and not sequence.is_complete
 
     def assume_earlier_lost(self, cause: ZmqTritonError, first_id: int) -> None:
-        """An earlier broker may have known sequences that this one does not."""
+        """Assume that an earlier broker may have known sequences that this one does not."""
         self._lost.assume_earlier_lost(cause)
         self._own_ids = itertools.count(first_id)
 
     def check(self, row: Request) -> None:
-        """Raises Triton's errors for what cannot be part of any sequence."""
+        """Raise Triton's errors for a request that cannot be part of any sequence."""
         if row.batch_size > 1:
             raise InvalidArgument(
                 f"inference request to model '{self._model}' must specify batch-size 1 due to "
@@ -88,7 +88,7 @@ class SequenceBatcher:
             raise InvalidArgument(_must_start(self._model, row.correlation))
 
     def begin_steps(self, request: InflightRequest) -> Sequence:
-        """It becomes a sequence by itself, which ends when it is answered and not before."""
+        """Make the request a sequence by itself, which ends when it is answered and not before."""
         row = request.row
         correlation = row.correlation or next(self._own_ids)
         flags = row.flags & ~wire.SEQUENCE_END | wire.SEQUENCE_START
@@ -100,19 +100,19 @@ class SequenceBatcher:
         return sequence
 
     def reschedule(self, sequence: Sequence, request: InflightRequest) -> None:
-        """The next step of it."""
+        """Queue the next step of a request."""
         sequence.executing = None
         sequence.waiting.append(request)
 
     def recall(self, request: InflightRequest) -> None:
-        """Its stub has died before the first step of it began: it begins elsewhere."""
+        """Begin a request elsewhere whose stub has died before its first step began."""
         sequence = request.sequence
         if sequence is not None:
             sequence.executing, sequence.has_begun = None, False
             sequence.waiting.appendleft(request)
 
     def admit(self, request: InflightRequest, now_ns: int, warnings: list[str]) -> None:
-        """Raises Triton's errors, for what was checked."""
+        """Admit a request that was checked. Raises Triton's errors."""
         row = request.row
         if self.is_iterative:
             self.assignment.limit_wait(self.begin_steps(request), row.timeout_us, now_ns)
@@ -151,7 +151,7 @@ class SequenceBatcher:
         return new
 
     def finish_request(self, request: InflightRequest) -> None:
-        """It has had its final answer."""
+        """Take note of a request's final answer."""
         sequence, request.sequence = request.sequence, None
         if sequence is None:
             return
@@ -165,7 +165,7 @@ class SequenceBatcher:
             self._left.append(sequence)
 
     def _end(self, sequence: Sequence) -> None:
-        """Its slot is free, and its id too."""
+        """End a sequence: its slot and its id are free."""
         self._idle.pop(sequence, None)
         if sequence.slots is not None and self._has_states and sequence.has_begun:
             self._ended.append((sequence.slots.serial, sequence.correlation))
@@ -173,7 +173,7 @@ class SequenceBatcher:
         later, earlier = sequence.successor, sequence.predecessor
         if self._sequences.get(sequence.correlation) is sequence:
             del self._sequences[sequence.correlation]
-            if earlier is not None:  # which the next one has to wait for
+            if earlier is not None:  # the next sequence with this id waits for this one
                 self._sequences[sequence.correlation] = earlier
         sequence.successor = sequence.predecessor = None
         if earlier is not None:
@@ -184,7 +184,10 @@ class SequenceBatcher:
                 self.assignment.enqueue(later)
 
     def abort_after(self, request: InflightRequest, error: ZmqTritonError) -> list[InflightRequest]:
-        """It is not executed: those after it, whose model would lack what it brings."""
+        """Abort a sequence one of whose requests was not executed.
+
+        The model would miss its data.
+        """
         sequence = request.sequence
         if sequence is None or sequence.executing is request:
             return []
@@ -193,15 +196,17 @@ class SequenceBatcher:
         return rest
 
     def close_after_refusal(self, correlation: Correlation, error: ZmqTritonError) -> None:
-        """One of it was refused before it came here: what is here is executed, and nothing that
-        comes later, until the sequence starts again."""
+        """Close a sequence one of whose requests was refused before it came here.
+
+        What is here is executed, and nothing that comes later until the sequence starts again.
+        """
         sequence = self._sequences.get(correlation)
         if sequence is None or not sequence.is_complete:
             self._lost.add(correlation, InvalidArgument(_NOT_EXECUTED + error.text))
         self.close(correlation)
 
     def close(self, correlation: Correlation) -> None:
-        """What has come of it is executed, and then it is over as if its END had come."""
+        """Execute what has come of a sequence, and then end it as if its END had come."""
         sequence = self._sequences.get(correlation)
         if sequence is not None and not sequence.is_complete:
             sequence.is_complete = True
@@ -209,7 +214,7 @@ class SequenceBatcher:
                 self._end(sequence)
 
     def _abort(self, sequence: Sequence, cause: ZmqTritonError) -> None:
-        """Nothing of it that waits is executed; whoever called refuses that."""
+        """Drop all waiting requests of a sequence, which the caller refuses."""
         for request in sequence.waiting:
             request.sequence = None
         sequence.waiting.clear()
@@ -220,7 +225,7 @@ class SequenceBatcher:
             self._end(sequence)
 
     def waiting(self) -> list[InflightRequest]:
-        """All requests that wait, oldest first."""
+        """Return all waiting requests, oldest first."""
         found = [request for sequence in self._all() for request in sequence.waiting]
         return sorted(found, key=lambda request: request.arrived_ns)
 
@@ -234,13 +239,15 @@ class SequenceBatcher:
     # ------------------------------------------------------------ instances
 
     def remove_instance(self, instance: Instance, cause: ZmqTritonError) -> list[InflightRequest]:
-        """Its stub is dead, and with it what its sequences have become: those requests of them
-        that were never executed. Sequences that have not begun begin elsewhere."""
+        """Remove a dead stub, and return the requests of its sequences that were never executed.
+
+        The state of these sequences is lost. Sequences that have not begun go elsewhere.
+        """
         refused: list[InflightRequest] = []
         cause = Unavailable(cause.text)
         for sequence in self.assignment.remove_instance(instance):
             if sequence.has_begun:
-                # What has run is the instance's own, and known to whoever calls.
+                # What has been executed is counted as the instance's own, and the caller knows it.
                 refused += [request for request in sequence.waiting if not request.has_run]
                 self._abort(sequence, cause)
             else:
@@ -250,12 +257,12 @@ class SequenceBatcher:
     def next(
         self, instances: Collection[Instance], now_ns: int
     ) -> tuple[Instance, list[InflightRequest]] | None:
-        """Which instance gets what now."""
+        """Return the next batch and its instance."""
         self.end_idle(now_ns)
         return self.assignment.next(instances, now_ns)
 
     def end_idle(self, now_ns: int) -> None:
-        """Ends those that have been idle for too long."""
+        """End sequences that have been idle for too long."""
         for sequence in self._left:
             if sequence.is_idle and sequence.slots is not None:
                 self._idle[sequence] = now_ns
@@ -267,7 +274,7 @@ class SequenceBatcher:
             self._end(sequence)
 
     def pop_ended(self) -> list[tuple[int, BatchedRequest]]:
-        """What stubs are told of sequences that are over, before they are given more of any."""
+        """Take the ended sequences, of which stubs are told before they are given more of any."""
         over, self._ended = self._ended, []
         return [
             (stub, BatchedRequest(0, BROKER, 0, wire.SEQUENCE_OVER, sequence, 0, 0))
@@ -278,14 +285,14 @@ class SequenceBatcher:
 
     @property
     def due_ns(self) -> int:
-        """When something happens here though nothing else does; 0: then never."""
+        """When there is work to do here though nothing else happens; 0 is never."""
         times = [self.assignment.due_ns] if self.assignment.due_ns else []
         if self._idle:
             times.append(next(iter(self._idle.values())) + self._idle_ns)
         return min(times, default=0)
 
     def pop_expired(self, now_ns: int) -> list[InflightRequest]:
-        """The requests of sequences that have waited for a slot for too long."""
+        """Take the requests of sequences that have waited too long for a slot."""
         refused: list[InflightRequest] = []
         for sequence in self.assignment.pop_expired(now_ns):
             refused += sequence.waiting

@@ -1,7 +1,7 @@
-"""The tensors that tell a model of its sequences: start, end, ready and whose turn it is.
+"""Control tensors, which tell a model of its sequences: start, end, ready and correlation id.
 
-`sequences` has them added to each request that it gives to a stub, and asks for what stands in for
-a slot that has none. Knows nothing of slots or time.
+They are added to each request that a stub is given; slots without a request get padding. Knows
+nothing of the assignment of slots or of time.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import BatchedRequest
 
-#: The ids of requests that fill empty slots begin here, beyond those of ensembles' steps.
+#: The ids of padding requests for empty slots begin here, beyond those of ensembles' steps.
 FIRST_PADDING_ID = 1 << 62
 
 _START, _END = "CONTROL_SEQUENCE_START", "CONTROL_SEQUENCE_END"
 _READY, _CORRID = "CONTROL_SEQUENCE_READY", "CONTROL_SEQUENCE_CORRID"
-#: The field that holds what stands for false and true, its datatype, and how one is packed.
+#: The fields with the values of false and true, their datatype, and how a value is packed.
 _PAIRS = (
     ("int32_false_true", "TYPE_INT32", "<i", int),
     ("fp32_false_true", "TYPE_FP32", "<f", float),
@@ -32,14 +32,14 @@ _PAIRS = (
 
 
 class _BooleanControl(NamedTuple):
-    """Tells one thing that is or is not."""
+    """A control that is either true or false."""
 
     kind: str
-    tensors: tuple[wire.Tensor, wire.Tensor]  # false, true
+    tensors: tuple[wire.Tensor, wire.Tensor]  # for false and for true
 
 
 class SequenceControls:
-    """Those that a configuration asks for."""
+    """The controls that a configuration asks for."""
 
     def __init__(self, batching: dict[str, Any], *, is_batching: bool) -> None:
         self._shape = [1, 1] if is_batching else [1]
@@ -81,18 +81,21 @@ class SequenceControls:
         return tensors
 
     def tell(self, row: wire.Request, body: bytes) -> bytes:
-        """The body of a request with its control tensors behind what it brings."""
+        """Return a request's body with its control tensors behind its own inputs."""
         if not self:
             return body
         try:
             given = wire.decode_request(body)
         except ProtocolError:
-            return body  # the stub will say so
+            return body  # the stub will refuse it
         added = self._tensors(row.flags, row.correlation, is_ready=True)
         return wire.encode_body(given._replace(inputs=given.inputs + added))
 
     def build_padding_body(self, body: bytes) -> bytes:
-        """What a slot without a request is given: the shapes of another's inputs, and no data."""
+        """Build the body for a slot without a request.
+
+        The shapes of another's inputs, and no data.
+        """
         try:
             given = wire.decode_request(body)
         except ProtocolError:
@@ -104,7 +107,7 @@ class SequenceControls:
     def works(
         self, requests: list[InflightRequest], number: int, numbers: Iterator[int]
     ) -> list[tuple[BatchedRequest, bytes]]:
-        """What the stub is sent for a batch, with something in each slot before its last."""
+        """Return what the stub is sent for a batch, with padding in empty slots."""
         rows: list[tuple[BatchedRequest, bytes]] = []
         for request in requests:
             sequence = request.sequence
@@ -120,8 +123,10 @@ class SequenceControls:
 
 
 def _packed(sequence: int | str, size: int) -> bytes:
-    """A sequence's id as one element; size 0: of BYTES. A name that is to be a number becomes one
-    that is always the same."""
+    """Pack a sequence's id as one element; size 0 means BYTES.
+
+    A name that has to be a number always becomes the same one.
+    """
     if not size:
         data = str(sequence or "").encode()
         return len(data).to_bytes(4, "little") + data

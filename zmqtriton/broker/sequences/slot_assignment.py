@@ -1,4 +1,4 @@
-"""Which sequence has which slot of which instance, and which sequences wait for one."""
+"""Assigns the slots of instances to sequences; sequences without one wait in a backlog."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SlotAssignment:
             sequence.slots.vacate(sequence)
 
     def remove_instance(self, instance: Instance) -> list[Sequence]:
-        """The sequences that had the instance's slots, the first slot's last."""
+        """Remove an instance; return the sequences in its slots, the first slot's last."""
         slots = self._slots.pop(instance.serial, None)
         if slots is None:
             return []

@@ -1,7 +1,7 @@
 """The sequences of one instance: which of their requests go into its next execute().
 
-`Direct` gives each sequence a place in the batch that it keeps; `Oldest` batches what has waited
-longest. Asked by `sequences` when the instance has room. They know no clock but what they are told.
+`Direct` gives each sequence a fixed place in the batch; `Oldest` batches the oldest requests. Asked
+when the instance has room. They know no clock but the times they are given.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ class Sequence:
         self.correlation = correlation
         #: In order; the first is next.
         self.waiting: deque[InflightRequest] = deque()
-        #: The one that its stub has and that lacks its final answer.
+        #: The request that its stub has and that lacks its final answer.
         self.executing: InflightRequest | None = None
-        #: Where it is executed, and which place it has there; None: it waits for one.
+        #: The slots of the instance that executes it, and its place there; None while it waits for
+        #: one.
         self.slots: SequenceSlots | None = None
         self.position = 0
-        #: A stub has been given something of it.
+        #: A stub has been given one of its requests.
         self.has_begun = False
-        #: A client may go on with it, and not only a model that asks.
+        #: A client may go on with it, not only a model that asks.
         self.is_clients = False
-        #: Its last request was admitted; what comes next is of another sequence.
+        #: Its last request was admitted; what comes next belongs to another sequence.
         self.is_complete = False
         #: `Oldest` has its next request.
         self.is_offered = False
-        #: When it is refused if it has no slot by then; 0: never.
+        #: When it is refused if it still has no slot; 0 is never.
         self.expires_ns = 0
-        #: Others with the same id: the one that must be over first, and the one that must wait.
+        #: Others with the same id: the one that must end first, and the one that must wait.
         self.predecessor: Sequence | None = None
         self.successor: Sequence | None = None
 
@@ -51,25 +52,25 @@ class Sequence:
 
     @property
     def is_ready(self) -> bool:
-        """Its next request may be executed."""
+        """True if its next request may be executed."""
         return self.executing is None and bool(self.waiting)
 
 
 class SequenceSlots:
-    """The places of one instance."""
+    """The slots of one instance."""
 
-    #: What goes before it in a batch must be told that its place is empty.
+    #: Empty places before the last one in a batch are filled with padding.
     has_places = False
 
     def __init__(self, serial: int, count: int) -> None:
-        #: The instance's.
+        #: The serial of the instance.
         self.serial = serial
         self.sequences: list[Sequence | None] = [None] * count
-        #: When `take` is to be asked again though nothing else happens; 0: then never.
+        #: When to ask for a batch again though nothing else happens; 0 is never.
         self.due_ns = 0
 
     def free(self) -> int:
-        """The first free place; -1: there is none."""
+        """Return the first free place, or -1."""
         try:
             return self.sequences.index(None)
         except ValueError:
@@ -84,7 +85,7 @@ class SequenceSlots:
         sequence.slots = None
 
     def pop_batch(self, now_ns: int) -> list[InflightRequest]:
-        """The next batch, or [] if there is none yet."""
+        """Take the next batch, or [] if there is none yet."""
         batch = self._choose(now_ns)
         for request in batch:
             sequence = request.sequence
@@ -101,7 +102,7 @@ class SequenceSlots:
 
 
 class Direct(SequenceSlots):
-    """All that are ready go together, each in its place. May wait until enough are."""
+    """Executes all ready requests together, each in its place. May wait until there are enough."""
 
     has_places = True
 
@@ -120,13 +121,13 @@ class Direct(SequenceSlots):
             if now_ns < due_ns:
                 self.due_ns = due_ns
                 return []
-        # What has other shapes than the one that has waited longest goes another time.
+        # Requests with other shapes than the one that has waited longest go another time.
         key = min(ready, key=lambda request: request.queued_ns).row.batch_key
         return [request for request in ready if request.row.batch_key == key]
 
 
 class Oldest(SequenceSlots):
-    """One request of each sequence waits in a queue like those of plain requests."""
+    """Queues one request of each sequence, like plain requests."""
 
     def __init__(self, serial: int, strategy: dict[str, Any], max_batch_size: int) -> None:
         super().__init__(serial, max(1, int(strategy.get("max_candidate_sequences", 0))))
@@ -143,7 +144,7 @@ class Oldest(SequenceSlots):
 
 
 def slots_of(serial: int, batching: dict[str, Any], max_batch_size: int) -> SequenceSlots:
-    """Those of an instance, as a configuration has it."""
+    """Make the slots of an instance, as a configuration asks for."""
     if "oldest" in batching:
         return Oldest(serial, batching["oldest"], max_batch_size)
     return Direct(serial, batching.get("direct") or {}, max_batch_size)

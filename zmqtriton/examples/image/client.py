@@ -1,4 +1,4 @@
-"""Asks what patterns images show: `python client.py [--url HOST:PORT] [FILE.png ...]`."""
+"""Classifies the patterns of images: `python client.py [--url HOST:PORT] [FILE.png ...]`."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ import tritonclient.http as triton
 
 
 def ask(client, model, files):
-    """One label for each file, all of them in one request."""
+    """Return one label for each file, from a single request."""
     images = np.array([path.read_bytes() for path in files], dtype=np.object_)
     image = triton.InferInput("image", list(images.shape), "BYTES")
     image.set_data_from_numpy(images)

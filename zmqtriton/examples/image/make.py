@@ -19,7 +19,7 @@ IMAGES_OF_EACH = 60
 
 
 def draw(label, random):
-    """An image (height, width, 3) of 8 bits: two colours in this pattern, and a little noise."""
+    """Return an 8-bit image (height, width, 3): two colours in this pattern, and a little noise."""
     height, width = random.integers(200, 260, 2)
     y, x = np.mgrid[:height, :width].astype(np.float64)
     period = random.uniform(0.16, 0.26) * min(height, width)
@@ -47,7 +47,7 @@ def draw(label, random):
 
 
 def train(random):
-    """Weights of a linear classifier, by ridge regression towards +1 and -1."""
+    """Return the weights of a linear classifier, by ridge regression towards +1 and -1."""
     rows, targets = [], []
     for number, label in enumerate(LABELS):
         for _ in range(IMAGES_OF_EACH):
@@ -57,12 +57,12 @@ def train(random):
     mean, scale = x.mean(0), x.std(0) + 1e-6
     x = (x - mean) / scale
     weights = np.linalg.solve(x.T @ x + 80.0 * np.eye(x.shape[1]), x.T @ (y - y.mean(0)))
-    # Margins of regression are about 1; softmax wants them larger to be sure of anything.
+    # the margins of a regression are about 1; softmax needs larger ones to be sure of anything
     return {"mean": mean, "scale": scale, "weights": 4 * weights, "bias": 4 * y.mean(0)}
 
 
 def png(image):
-    """The image as a PNG file."""
+    """Return the image as a PNG file."""
     height, width, _ = image.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), image.reshape(height, -1)], axis=1)
 

@@ -16,7 +16,7 @@ TEXTS = [
 
 
 def ask(client, model, texts):
-    """(label, how sure) for each text, all of them in one request."""
+    """Return (label, probability) for each text, from a single request."""
     query = triton.InferInput("QUERY", [len(texts), 1], "BYTES")
     query.set_data_from_numpy(np.array([[text.encode()] for text in texts], dtype=np.object_))
     answer = client.infer(model, [query])

@@ -1,4 +1,4 @@
-"""Makes sentences that are kind or unkind, their vocabulary, and weights that tell them apart."""
+"""Makes friendly and unfriendly sentences, their vocabulary, and weights that tell them apart."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ STEPS = 400
 
 
 def sentence(is_kind, random):
-    """A sentence, every fourth of which says what it means by denying the contrary."""
+    """Return a sentence; every fourth one denies the contrary of what it means."""
     denies = random.random() < 0.25
     means_well = is_kind != denies
     thing, how = random.choice(THINGS), random.choice(HOW)
@@ -37,7 +37,7 @@ def sentence(is_kind, random):
 
 
 def train(x, is_kind):
-    """Weights of a logistic regression, by gradient descent."""
+    """Return the weights of a logistic regression, by gradient descent."""
     weights, bias = np.zeros(x.shape[1]), 0.0
     for _ in range(STEPS):
         error = 1 / (1 + np.exp(-(x @ weights + bias))) - is_kind

@@ -1,6 +1,7 @@
-"""Control calls of frontends and of zmqtriton-ctl: their arguments, their answers, Triton's texts.
+"""Control calls of frontends and of zmqtriton-ctl: their arguments, answers and Triton's texts.
 
-Hands well-formed calls to the core and turns what comes of them into answers. Does no I/O.
+Passes well-formed calls on to the parts of the core and turns their results into answers. Does no
+I/O.
 """
 
 from __future__ import annotations
@@ -29,74 +30,80 @@ from zmqtriton_floor.signature import takes_gpu
 
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
-#: What code of a model may ask for.
+#: The calls that a model's code may make.
 _VERBS_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
 
 
 class ControlledServer(Protocol):
-    """What control calls are about."""
+    """The server, as control calls need it."""
 
     @property
     def is_stopping(self) -> bool:
-        """Nothing new may begin."""
+        """True once nothing new may begin."""
 
     def is_stub(self, caller: int) -> bool:
-        """Whether it is a model that calls."""
+        """True if the caller is a model."""
 
     def is_model_ready(self, model: str, version: int) -> bool:
-        """Whether it can execute now; version -1: any."""
+        """True if the model can execute now; version -1 means any."""
 
     @property
     def nested_loads(self) -> NestedLoads:
-        """Loads for which another load waits."""
+        """The loads for which another load waits."""
 
     @property
     def on_demand_loader(self) -> on_demand.OnDemandLoader:
-        """Models that requests have loaded."""
+        """The models that are loaded on demand."""
 
     @property
     def staged_files(self) -> StagedFiles:
-        """Directories that loads bring along."""
+        """The directories that loads bring along."""
 
     def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
-        """`done` hears how it went."""
+        """Load a model; `done` gets the outcome."""
 
     def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
-        """`done` hears when nobody can ask for it any more, nor for what depends on it."""
+        """Unload a model; `done` is called when it can no longer be asked.
+
+        Nor can the models that depend on it.
+        """
 
     def request_index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
-        """`done` gets the entries of the repository index."""
+        """Pass the entries of the repository index to `done`."""
 
     @property
     def status(self) -> ServerStatus:
-        """What `zmqtriton-ctl status` shows."""
+        """The answer to `zmqtriton-ctl status`."""
 
     @property
     def operator_commands(self) -> OperatorCommands:
-        """What operators do to models."""
+        """The commands of operators for models."""
 
     def serving_config(self, model: str, version: int) -> dict[str, Any]:
-        """Of the version that serves, with -1 of the highest; empty where none does."""
+        """Return the configuration of the serving version, with -1 of the highest.
+
+        "" if none serves.
+        """
 
     @property
     def log_lines(self) -> Callable[[str, int, int], dict[str, Any]]:
-        """The last lines of the log: (model or "", behind which number, how many)."""
+        """The last lines of the log: (model or "", after which line, how many)."""
 
     @property
     def log_settings(self) -> LogSettings:
-        """What is logged."""
+        """The log settings."""
 
     @property
     def trace_settings(self) -> TraceSettings:
-        """What is traced."""
+        """The trace settings."""
 
     @property
     def readiness(self) -> readiness.ReadinessChecks:
-        """What models say of themselves."""
+        """The models' own answers about their readiness."""
 
     @property
     def repositories(self) -> repositories.RepositoryRegistry:
-        """Where models are looked for."""
+        """The directories of models."""
 
     @property
     def regions(self) -> regions.RegionRegistry:
@@ -110,7 +117,7 @@ class ControlCallHandler:
         self._is_explicit = is_explicit
 
     def handle(self, caller: int, call: wire.Call) -> None:
-        """Answers the caller, now or later, exactly once."""
+        """Answer the caller, now or later, exactly once."""
         try:
             arguments = _parse(call.arguments)
             if call.verb not in _VERBS_FOR_MODELS and self._server.is_stub(caller):
@@ -137,7 +144,7 @@ class ControlCallHandler:
     def _pass_on(
         self, caller: int, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]
     ) -> None:
-        """To the part that answers it."""
+        """Pass the call on to the part that answers it."""
         if verb == on_demand.VERB:
             self._server.on_demand_loader.request_load(_required_model_name(arguments), answer)
         elif verb == readiness.VERB:
@@ -217,7 +224,7 @@ def _parse(document: str) -> dict[str, Any]:
     try:
         arguments = json.loads(document)
         if "\\u" in document:
-            # Half a pair of surrogates can be escaped in JSON, and sent to nobody afterwards.
+            # JSON can escape half of a surrogate pair, which cannot be encoded and sent afterwards.
             json.dumps(arguments, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         arguments = None
@@ -227,7 +234,7 @@ def _parse(document: str) -> dict[str, Any]:
 
 
 def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:
-    """Model, number of the line before the first, number of lines."""
+    """Parse a log range: the model, the line after which it begins, and the number of lines."""
     model, after = arguments.get("model", ""), arguments.get("after", 0)
     lines = arguments.get("lines", 100)
     if type(model) is not str or type(after) is not int or type(lines) is not int or lines < 1:
@@ -270,7 +277,7 @@ def _required_model_name(arguments: dict[str, Any]) -> str:
 
 
 def _override(arguments: dict[str, Any], directory: str) -> LoadOverride | None:
-    """What stands in for what is on disk; the directory is "" where no files came along."""
+    """Parse what a load brings along; the directory is "" if no files came with it."""
     parameters, files = arguments.get("parameters") or {}, arguments.get("files")
     if not isinstance(parameters, dict):
         raise InvalidArgument("the parameters of a load must be an object")
@@ -293,7 +300,7 @@ def _serving_config(served: ControlledServer, given: dict[str, Any]) -> dict[str
     return served.serving_config(_optional_model_name(given), _version(given))
 
 
-#: What is answered without waiting for anybody.
+#: Calls that are answered without waiting.
 _IMMEDIATE_CALLS: dict[str, Callable[[ControlledServer, dict[str, Any]], Any]] = {
     "ready": lambda served, given: served.is_model_ready(
         _optional_model_name(given), _version(given)

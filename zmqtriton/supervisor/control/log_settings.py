@@ -1,7 +1,7 @@
-"""What is logged, and how: as the options said at start, then as clients change it.
+"""The log settings: the options at start, then the changes by clients.
 
-Asked through control.py. A change reaches every process over its lifeline, and those that start
-later with their Bootstrap. Does no I/O.
+Asked through `control.py`. A change reaches every process over its lifeline; processes that start
+later get it with their Bootstrap. Does no I/O.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LogSettings:
         self._options = LogOptions.of(options)
 
     def update(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings after these changes, all of which hold or none."""
+        """Apply all of these changes or none, and return the settings."""
         if "log_file" in changes:
             raise Unsupported(_FIXED_FILE)
         if changes:
@@ -62,7 +62,7 @@ class LogSettings:
 
 
 def _parse_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of Wanted; frontends have refused in their protocol's words what fails here."""
+    """Check the changes; frontends have refused most errors in their protocol's words before."""
     fields: dict[str, Any] = {}
     for key, value in changes.items():
         kind: type[Any] = (

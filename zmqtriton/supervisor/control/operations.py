@@ -1,6 +1,6 @@
-"""What an operator does to a model that runs: ask where it is, and have it begin anew.
+"""The operator's commands for a running model: print its stacks, and restart it.
 
-Called for `zmqtriton-ctl stacks` and `restart`, whatever the model control mode is. Does no I/O.
+Called for `zmqtriton-ctl stacks` and `restart`, in any model control mode. Does no I/O.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 
-#: One that is ignored by who has not prepared for it yet.
+#: A signal that is ignored by processes that have not installed a handler yet.
 DUMP_STACKS_SIGNAL = signal.SIGURG
 _REASON = "it was restarted by an operator"
-#: They come back by themselves.
+#: In these states an instance comes back by itself.
 _RECOVERING_STATES = frozenset(
     {InstanceState.STARTING, InstanceState.LOADING, InstanceState.BACKOFF}
 )
@@ -38,8 +38,10 @@ class OperatorCommands:
         self._load_model = load
 
     def dump_stacks(self, model: str) -> list[dict[str, Any]]:
-        """The stubs of the model; each writes the Python stacks of its threads to its output,
-        whatever it is doing, and so into the log."""
+        """Have the model's stubs write the Python stacks of their threads.
+
+        Each writes them to its output, and so to the log, whatever it is doing.
+        """
         asked = []
         for _, instance in self._instances(model):
             if instance.pid:
@@ -49,8 +51,10 @@ class OperatorCommands:
         return asked
 
     def restart(self, model: str, done: Callable[[Any], None]) -> None:
-        """Ends the stubs that serve, which then come back; loads the model where none does, nor
-        will. `done` gets the number of those that were ended, or the load's error."""
+        """End the serving stubs, which then come back; load the model if no stub serves or will.
+
+        `done` gets the number of ended stubs, or the load's error.
+        """
         found = list(self._instances(model))
         ready = [(g, i) for g, i in found if i.state is InstanceState.READY]
         for generation, instance in ready:

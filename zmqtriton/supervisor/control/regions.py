@@ -1,4 +1,4 @@
-"""Clients' shared memory: what is registered, and who must know before a call is answered.
+"""Clients' shared memory: the registered regions, and the frontends that must know of a change.
 
 A registration is answered when every frontend has the region, an unregistration when none uses it
 any more. The service opens and closes the files. Does no I/O.
@@ -24,22 +24,22 @@ from zmqtriton_floor.errors import (
 )
 
 VERBS = frozenset({"regions.register", "regions.unregister", "regions.status"})
-#: Gets the result, or the error that there is instead.
+#: Gets the result or an error.
 Respond = Callable[[Any], None]
 
 _DISABLED = (
     "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 )
-#: Each costs every frontend a descriptor and a mapping.
+#: Each region costs every frontend a descriptor and a mapping.
 MAX_REGIONS = 1024
-#: Of a file, and of a segment of an URL.
+#: The limit for a file name, and for a segment of a URL.
 _MAX_NAME_BYTES = 255
-#: Triton's own segments have such names, and semaphores: neither is a client's to write into.
+#: The names of Triton's own segments, and of semaphores: no client may write to those.
 _RESERVED_PREFIXES = ("triton_python_backend_shm_region_", "sem.")
 
 
 class RegionRequest(NamedTuple):
-    """What a client wants to register."""
+    """A client's registration."""
 
     name: str
     key: str
@@ -93,22 +93,22 @@ class RegionRegistry:
         self._unregistered: dict[int, UnregisteredRegion] = {}
 
     def registration_messages(self) -> list[wire.AddRegion]:
-        """What a new frontend must be told."""
+        """Return the messages that tell a new frontend of all regions."""
         return [region.to_message() for region in self._regions.values() if region.is_open]
 
     # -------------------------------------------------------------------- calls
 
     def handle(self, caller: int, verb: str, arguments: dict[str, Any], answer: Respond) -> None:
-        """Answers now or later. Raises what is wrong with the call itself."""
+        """Answer now or later. Raises the errors of the call itself."""
         name, is_cuda = arguments.get("name", ""), arguments.get("kind") == "cuda"
         if verb == "regions.status":
             answer(self._status(name, is_cuda))
             return
         if caller not in self._frontend_serials():
-            # A model could otherwise have the frontends write where it cannot.
+            # Otherwise a model could have the frontends write where it cannot.
             raise InvalidArgument("only clients register shared memory")
         if not self._is_allowed:
-            if not self._has_warned:  # once: clients must not fill the log
+            if not self._has_warned:  # only once: clients must not fill the log
                 self._has_warned = True
                 self._plan.log("W", f"refused to register a client's memory. {_DISABLED}")
             raise Unsupported(_DISABLED)
@@ -144,7 +144,7 @@ class RegionRegistry:
         )
 
     def region_opened(self, number: int, error: ZmqTritonError | None) -> None:
-        """The answer to OpenRegion."""
+        """Take the answer to OpenRegion."""
         region = next((r for r in self._regions.values() if r.number == number), None)
         if region is None:  # unregistered in the meantime
             self._plan.enqueue(CloseRegion(number))
@@ -158,7 +158,10 @@ class RegionRegistry:
             self._acknowledgements.sync(frontends, lambda: region.respond(None))
 
     def _unregister(self, name: str, answer: Respond, is_cuda: bool) -> None:
-        """All, without a name. One that is unknown is unregistered already, as in Triton."""
+        """Unregister a region, or all without a name.
+
+        As in Triton, an unknown region counts as unregistered already.
+        """
         if is_cuda:
             answer(None)
             return
@@ -194,7 +197,7 @@ class RegionRegistry:
     # ---------------------------------------------------------------- frontends
 
     def region_released(self, serial: int, number: int) -> None:
-        """A frontend reads and writes it no more."""
+        """Note that a frontend neither reads nor writes the region any more."""
         leaving = self._unregistered.get(number)
         if leaving is None:
             return
@@ -205,7 +208,7 @@ class RegionRegistry:
                 answer()
 
     def frontend_died(self, serial: int) -> None:
-        """A frontend has died."""
+        """Drop a dead frontend."""
         for number in list(self._unregistered):
             self.region_released(serial, number)
 
@@ -224,8 +227,11 @@ def _parse_request(arguments: dict[str, Any]) -> RegionRequest:
 
 
 def _file_name(key: str) -> str:
-    """The file that shm_open() would open for this key. Raises where that is not for clients, with
-    the same text as where there is none, so that nobody can ask which names exist."""
+    """Return the file name that shm_open() would open for this key.
+
+    A key that is not for clients raises the same error as one that does not exist, so that nobody
+    can find out which names exist.
+    """
     name = key.removeprefix("/")
     is_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
     is_short = len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES

@@ -1,7 +1,7 @@
-"""Directories of models that are added and taken away while the server runs, by zmqtriton-ctl.
+"""Directories of models that zmqtriton-ctl adds and removes while the server runs.
 
-Only where clients control what is loaded: elsewhere the command line says what is served. Models
-that were loaded from a directory stay when it is taken away. Does no I/O.
+Only where clients control what is loaded; elsewhere the command line decides what is served. Models
+that were loaded from a directory stay when it is removed. Does no I/O.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class RepositoryRegistry:
         self._is_explicit = is_explicit
         self._tickets = itertools.count(1)
         self._pending: dict[int, _PendingChange] = {}
-        #: Those that are looked into, absolute.
+        #: Absolute paths of the directories in use.
         self.paths = paths
 
     def handle(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
-        """`answer` gets all that are looked into then, or the error."""
+        """Add or remove a directory; `answer` gets all directories in use, or the error."""
         path = arguments.get("path")
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
             raise InvalidArgument("a repository is named by its absolute path")
@@ -51,7 +51,7 @@ class RepositoryRegistry:
     def repositories_changed(
         self, ticket: int, paths: tuple[str, ...], error: ZmqTritonError | None
     ) -> None:
-        """The answer to ChangeRepositories."""
+        """Take the answer to ChangeRepositories."""
         change = self._pending.pop(ticket)
         self.paths = paths
         if error is None:

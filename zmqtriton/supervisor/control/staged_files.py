@@ -1,7 +1,7 @@
-"""Directories that loads have brought along: who may still need one, and when it can go.
+"""Directories that loads bring along: who may still need one, and when it can be removed.
 
-Each was written by the process that asks for the load. It is ours from that call on, until the load
-has ended and the last generation that runs from it is gone. Does no I/O.
+Each was written by the process that asks for the load. It belongs to the supervisor from that call
+on, until the load has ended and the last generation that runs from it is gone. Does no I/O.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ class StagedFiles:
     def __init__(self, plan: Plan, runtime: str) -> None:
         self._plan = plan
         self._folder = staging.folder(runtime)
-        #: Paths, each with whether its load is under way.
+        #: By path: True while its load is under way.
         self._is_loading: dict[str, bool] = {}
 
     def claim(self, caller: int, given: Any) -> str:
-        """The directory that a load names, or "" if it names none. Raises InvalidArgument."""
+        """Take over the directory that a load names; "" if it names none.
+
+        Raises InvalidArgument.
+        """
         name = given.get("staged", "") if isinstance(given, dict) else None
         if name == "":
             return ""
-        # A model can make its stub say anything; what is another's stays another's.
+        # A model can make its stub say anything, so it may not name another process's directory.
         if not isinstance(name, str) or not re.fullmatch(rf"{caller}-[0-9a-f]{{16}}", name):
             raise InvalidArgument("the files of a load must have been staged by who asks for it")
         path = posixpath.join(self._folder, name)
@@ -39,7 +42,7 @@ class StagedFiles:
         return path
 
     def load_ended(self, path: str) -> None:
-        """The load has ended, well or badly."""
+        """Note that the load has ended, well or badly."""
         if path:
             self._is_loading[path] = False
 
@@ -47,7 +50,7 @@ class StagedFiles:
         return path in self._is_loading
 
     def remove_unused(self, used: Iterable[str]) -> None:
-        """Removes what no load and none of these directories' generations needs."""
+        """Remove the directories that neither a load nor one of these generations needs."""
         if not self._is_loading:
             return
         still_used = set(used)

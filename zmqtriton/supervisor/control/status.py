@@ -1,4 +1,4 @@
-"""What `zmqtriton-ctl status` shows: every process, and why those that are missing are."""
+"""The answer to `zmqtriton-ctl status`: every process, and why others are missing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import GenerationState
 
-#: Where clients come, by the names that their settings begin with.
+#: The services for clients, by the names that their settings begin with.
 _SERVICES = ("http", "grpc", "metrics")
 
 
 def describe_server(settings: str, directory: str, ready: str) -> dict[str, Any]:
-    """Which server this is, for whoever has several; `ready` says in words how it is."""
+    """Describe the server, for people who have several; `ready` puts its state into words."""
     given = json.loads(settings)
     addresses = {
         door: f"{_bracket_ipv6(given.get(f'{door}_address', ''))}:{given[f'{door}_port']}"
@@ -37,7 +37,7 @@ def _bracket_ipv6(address: str) -> str:
 
 
 def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float]]:
-    """By model and version how many seconds it took until what serves could do so."""
+    """Return how long each version took to load, in seconds, by model and version."""
     times: dict[str, dict[str, float]] = {}
     for generation in generations:
         if generation.state is GenerationState.SERVING:
@@ -53,7 +53,10 @@ def describe_processes(
     peers: Iterable[Peer],
     generations: Iterable[Generation],
 ) -> list[dict[str, Any]]:
-    """The processes; `started_s` is the wall clock by serial number, 0 the supervisor's own."""
+    """Describe the processes.
+
+    `started_s` is the wall clock by serial number, with 0 for the supervisor.
+    """
     processes: list[dict[str, Any]] = [
         {"role": "supervisor", "pid": pid, "started_s": started_s.get(0, 0.0), "state": phase}
     ]

@@ -1,7 +1,7 @@
-"""Which requests are traced: as the options said at start, then as clients change it.
+"""Which requests are traced: the options at start, then the changes by clients.
 
-Asked through control.py. A model has what was said for it alone, over what was said for all. What
-holds is told to the frontends, which choose the requests. Does no I/O.
+Asked through `control.py`. A model's own settings override those for all models. Frontends choose
+the requests and are told what holds. Does no I/O.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 _FIXED_FILE = "trace file location can not be updated through network protocol"
-#: What Triton's exporter assumes where nothing is said.
+#: The defaults of Triton's exporter.
 _EXPORTER_DEFAULTS = {
     "bsp_max_export_batch_size": "512",
     "bsp_schedule_delay": "5000",
     "bsp_max_queue_size": "2048",
 }
 _REPEATABLE_KEY = "resource"
-#: The settings that may change; numbers are texts, as everywhere in this extension.
+#: The settings that may change; numbers are strings, as everywhere in this extension.
 _CHANGEABLE_SETTINGS = ("trace_level", "trace_rate", "trace_count", "log_frequency")
 
 
 class TraceSettings:
-    """`announce` is called with what frontends must know, now and after each change."""
+    """Announces the settings that frontends must know, at start and after each change."""
 
     def __init__(self, settings: str, announce: Callable[[dict[str, Any]], None]) -> None:
         self._announce = announce
@@ -35,7 +35,7 @@ class TraceSettings:
         self._exporter_options: dict[str, str | list[str]] = dict(_EXPORTER_DEFAULTS)
         for key, value in options.get("opentelemetry", ()):
             self._add_exporter_option(key, value)
-        #: As the server was started.
+        #: The settings with which the server was started.
         self._initial = {
             "trace_level": list(options.get("level", ())) or ["OFF"],
             "trace_rate": str(options.get("rate", 1000)),
@@ -44,13 +44,16 @@ class TraceSettings:
         }
         self._global_settings: dict[str, Any] = {}
         self._model_settings: dict[str, dict[str, Any]] = {}
-        #: Counts the changes of a model's settings, or under "" of all, since each begins to count
-        #: traces anew.
+        #: How often the settings of each model changed, or under "" those of all: each change
+        #: restarts the count of traces.
         self._change_counts: dict[str, int] = {}
         self._announce_all()
 
     def _add_exporter_option(self, key: str, value: str) -> None:
-        """What may be said more than once is all shown, between brackets."""
+        """Add an option that may be given several times.
+
+        All its values are shown, between brackets.
+        """
         said = self._exporter_options.get(key)
         if key != _REPEATABLE_KEY or said is None:
             self._exporter_options[key] = value
@@ -58,8 +61,10 @@ class TraceSettings:
             self._exporter_options[key] = [*(said if isinstance(said, list) else [said]), value]
 
     def update(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings after these changes: those of a model, or, without a name, of all that have
-        none of their own. None as a value undoes what was said."""
+        """Change the settings of a model, or of all models without their own; return the settings.
+
+        None as a value removes a setting.
+        """
         if "trace_file" in changes:
             raise Unsupported(_FIXED_FILE)
         said = self._model_settings.get(model, {}) if model else self._global_settings
@@ -76,7 +81,7 @@ class TraceSettings:
         return found
 
     def _find_problem(self, found: Mapping[str, Any]) -> str:
-        """Why nothing could come of these settings; what is off needs nothing."""
+        """Return why these settings cannot produce traces; "" if they can or tracing is off."""
         if found["trace_level"] == ["OFF"]:
             return ""
         if found["trace_rate"] == "0":
@@ -85,12 +90,15 @@ class TraceSettings:
         return "trace file name is not given" if is_nowhere else ""
 
     def forget_model(self, model: str) -> None:
-        """It is no longer known."""
+        """Drop the settings of a forgotten model."""
         if self._model_settings.pop(model, None) is not None:
             self._announce_all()
 
     def _announce_all(self) -> None:
-        """By model; those of all others under "". Without a place for them there are no traces."""
+        """Announce the settings by model; those of all others under "".
+
+        Without a destination there are no traces.
+        """
         has_place = self._mode != "triton" or bool(self._file)
         names = ["", *self._model_settings] if has_place else []
         told = {name: self._sampling_settings(name) for name in names}
@@ -103,7 +111,7 @@ class TraceSettings:
             "rate": int(found["trace_rate"]),
             "count": int(found["trace_count"]),
             "log_frequency": int(found["log_frequency"]),
-            # A change for all counts for those, too, that only add to it.
+            # A change for all models also counts for those that have settings of their own.
             "changes": [self._change_counts.get("", 0), self._change_counts.get(model, 0)],
         }
 

@@ -1,8 +1,8 @@
-"""Waits until processes have said that they have seen everything sent to them so far.
+"""Waits until processes have acknowledged everything that was sent to them so far.
 
 A load or unload is answered after that, so that whoever hears the answer finds it true everywhere.
-A process that dies counts as having seen; so does one that says nothing for very long, because it
-does not serve anybody either.
+A process that dies counts as having acknowledged; so does one that stays silent for very long,
+because it does not serve anybody either.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Acknowledgements:
         self._probe: _Probe | None = None
 
     def sync(self, peers: Iterable[int], then: Callable[[], None]) -> None:
-        """Calls `then` when all have seen; at once if there is nobody to ask."""
+        """Call `then` when all have acknowledged; at once if there is nobody to ask."""
         number = next(self._numbers)
         wait = _PendingSync(set(peers), then)
         if not wait.peers:
@@ -52,13 +52,13 @@ class Acknowledgements:
         self._plan.enqueue(*(Send(peer, wire.Sync(number)) for peer in sorted(wait.peers)))
 
     def probe(self, peer: int, then: Callable[[], None]) -> None:
-        """Calls `then` when this process itself answers; until then it is not asked again."""
+        """Call `then` when the process itself answers; until then it is not asked again."""
         if self._probe is None or self._probe.peer != peer:
             self._probe = _Probe(peer, next(self._numbers), then)
             self._plan.enqueue(Send(peer, wire.Sync(self._probe.number)))
 
     def acknowledge(self, peer: int, number: int) -> None:
-        """One answer covers the earlier questions to the same process too: they came before."""
+        """Take an answer, which also covers the earlier questions to the same process."""
         for earlier in [n for n in self._waits if n <= number]:
             self._discard_peer(earlier, peer)
         probe = self._probe
@@ -67,7 +67,7 @@ class Acknowledgements:
             probe.then()
 
     def transfer(self, before: int, peer: int) -> None:
-        """Another process has been told all that a dead one was, and is asked in its place."""
+        """Ask another process in place of a dead one, after it was told the same."""
         for number, wait in self._waits.items():
             if before in wait.peers:
                 wait.peers.discard(before)

@@ -1,7 +1,7 @@
-"""Makes a new process known: its token to the broker first, then its Bootstrap.
+"""Introduces new processes: their token to the broker first, then their Bootstrap to them.
 
-Whoever is started before the broker has bound its sockets waits here. When a broker has died, the
-next one is told here all that it must know, and everybody else of it. Does no I/O.
+Processes that start before the broker has bound its sockets wait here. After a broker's death, the
+next one is told everything that it must know, and all others are told of it. Does no I/O.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 
-#: They speak with the broker, and must know when there is another one.
+#: Roles that talk to the broker and must know when there is a new one.
 _STUB = "stub"
 _FRONTENDS = frozenset({"http", "grpc", "metrics"})
 
 
 class ServerInfo(NamedTuple):
-    """What every process is told of the server."""
+    """What every process is told about the server."""
 
     directory: str
-    #: JSON
+    #: as JSON
     settings_json: str
     new_token: Callable[[], bytes]
-    #: What is told to one role alone, over the settings.
+    #: Settings for one role only, on top of the general ones.
     role_settings: Mapping[str, Mapping[str, Any]] = {}
-    #: What part of a GPU's memory is in use; None: nobody knows.
+    #: The share of a GPU's memory that is in use; None if unknown.
     used_gpu_share: Callable[[int], float | None] = lambda gpu: None
 
 
 class Introductions:
-    """The broker's serial number, and who waits for it."""
+    """Knows the broker's serial number and the processes that wait for it."""
 
     def __init__(self, plan: Plan, server: ServerInfo, acknowledgements: Acknowledgements) -> None:
         self._plan = plan
@@ -45,17 +45,18 @@ class Introductions:
         self._replay = BrokerReplay()
         self.resources = ResourceClaims(json.loads(server.settings_json))
         self.resources.gpu_limits.used_share = server.used_gpu_share
-        #: Counts the brokers.
+        #: The number of brokers so far.
         self._epoch = 0
         self._waiting: dict[int, Callable[[], None]] = {}
-        #: Serial of the last one, dead or alive; messages to a dead one are lost. 0: none.
+        #: The serial of the last broker, dead or alive; messages to a dead one are lost. 0 before
+        #: the first.
         self.broker_serial = 0
         self._is_broker_ready = False
-        #: Everybody has had the time to tell the broker what an earlier one knew.
+        #: Every process has had the time to tell the broker what an earlier one knew.
         self._is_broker_settled = True
 
     def introduce_broker(self, serial: int) -> None:
-        """The first one, or one that takes over and is told what its predecessor was."""
+        """Introduce a broker; one that takes over is told what its predecessor was."""
         before, self.broker_serial = self.broker_serial, serial
         self._epoch += 1
         self._plan.enqueue(
@@ -67,12 +68,15 @@ class Introductions:
             self._acknowledgements.transfer(before, serial)
 
     def on_broker_ready(self) -> None:
-        """Its sockets are bound: everybody connects anew, and who has waited is introduced now."""
+        """Introduce the waiting processes.
+
+        Let all others connect to the broker, which has bound its sockets.
+        """
         self._is_broker_ready = True
         epoch = self._epoch
         if not self._is_broker_settled:
             self._announce(epoch, {_STUB, *_FRONTENDS})
-            # Then all have sent again what the old one had; a while later it has arrived too.
+            # By then all have repeated what the old one had; a while later that has arrived, too.
             self._acknowledgements.sync(self._alive(_FRONTENDS), lambda: self._settle_soon(epoch))
         waiting, self._waiting = self._waiting, {}
         for introduce in waiting.values():
@@ -80,11 +84,11 @@ class Introductions:
 
     @property
     def is_broker_ready(self) -> bool:
-        """There is one, and it listens."""
+        """True if there is a broker and it listens."""
         return self._is_broker_ready
 
     def on_broker_ended(self) -> None:
-        """Until the next one is ready nothing can be executed."""
+        """Take note that nothing can be executed until the next broker is ready."""
         was_ready, self._is_broker_ready = self._is_broker_ready, False
         self._is_broker_settled = False
         if was_ready:
@@ -94,13 +98,13 @@ class Introductions:
         self._plan.enqueue(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
 
     def change_settings(self, changes: Mapping[str, Any], message: Any) -> None:
-        """Who starts from now on is told these; who lives hears the message."""
+        """Change the settings for processes that start from now on; living ones get the message."""
         self._keep_settings(changes)
         living = self._alive({_STUB, *_FRONTENDS})
         self._plan.enqueue(*(Send(serial, message) for serial in (self.broker_serial, *living)))
 
     def change_trace_settings(self, settings: Mapping[str, Any]) -> None:
-        """The same for which requests are traced, which frontends alone decide."""
+        """Change the trace settings, which only frontends need."""
         self._keep_settings({"tracing": settings})
         levels = {level for said in settings["of"].values() for level in said["levels"]}
         if settings["mode"] == "opentelemetry" and "TENSORS" in levels:
@@ -114,7 +118,7 @@ class Introductions:
         self._server = self._server._replace(settings_json=settings)
 
     def _alive(self, roles: Collection[str]) -> list[int]:
-        """Those that the broker knows."""
+        """Return the living processes that the broker knows."""
         expected = self._replay.expected_peers.items()
         return [s for s, e in expected if e.role in roles and self._replay.is_alive(s)]
 
@@ -131,7 +135,10 @@ class Introductions:
     def introduce(
         self, serial: int, role: str, label: str, pid: int, then: Callable[[], None]
     ) -> None:
-        """Calls `then` after the Bootstrap; later, if the broker is not there yet."""
+        """Introduce a process and call `then` after its Bootstrap.
+
+        Later, if the broker is not ready yet.
+        """
 
         def now() -> None:
             token = self._server.new_token()
@@ -144,8 +151,10 @@ class Introductions:
     def guard_process_group(
         self, serial: int, role: str, label: str, pid: int, then: Callable[[], None] | None = None
     ) -> None:
-        """The broker kills the process group of this one, which it will never meet, if the
-        supervisor is killed. Calls `then` when that is certain."""
+        """Have the broker kill this process group if the supervisor is killed.
+
+        The broker never meets the process otherwise. Calls `then` when the broker knows.
+        """
 
         def now() -> None:
             self.send_to_broker(wire.ExpectPeer(serial, self._server.new_token(), role, label, pid))
@@ -161,7 +170,7 @@ class Introductions:
             self._waiting[serial] = now
 
     def report_death(self, serial: int, reason: str) -> None:
-        """The process is dead."""
+        """Tell the broker of a death."""
         self._waiting.pop(serial, None)
         if self._replay.is_alive(serial):
             self.send_to_broker(wire.PeerDied(serial, reason))
@@ -171,7 +180,7 @@ class Introductions:
             )
 
     def send_to_broker(self, message: Any) -> None:
-        """What comes while there is none is told to the next."""
+        """Send to the broker; without one, the next broker is told."""
         self._replay.record(message)
         if self._is_broker_settled or not isinstance(message, wire.Retire):
             self._plan.enqueue(Send(self.broker_serial, message))

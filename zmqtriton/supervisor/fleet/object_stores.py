@@ -1,9 +1,7 @@
-"""Models that object stores have: a process is asked, and copies them to this machine before they
-are read.
+"""Models in object stores, which a process copies to this machine before they are read.
 
-Whoever wants a model read or all of them listed comes through here; where every repository is a
-directory, nothing is between. A store that does not answer changes nothing of what is served. Does
-no I/O.
+Every reading of a model and every listing comes through here; if all repositories are directories,
+it passes straight on. A store that does not answer changes nothing in what is served. Does no I/O.
 """
 
 from __future__ import annotations
@@ -32,22 +30,22 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 
 ROLE = "storage"
-#: A listing this old is as good as a new one, to whoever asks for all names.
+#: For a request for all names, a listing of this age is as good as a new one.
 _FRESH_S = 1.0
-#: And to a poll, which has just had all names listed, for each single model.
+#: For a single model of a poll, which has just listed all names, one of this age is.
 _POLLED_S = 10.0
-#: Of a model that a store could not be asked for: another try may find it.
+#: The problem of a model whose store could not be reached: another try may find it.
 _UNREACHABLE = "unreachable"
 
 ResultCallback = Callable[[Any], None]
 
 
 class FetchRequest(Protocol):
-    """A model, as far as its copy goes."""
+    """A model that is being fetched."""
 
     @property
     def was_unloaded(self) -> bool:
-        """Somebody wanted it gone, and it is."""
+        """True if the model was unloaded on request."""
 
 
 class ObjectStores:
@@ -56,29 +54,29 @@ class ObjectStores:
         self._introductions = introductions
         self._urls = [path for path in policy.repositories if is_remote(path)]
         self._directory = policy.storage_directory
-        #: Until the first listing that shall not fail.
+        #: Until the first listing that must not fail.
         self._may_start_without = not policy.exit_on_error
         self._numbers = itertools.count(1)
-        #: Who waits for what is on this machine, by ticket.
+        #: Callers that wait for a model to be on this machine, by ticket.
         self._readings: dict[int, Callable[[Blueprint | ReadFailure], None]] = {}
         self._listings: dict[int, Callable[[RepositoryListing], None]] = {}
-        #: The process; 0: there is none.
+        #: The serial of the process; 0 if there is none.
         self._serial = 0
         self._process: dict[str, Any] = {}
-        #: What hears its answers, by the number of the question: for a copy the ticket.
+        #: Callbacks for its answers, by the number of the question, which for a copy is the ticket.
         self._pending_calls: dict[int, ResultCallback] = {}
         #: The models that are being copied, by ticket.
         self._copying: dict[int, str] = {}
-        #: Those who wait for what is in stores.
+        #: Callers that wait for a listing.
         self._waiting: list[Callable[[RepositoryListing], None]] = []
         self._listed_s = float("-inf")
-        #: By repository, as it was last seen: names with digests, and those that cannot be used.
+        #: By repository, as last seen: names with digests, and names that cannot be used.
         self._models: dict[str, dict[str, str]] = {}
         self._unusable_models: dict[str, dict[str, str]] = {}
         self._errors: dict[str, str] = {}
-        #: What was last found of each model.
+        #: The last copy of each model.
         self._last_copies: dict[str, LocalCopy] = {}
-        #: Copies that are on this machine, with their models.
+        #: Copies on this machine, with their models.
         self._local_copies: dict[str, str] = {}
 
     # ---------------------------------------------------------- what is asked
@@ -92,7 +90,7 @@ class ObjectStores:
         is_patient: bool,
         is_poll: bool,
     ) -> int:
-        """Has the model read, now or when it is here; returns the ticket, which `abandon` takes."""
+        """Read a model, now or when it is on this machine; return a ticket for cancel_read()."""
         ticket = next(self._numbers)
         self._readings[ticket] = then
         is_elsewhere = override is not None and override.directory
@@ -113,20 +111,23 @@ class ObjectStores:
         return ticket
 
     def cancel_read(self, ticket: int) -> None:
-        """Nobody wants the model any more."""
+        """Cancel a reading."""
         self._readings.pop(ticket, None)
         if self._pending_calls.pop(ticket, None) is not None:
             self._copying.pop(ticket, None)
             self._send_call("abandon", {"id": ticket})
 
     def on_model_read(self, ticket: int, found: Blueprint | ReadFailure) -> None:
-        """The answer to ReadModel, which may have been abandoned meanwhile."""
+        """Take the answer to ReadModel, which may have been cancelled meanwhile."""
         then = self._readings.pop(ticket, None)
         if then is not None:
             then(found)
 
     def list_models(self, then: Callable[[RepositoryListing], None]) -> None:
-        """`then` gets the names that they hold, each with the problem that all can see, or ""."""
+        """Pass the names of all models to `then`, each with a problem or "".
+
+        A problem holds for all versions of the model.
+        """
         if not self._urls or self._plan.now_s - self._listed_s < _FRESH_S:
             self._list(then)
             return
@@ -135,11 +136,11 @@ class ObjectStores:
             self._call_process(next(self._numbers), "names", {}, self._stores_listed)
 
     def on_repository_listed(self, ticket: int, found: RepositoryListing) -> None:
-        """The answer to ListRepository."""
+        """Take the answer to ListRepository."""
         self._listings.pop(ticket)(found)
 
     def _known_copy(self, model: str) -> LocalCopy | None:
-        """What a poll would find, if that is known without asking."""
+        """Return what a poll would find, if that is known without asking."""
         if self._plan.now_s - self._listed_s > _POLLED_S:
             return None
         for url, odd in self._unusable_models.items():
@@ -159,7 +160,7 @@ class ObjectStores:
     # ------------------------------------------------------------ what is heard
 
     def _record_copy(self, model: str, found: Any) -> LocalCopy:
-        """The answer to a question for a model, which stays known if it is worth knowing."""
+        """Take the answer for a model, and keep it if it is worth keeping."""
         if isinstance(found, ZmqTritonError):
             return LocalCopy((), "", _UNREACHABLE, found.text)
         copied = LocalCopy(tuple(found["urls"]), found["directory"], found["digest"], found["odd"])
@@ -191,7 +192,7 @@ class ObjectStores:
         if missing and not self._may_start_without:
             then(InternalError(self._errors[missing[0]]))
             return
-        # What could not be listed is taken to be as it was.
+        # What could not be listed is assumed to be unchanged.
         names: list[tuple[str, str]] = []
         for url in self._urls:
             names += [(name, "") for name in self._models.get(url, {})]
@@ -216,13 +217,13 @@ class ObjectStores:
         self._plan.enqueue(Send(self._serial, wire.Call(number, verb, json.dumps(arguments))))
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """A process runs, which may be ours."""
+        """Take note of a started process, which may be the one that asks stores."""
         if serial == self._serial:
             self._introductions.guard_process_group(serial, ROLE, ROLE, pid)
             self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        """Whether it was ours to answer."""
+        """Take a result; False if it was not asked for here."""
         if serial != self._serial:
             return False
         self._copying.pop(answer.id, None)
@@ -233,7 +234,7 @@ class ObjectStores:
         return True
 
     def process_ended(self, serial: int, reason: str, last_words: str) -> None:
-        """A process is dead. The next question starts another."""
+        """Take note of a death. The next question starts another process."""
         if serial != self._serial:
             return
         self._serial, self._process = 0, {}
@@ -244,14 +245,17 @@ class ObjectStores:
             then(InternalError(f"the process that asks object stores has died: {reason}"))
 
     def describe(self) -> list[dict[str, Any]]:
-        """The process, for the status."""
+        """Describe the process, for the status."""
         return [self._process] if self._process else []
 
     # ------------------------------------------------------------------- copies
 
     def sweep(self, used: Iterable[str], models: Mapping[str, FetchRequest]) -> None:
-        """Removes copies that none of these directories' generations uses, but the last one of a
-        model that is wanted: the next poll compares with it, and takes from it what is the same."""
+        """Remove copies that none of these generations uses.
+
+        The last copy of a wanted model stays: the next poll compares with it and reuses what is
+        unchanged.
+        """
         if not self._local_copies:
             return
         wanted = {m for m in self._last_copies if m in models and not models[m].was_unloaded}

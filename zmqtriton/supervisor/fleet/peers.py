@@ -1,8 +1,8 @@
-"""The broker and the frontends: their start in order, replacements, what they are told.
+"""The broker and the frontends: their start, their replacements, and what they are told.
 
-The broker starts first; frontends wait for it, and accept connections when told to. What dies is
-replaced; a broker that dies again and again ends the server. Gunicorn forks its processes itself:
-they arrive as branches of the arbiter. Does no I/O.
+The broker starts first; frontends wait for it and accept connections when told to. Processes that
+die are replaced; a broker that dies again and again ends the server. Gunicorn forks its processes
+itself: they appear as children of the arbiter. Does no I/O.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ ARBITER = "http-arbiter"
 HTTP = "http"
 GRPC = "grpc"
 METRICS = "metrics"
-#: Forks stubs; it speaks with the supervisor alone, so that it is not introduced to the broker.
+#: Forks stubs. It talks to the supervisor only and is not introduced to the broker.
 FORK_SERVER = "fork-server"
 
-#: What they say they have opened.
+#: The services that they report as open.
 _SERVICES = {ARBITER: "HTTPService", GRPC: "GRPCInferenceService", METRICS: "Metrics Service"}
 
-#: They keep a catalogue of models.
+#: Roles that keep a catalogue of models.
 CATALOGUE_ROLES = frozenset({HTTP, GRPC, METRICS})
-#: They serve requests, so that a change holds only when they know of it.
+#: Roles that serve requests: a change holds only when they know of it.
 SERVING_ROLES = frozenset({HTTP, GRPC})
-#: They open after gRPC, as in Triton: who finds the server ready over HTTP may ask over gRPC.
+#: These open after gRPC, as in Triton: who finds the server ready over HTTP may then use gRPC.
 _OPENING_LAST = frozenset({ARBITER, HTTP})
-#: Where gRPC does not come up HTTP opens without it.
+#: If gRPC does not come up in this time, HTTP opens without it.
 _AWAIT_GRPC_S = 5.0
 #: They end before the models do; metrics can be read until the end.
 CLIENT_FACING_ROLES = frozenset({ARBITER, HTTP, GRPC})
@@ -44,14 +44,14 @@ CLIENT_FACING_ROLES = frozenset({ARBITER, HTTP, GRPC})
 
 @dataclass
 class Peer:
-    """One process that is neither the supervisor nor a stub."""
+    """A process that is neither the supervisor nor a stub."""
 
     serial: int
     role: str
     pid: int = 0
     started_s: float = 0.0
     is_introduced: bool = False
-    #: What replaces it when it dies; None: nothing, or somebody else does.
+    #: Set if it is replaced when it dies.
     backoff: Backoff | None = None
     #: On the plan's clock.
     alive_since_s: float = 0.0
@@ -76,14 +76,14 @@ class Peers:
         self._before = (FORK_SERVER,) if has_fork_server else ()
         self._peers: dict[int, Peer] = {}
         self._is_open = False
-        #: So are those that open last.
+        #: The services that open last are open, too.
         self._is_all_open = False
-        #: Frontends take nothing new; they end; so does all else.
+        #: Frontends take nothing new; they end; all other processes end.
         self._is_refusing = self._is_stopping = self._is_finishing = False
         self._listening: set[tuple[str, str]] = set()
-        #: Everything that is to be known of the models.
+        #: Everything that frontends must know of the models.
         self.version_infos: Callable[[], Iterable[wire.VersionInfo]] = tuple
-        #: Clients' shared memory.
+        #: Everything that they must know of clients' shared memory.
         self.region_messages: Callable[[], Iterable[wire.AddRegion]] = tuple
         self.on_broker_lost: Callable[[], None]
         self.on_statistics: Callable[[wire.Statistics], None]
@@ -119,7 +119,7 @@ class Peers:
         self._introduce(peer)
 
     def _introduce(self, peer: Peer) -> None:
-        # Gunicorn's processes are in the group of their arbiter, and die with that.
+        # Gunicorn's workers are in the process group of their arbiter and die with it.
         group = peer.pid if peer.role != HTTP else 0
         self._introductions.introduce(
             peer.serial, peer.role, peer.role, group, lambda: self._send_state(peer)
@@ -137,7 +137,7 @@ class Peers:
             self._plan.enqueue(Send(peer.serial, wire.Listen()))
 
     def process_frozen(self, peer: Peer) -> None:
-        """It was stopped by a signal; what takes its place will serve."""
+        """Replace a process that was stopped by a signal."""
         text = f"the {peer.role} process {peer.pid} was stopped by a signal and is killed"
         self._plan.log("E", text)
         self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
@@ -145,7 +145,7 @@ class Peers:
     def process_ended(self, peer: Peer, reason: str) -> None:
         del self._peers[peer.serial]
         if peer.role == BROKER:
-            # Who waits for it waits for the next one, which is told the same.
+            # Processes that wait for it wait for the next one, which is told the same.
             self._introductions.on_broker_ended()
         else:
             self._acknowledgements.peer_ended(peer.serial)
@@ -165,7 +165,10 @@ class Peers:
             self._plan.call_later(peer.backoff.pause_s, lambda: self._replace(peer, reason))
 
     def _is_wanted(self, role: str) -> bool:
-        """Frontends that end while the server stops are done; what they had needs the broker."""
+        """True if the process is to be replaced.
+
+        A frontend that ends while the server stops has finished; what it had needs the broker.
+        """
         if role == FORK_SERVER and not self._before:
             return False
         return not (self._is_finishing if role == BROKER else self._is_stopping)
@@ -204,7 +207,7 @@ class Peers:
 
     @property
     def is_listening(self) -> bool:
-        """Every service has opened; it stays so when one is being replaced."""
+        """True once every service has opened; it stays True while one is replaced."""
         opened = {service for service, _ in self._listening}
         wanted = {_SERVICES[role] for role in self._roles if role in _SERVICES}
         return self._is_open and wanted <= opened
@@ -212,7 +215,7 @@ class Peers:
     # ------------------------------------------------------------ what is told
 
     def serving_serials(self) -> list[int]:
-        """Those that must confirm a change."""
+        """The serials of the frontends that must confirm a change."""
         return self._serials(SERVING_ROLES)
 
     def publish(self, message: Any) -> None:
@@ -222,7 +225,7 @@ class Peers:
         return [p.serial for p in self._peers.values() if p.is_introduced and p.role in roles]
 
     def accept_clients(self) -> None:
-        """Lets clients connect."""
+        """Let clients connect."""
         self._is_open = True
         self._plan.enqueue(PrepareToListen())
         self._tell_open(peer for peer in self._peers.values() if peer.role not in _OPENING_LAST)
@@ -242,12 +245,12 @@ class Peers:
                 self._plan.enqueue(Send(peer.serial, wire.Listen()))
 
     def refuse_new(self) -> None:
-        """The server stops: clients may only go on with sequences that they have begun."""
+        """Let frontends refuse new requests except those of open sequences: the server stops."""
         self._is_refusing = True
         self._plan.enqueue(*(Send(serial, wire.Retire(0)) for serial in self.serving_serials()))
 
     def stop_frontends(self, within_ms: int) -> None:
-        """Frontends finish what they have and end."""
+        """Let frontends finish what they have and end."""
         self._is_stopping = True
         for peer in self._peers.values():
             if peer.role in CLIENT_FACING_ROLES:
@@ -258,14 +261,14 @@ class Peers:
         return not any(peer.role in CLIENT_FACING_ROLES for peer in self._peers.values())
 
     def stop_all(self, within_ms: int) -> None:
-        """The others end too."""
+        """End the other processes, too."""
         self._is_stopping = self._is_finishing = True
         for peer in self._peers.values():
             self._stop(peer, within_ms)
 
     def _stop(self, peer: Peer, within_ms: int) -> None:
         if not peer.is_introduced and peer.role != BROKER:
-            # It does not even know who it is, and has nothing to finish.
+            # It does not even know who it is and has nothing to finish.
             self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=True))
             return
         self._plan.enqueue(Send(peer.serial, wire.Shutdown(within_ms)))

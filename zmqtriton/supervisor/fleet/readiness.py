@@ -1,7 +1,7 @@
-"""Asks models that have is_ready whether they are, for probes of clients.
+"""Asks models that define is_ready, for the readiness probes of clients.
 
-One question at a time for each instance: who asks meanwhile shares its answer. Nobody waits longer
-than a bound, after which an instance is not ready until it has answered. Does no I/O.
+There is one question at a time for each instance; whoever asks meanwhile shares its answer. After a
+limit an instance counts as not ready until it has answered. Does no I/O.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from zmqtriton_floor.errors import InvalidArgument
 VERB = "is_ready"
 ANSWER_TIMEOUT_S = 5.0
 
-#: Hears what a question, or several together, came to.
+#: Gets the combined answer of one or several instances.
 ReadinessCallback = Callable[[bool], None]
 
 
 class _ReadinessCheck:
-    """What one instance is being asked."""
+    """A question to one instance."""
 
     def __init__(self, number: int, timer: Timer) -> None:
         self.number = number
@@ -45,14 +45,14 @@ class ReadinessChecks:
         self._open: dict[int, _ReadinessCheck] = {}
 
     def handle(self, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
-        """A frontend's call: whether each of these generations is ready."""
+        """Answer a frontend's call: whether each of these generations is ready."""
         numbers = arguments.get("generations")
         if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
             raise InvalidArgument("readiness is asked for by numbers of generations")
         self.check_generations(numbers, answer)
 
     def check_generations(self, numbers: Iterable[int], then: ReadinessCallback) -> None:
-        """Whether all instances that these generations have now say so."""
+        """Ask all present instances of these generations; the result is True if all are ready."""
         asked: list[Instance] = []
         for number in numbers:
             generation = self._generations.get(number)
@@ -96,7 +96,7 @@ class ReadinessChecks:
         self._resolve(self._open[serial], False)
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        """Whether it was asked for."""
+        """Take an answer; False if it was not asked for here."""
         question = self._open.get(serial)
         if question is None or question.number != answer.id:
             return False
@@ -105,7 +105,7 @@ class ReadinessChecks:
         return True
 
     def stub_ended(self, serial: int) -> None:
-        """The stub is dead."""
+        """Drop a dead stub."""
         question = self._open.pop(serial, None)
         if question is not None:
             self._resolve(question, False)

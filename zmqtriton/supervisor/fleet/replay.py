@@ -1,9 +1,9 @@
-"""What brokers were told and what of it still holds, so that the next one can be told the same.
+"""The messages to brokers that still hold, so that the next broker can be told the same.
 
-Kept by the introductions, through which everything to the broker goes. A stub's death stays in here
-until a broker has had time to pass on what followed from it: only so does the next one know that
-what the stub had may have been executed. A generation that has ended stays too: a request may still
-name it, which its successor takes. Does no I/O.
+Kept by `introductions`, through which everything to the broker goes. A stub's death stays here
+until a broker has had time to pass on what followed from it: only then does the next one know that
+what the stub had may have been executed. An ended generation stays, too: a request may still name
+it, and its successor takes that. Does no I/O.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from zmqtriton_floor import wire
 
-#: What a broker knew for so long before it died has reached everybody.
+#: What a broker knew for this long before it died has reached everybody.
 PROPAGATION_S = 1.0
-#: Generations that have ended and may still be named.
+#: How many ended generations may still be named.
 _ENDED = 64
 
 
@@ -24,17 +24,17 @@ class BrokerReplay:
         self.expected_peers: dict[int, wire.ExpectPeer] = {}
         self._served: dict[int, wire.AddGeneration] = {}
         self._attached: dict[int, wire.AttachInstance] = {}
-        #: By number of the generation and of the stub, if only that.
+        #: By the numbers of the generation and, if only that is retired, of the stub.
         self._retired: dict[tuple[int, int], wire.Retire] = {}
-        #: Of stubs that were attached.
+        #: The deaths of stubs that were attached.
         self._deaths: dict[int, wire.PeerDied] = {}
-        #: Of generations, oldest first.
+        #: Removed generations, oldest first.
         self._removed: dict[int, wire.RemoveGeneration] = {}
-        #: When a broker had seen those.
+        #: When a broker had seen each death.
         self._seen_s: dict[int, float] = {}
 
     def record(self, message: Any) -> None:
-        """It is told to the broker, or would be if there were one."""
+        """Record a message that was sent to the broker, or would have been if there were one."""
         note = _NOTES.get(type(message))
         if note is not None:
             note(self, message)
@@ -83,26 +83,29 @@ class BrokerReplay:
         return serial in self.expected_peers and serial not in self._deaths
 
     def acknowledge_death(self, serial: int, now_s: float) -> None:
-        """A broker knows of the death."""
+        """Note that a broker knows of the death."""
         if serial in self._deaths:
             self._seen_s[serial] = now_s
         self.forget_settled_deaths(now_s)
 
     def forget_settled_deaths(self, now_s: float) -> None:
-        """Deaths that a broker had known of for long enough."""
+        """Drop deaths that a broker had known of for long enough."""
         for serial, seen_s in list(self._seen_s.items()):
             if now_s - seen_s > PROPAGATION_S:
                 self._forget_process(serial)
 
     def all_messages(self) -> list[Any]:
-        """For a broker that knows nothing yet, but for the generations that are retired."""
+        """Return the messages for a new broker, without the retirements."""
         entries: list[dict[int, Any]] = [
             *(self.expected_peers, self._served, self._attached, self._deaths, self._removed)
         ]
         return [message for messages in entries for message in messages.values()]
 
     def retirements(self) -> list[wire.Retire]:
-        """For later: a broker that had not heard of their requests yet would call them drained."""
+        """Return the retirements, for later.
+
+        A broker that had not heard of a generation's requests yet would consider it drained.
+        """
         return list(self._retired.values())
 
 

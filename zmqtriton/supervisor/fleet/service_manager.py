@@ -1,7 +1,7 @@
-"""When the service manager hears what: ready, alive, stopping, and how it goes.
+"""Tells the service manager of the server's state: ready, alive, stopping, and a status line.
 
-The server counts as alive when this very code runs and the broker has answered a question since the
-last time; without both systemd hears nothing and, in the end, starts the server anew. Does no I/O.
+The server counts as alive when this code runs and the broker has answered a question since the last
+time. Otherwise systemd hears nothing and finally restarts the server. Does no I/O.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from zmqtriton.supervisor.actions import NotifyServiceManager
 from zmqtriton.supervisor.plan import Plan
 
-#: A start may take this many beats longer, said again at each beat.
+#: A start may take this many beats longer; each beat says so again.
 _BEATS_AHEAD = 6
 
 
@@ -23,8 +23,10 @@ class ServiceManager:
         probe_broker: Callable[[Callable[[], None]], None],
         describe: Callable[[], str],
     ) -> None:
-        """Without `beat_s` nobody listens. `probe_broker` calls back when the broker answers;
-        `describe` says in a few words how it goes."""
+        """Set up the notifications; without `beat_s` there are none.
+
+        `probe_broker` calls back when the broker answers; `describe` returns a short status text.
+        """
         self._plan = plan
         self._beat_s = beat_s
         self._probe_broker = probe_broker
@@ -38,7 +40,7 @@ class ServiceManager:
             self._beat(self._beat_s)
 
     def update(self, *, is_ready: bool, is_stopping: bool) -> None:
-        """To be called after everything that happens."""
+        """Send what has changed. To be called after each event."""
         if self._beat_s is None:
             return
         if is_stopping and not self._is_stopping:
@@ -50,7 +52,7 @@ class ServiceManager:
 
     def _beat(self, beat_s: float) -> None:
         if self._is_stopping:
-            # The end has a bound of its own, and the broker is part of what ends.
+            # The shutdown has a limit of its own, and the broker is among the processes that end.
             self._notify("WATCHDOG=1")
         else:
             self._probe_broker(lambda: self._report_alive(beat_s))

@@ -1,8 +1,9 @@
-"""The end in order: clients end what sequences they have begun, frontends finish what they have,
-then models are unloaded, then the rest ends.
+"""The orderly shutdown.
 
-Whoever calls is stopped after whom they call, so that nothing accepted fails. A second request to
-stop, or the end of the time given, ends everything at once.
+Clients end the sequences that they have begun, frontends finish their requests, then models are
+unloaded, then all other processes end. A caller ends before the models that it calls, so that no
+admitted request fails. A second request to stop, or the end of the time allowed, ends everything at
+once.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from zmqtriton_floor import wire
 
 class ShutdownPhase(Enum):
     RUNNING = "running"
-    SEQUENCES = "sequences"  # those that are open go on; the server is not ready any more
-    CLOSING = "closing"  # frontends finish
+    SEQUENCES = "sequences"  # open sequences go on; the server is not ready any more
+    CLOSING = "closing"  # frontends finish their requests
     UNLOADING = "unloading"  # models end
     FINISHING = "finishing"  # broker and metrics end
     OVER = "over"
 
 
-#: What clients have begun is still under way.
+#: What clients have begun is still running.
 _WAITING = frozenset({ShutdownPhase.SEQUENCES, ShutdownPhase.CLOSING})
 
 
 class ShutdownSequence:
-    """`proceed` is called after everything that happens."""
+    """Goes through the phases; `proceed` is called after each event."""
 
     def __init__(
         self,
@@ -67,12 +68,12 @@ class ShutdownSequence:
             self.phase = ShutdownPhase.SEQUENCES
             self._peers.refuse_new()
             self._introductions.send_to_broker(wire.Retire(0))
-        else:  # what was open is lost
+        else:  # open sequences are lost
             self._close()
         self._tick()
 
     def on_sequences_ended(self) -> None:
-        """The broker says that no client has one that is open."""
+        """The broker reports that no client has an open sequence."""
         if self.phase is ShutdownPhase.SEQUENCES:
             self._close()
 
@@ -82,7 +83,7 @@ class ShutdownSequence:
         self._peers.stop_frontends(max(1, self._left_s) * 1000)
 
     def exit_now(self, status: int = 1) -> None:
-        """Ends everything now."""
+        """End everything now."""
         if self.phase is not ShutdownPhase.OVER:
             self.phase = ShutdownPhase.OVER
             self._plan.enqueue(Exit(status))
@@ -108,8 +109,8 @@ class ShutdownSequence:
 
     def _tell_in_flight(self, left_s: int, counts: Collection[dict[str, Any]]) -> None:
         if self.phase not in _WAITING:
-            return  # it was answered late
-        # As Triton does: of a model with sequences these are counted, and not their requests.
+            return  # the answer came late
+        # As in Triton, a model with sequences reports these and not its requests.
         many = [(entry, entry["sequences"] or entry["unanswered"]) for entry in counts]
         busy = [(entry, number) for entry, number in many if number]
         text = f"Timeout {left_s}: Found {len(busy)} model versions that have in-flight inferences"

@@ -1,1 +1,1 @@
-"""All that touches the operating system: processes, sockets, files, memory, GPUs."""
+"""Everything that touches the operating system: processes, sockets, files, memory, GPUs."""

@@ -1,4 +1,4 @@
-"""Performs what the core decides: each action that it can take has a method here."""
+"""Performs the core's decisions, with a method for each kind of action."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 
-#: The supervisor's log, whichever module writes to it.
+#: The supervisor's logger, whichever module writes to it.
 _log = logging.getLogger("zmqtriton.supervisor.service")
 
 
@@ -54,11 +54,11 @@ class ActionRunner:
         self._notifier = notifier
         self._gpus = gpus
         self._log_stream = log_stream
-        #: Called with the port of HTTP when clients may come.
+        #: Called with the HTTP port when clients may connect.
         self.on_open: Callable[[int | None], None] | None = None
-        #: None until the server is to end.
+        #: None while the server runs.
         self.exit_status: int | None = None
-        #: Printed to stderr at the end, behind everything that is logged.
+        #: Printed to stderr at the end, after all log records.
         self.error_texts: list[str] = []
 
     def run(self, action: actions.Action) -> None:
@@ -117,7 +117,7 @@ class ActionRunner:
             self.on_open(None if http is None else http.port)
 
     def _stop_listening(self, _: actions.StopListening) -> None:
-        # The kernel would go on taking connections for as long as one of us has the socket.
+        # The kernel accepts connections for as long as any process of ours holds the socket.
         listeners.close_all({r: h for r, h in self._listeners.items() if r != listeners.METRICS})
 
     def _write_log(self, action: actions.Log) -> None:

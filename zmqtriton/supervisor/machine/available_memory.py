@@ -1,6 +1,6 @@
-"""How much memory the server may count on: what the machine has left, or its control group.
+"""How much memory the server may count on: what the machine or its control group has left.
 
-Asked once, at the start. Reads /proc and /sys; decides nothing.
+Asked once, at start. Reads /proc and /sys; decides nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-#: For a machine that tells nothing.
+#: For a machine that reports nothing.
 _FALLBACK = 1 << 30
 
 
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """The least of what the machine and each control group around this process have left."""
+    """Return the least of what the machine and each enclosing control group have left."""
     return min([_available_on_machine(proc), *_available_in_cgroups(proc, groups)])
 
 
@@ -34,7 +34,10 @@ def _available_in_cgroups(proc: Path, groups: Path) -> Iterator[int]:
 
 
 def _remaining_in_cgroup(root: Path, path: str, limit: str, current: str) -> Iterator[int]:
-    """Of a group and those around it; in a container its own is what is mounted at the root."""
+    """Return what a group and its ancestors have left.
+
+    A container's own group is mounted as the root.
+    """
     group = root / path.lstrip("/")
     while True:
         most, now = _read_text(group / limit).strip(), _read_text(group / current).strip()
@@ -46,7 +49,7 @@ def _remaining_in_cgroup(root: Path, path: str, limit: str, current: str) -> Ite
 
 
 def _read_text(path: Path) -> str:
-    """Empty where there is no such file."""
+    """Return the file's content, or "" if there is no such file."""
     try:
         return path.read_text("ascii", "replace")
     except OSError:

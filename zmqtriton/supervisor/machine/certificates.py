@@ -1,6 +1,6 @@
-"""Certificates are looked at before anything is started: what is wrong with them is said at once.
+"""Checks certificates before anything is started, so that errors are reported at once.
 
-Used by the service. The processes that serve load them again, and once more whenever they change.
+The processes that serve load them again, and once more whenever they change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class CertificateError(Exception):
 
 
 def check(options: Options) -> None:
-    """Raises CertificateError."""
+    """Check the certificate files of the options. Raises CertificateError."""
     if options.allow_http and options.http_use_ssl:
         _check("http", options)
     if options.allow_grpc and options.grpc_use_ssl:
@@ -26,7 +26,7 @@ def _check(service: str, options: Options) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     cert, key = (getattr(options, f"{service}_server_{what}") for what in ("cert", "key"))
     try:
-        # Without a password a key that wants one would be asked for on the terminal.
+        # Without a password, OpenSSL would ask for an encrypted key's password on the terminal.
         context.load_cert_chain(cert, key, password="")
     except (OSError, ValueError) as error:
         where = f"--{service}-server-cert={cert}, --{service}-server-key={key}"

@@ -1,7 +1,7 @@
-"""The socket of zmqtriton-ctl: who may connect, and the line that a connection becomes.
+"""The socket of zmqtriton-ctl: who may connect, and the channel of each connection.
 
-Only processes of the same user or of root are heard, and never a model's: those have their own ways
-to ask, and must not command the server that runs them.
+Only processes of the same user or of root are served, and never a model's: models have their own
+calls and must not command the server that runs them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ControlSocket:
         self._socket.bind(str(path))
         path.chmod(0o600)
         self._socket.listen(_BACKLOG)
-        #: Pids of the stubs, each the leader of its process group.
+        #: The pids of stubs; each leads its process group.
         self._stub_pids = stubs
 
     def fileno(self) -> int:
@@ -40,11 +40,11 @@ class ControlSocket:
         self._socket.close()
 
     def accept(self) -> Lifeline | None:
-        """A caller's line, or None for one that is not heard."""
+        """Accept a connection and return its socket, or None if it is refused."""
         try:
             connection, _ = self._socket.accept()
         except OSError:
-            return None  # it has gone already, or there are no descriptors left
+            return None  # it has gone already, or no descriptors are left
         if self._is_allowed(connection):
             return Lifeline(connection)
         connection.close()
@@ -66,5 +66,8 @@ class ControlSocket:
 
 
 def _related_pids(pid: int) -> set[int]:
-    """The process, its group, and all from which it descends. Raises OSError and NoSuchProcess."""
+    """Return the pids of the process, its group and its ancestors.
+
+    Raises OSError and NoSuchProcess.
+    """
     return {pid, os.getpgid(pid), *(parent.pid for parent in psutil.Process(pid).parents())}

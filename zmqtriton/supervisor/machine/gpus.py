@@ -1,8 +1,8 @@
-"""Which GPUs models may use, as CUDA would number them; asked once, when the server starts. And
-what of their memory is in use, where the operator limits that.
+"""The GPUs that models may use, numbered as CUDA would, and how much of their memory is in use.
 
-NVIDIA's management library tells, called by ctypes: it comes with the driver, needs no package, and
-takes no memory of a GPU. Without it, or without a GPU that it may see, there are none.
+The GPUs are listed once, at start; memory is measured where the operator limits it. NVIDIA's
+management library is called by ctypes: it comes with the driver, needs no package and takes no GPU
+memory. Without it, or without a visible GPU, the list is empty.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _UUID_BYTES = 96
 
 
 class Gpu(NamedTuple):
-    """What CUDA's own number and the choice of it depend on."""
+    """What CUDA's numbering and the choice of a GPU depend on."""
 
     uuid: str
     compute_capability: float
 
 
 class NvmlError(Exception):
-    """A call of the library has failed."""
+    """Raised when a call of the library fails."""
 
 
 def visible_gpus(
@@ -35,8 +35,10 @@ def visible_gpus(
     environment: Mapping[str, str] = os.environ,
     find: Callable[[], Sequence[Gpu]] | None = None,
 ) -> tuple[int, ...]:
-    """The numbers that models get in `model_instance_device_id`; those of GPUs that are too old
-    are left out."""
+    """Return the numbers that models get in `model_instance_device_id`.
+
+    GPUs that are too old are left out.
+    """
     try:
         found = (find or list_nvml_gpus)()
     except (OSError, NvmlError) as error:
@@ -52,7 +54,7 @@ def used_memory_share(
     find: Callable[[], Sequence[Gpu]] | None = None,
     ask: Callable[[str], tuple[int, int]] | None = None,
 ) -> float | None:
-    """What part of the memory of the GPU with that number is in use; None where nobody tells."""
+    """Return the share of a GPU's memory that is in use; None if it is unknown."""
     try:
         chosen = _apply_visible_devices(
             (find or list_nvml_gpus)(), environment.get("CUDA_VISIBLE_DEVICES")
@@ -67,8 +69,11 @@ def used_memory_share(
 
 
 def _apply_visible_devices(found: Sequence[Gpu], visible: str | None) -> list[Gpu]:
-    """As CUDA does: the order is that of the list, which ends at the first entry that is none. Of
-    unlike GPUs a number means the same to both where CUDA_DEVICE_ORDER is PCI_BUS_ID."""
+    """Select and order the GPUs as CUDA_VISIBLE_DEVICES asks, as CUDA does.
+
+    The list ends at the first invalid entry. With GPUs of different kinds a number means the same
+    to both only if CUDA_DEVICE_ORDER is PCI_BUS_ID.
+    """
     if visible is None:
         return list(found)
     chosen: list[Gpu] = []
@@ -83,15 +88,18 @@ def _apply_visible_devices(found: Sequence[Gpu], visible: str | None) -> list[Gp
 def _match_device(found: Sequence[Gpu], entry: str) -> Gpu | None:
     if entry.isdecimal():
         return found[int(entry)] if int(entry) < len(found) else None
-    if entry.startswith("MIG-") and found:  # a part of one, of which there is no list here
+    if entry.startswith("MIG-") and found:  # a part of a GPU; these are not listed here
         return Gpu(entry, found[0].compute_capability)
-    # The beginning of a name is enough if it is that of one alone.
+    # The beginning of a UUID is enough if only one GPU matches.
     fitting = [gpu for gpu in found if gpu.uuid.startswith(entry)] if entry[:4] == "GPU-" else []
     return fitting[0] if len(fitting) == 1 else None
 
 
 def list_nvml_gpus() -> list[Gpu]:
-    """All that this process may open. Raises OSError without a driver, NvmlError where it fails."""
+    """List all GPUs that this process may open.
+
+    Raises OSError without a driver, NvmlError if a call fails.
+    """
     nvml = ctypes.CDLL(_LIBRARY)
     _call(nvml.nvmlInit_v2)
     try:
@@ -118,7 +126,7 @@ class _NvmlMemory(ctypes.Structure):
 
 
 def _nvml_memory(uuid: str) -> tuple[int, int]:
-    """Bytes in use, and in all."""
+    """The library's struct: bytes in all, free and in use."""
     nvml = ctypes.CDLL(_LIBRARY)
     _call(nvml.nvmlInit_v2)
     try:

@@ -1,7 +1,7 @@
-"""`--host-policy`: on which cores the processes of a policy's instances run.
+"""`--host-policy`: the cores on which the processes of an instance run.
 
-Called when a stub is started. Which memory it uses follows from where it runs, as the kernel
-decides; nothing is bound to a node's memory.
+Applied when a stub is started. Which memory it uses follows from where it runs, as the kernel
+decides; nothing is bound to the memory of a node.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ _NUMA_NODES = Path("/sys/devices/system/node")
 
 
 def host_policy_name(named: str, kind: str, device: int) -> str:
-    """The one that an instance group names, else that of the kind, as in Triton."""
+    """Return the policy that an instance group names, or else that of its kind, as in Triton."""
     return named or (f"gpu_{device}" if kind == "GPU" else kind.lower())
 
 
 def cores_of_policy(
     settings: Iterable[Setting], policy: str, nodes: Path = _NUMA_NODES
 ) -> tuple[int, ...]:
-    """All that are said for this policy; () is any. Cores of a node that are named too are those
-    that both have."""
+    """Return the cores of a policy; () means any.
+
+    If both a node and cores are named, the cores must belong to the node.
+    """
     cores: set[int] | None = None
     for setting in settings:
         if setting.name != policy or setting.key not in ("numa-node", "cpu-cores"):
@@ -49,10 +51,12 @@ def _cores_of_node(path: Path) -> set[int]:
 
 
 def pin_to_cores(pid: int, cores: Iterable[int]) -> None:
-    """All threads of a process, and so all that they will start. A process that cannot be pinned
-    runs where it likes, and the log says so."""
+    """Pin all threads of a process, and so everything that they will start.
+
+    If that is not possible it runs anywhere, and the log says so.
+    """
     try:
-        # First the one that starts the others, which then have it from there.
+        # The main thread first: it starts the others, which inherit the setting.
         os.sched_setaffinity(pid, cores)
         for thread in os.listdir(f"/proc/{pid}/task"):
             os.sched_setaffinity(int(thread), cores)

@@ -1,7 +1,7 @@
-"""The TCP sockets of the server: bound at start, so that a port in use is an error at once.
+"""The server's TCP sockets, bound at start so that a port in use is an error at once.
 
 Nothing listens here: HTTP and metrics get their bound socket and listen when the server opens; gRPC
-binds for itself, and the socket held here keeps the port for it meanwhile.
+binds for itself, and the socket here reserves the port meanwhile.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class PortError(Exception):
 
 
 class PortSharing(Enum):
-    """With whom a port is shared; the kernel then deals connections to all who listen."""
+    """With whom a port is shared; the kernel then spreads connections over all listeners."""
 
     NOBODY = 0
-    #: Several processes of this server.
+    #: several processes of this server
     OWN_PROCESSES = 1
-    #: Other servers of this user too, that say so as well.
+    #: also other servers of this user that share it, too
     OTHER_SERVERS = 2
 
 
 @dataclass(frozen=True)
 class BoundSocket:
-    """One bound socket and what it is for."""
+    """A bound socket and its purpose."""
 
     role: str
     socket: socket.socket
@@ -45,7 +45,10 @@ class BoundSocket:
 
 
 def bind_all(options: Options) -> dict[str, BoundSocket]:
-    """By role. Raises PortError; then nothing stays bound."""
+    """Bind all sockets and return them by role.
+
+    Raises PortError; then nothing stays bound.
+    """
     wanted = [
         (options.allow_http, HTTP, "HTTP", options.http_address, options.http_port),
         (options.allow_grpc, GRPC, "GRPC", options.grpc_address, options.grpc_port),
@@ -57,7 +60,7 @@ def bind_all(options: Options) -> dict[str, BoundSocket]:
             options.metrics_port,
         ),
     ]
-    #: Who shares a port, and with whom.
+    #: Which ports are shared, and with whom.
     sharing = {GRPC: PortSharing.OWN_PROCESSES}
     if options.reuse_http_port:
         sharing[HTTP] = PortSharing.OTHER_SERVERS
@@ -84,7 +87,8 @@ def _bind(service: str, address: str, port: int, sharing: PortSharing) -> socket
     held = socket.socket(family, kind, protocol)
     try:
         if sharing is PortSharing.OWN_PROCESSES:
-            # A port that others share would be bound without complaint, so it is tried alone first.
+            # A port that others share would be bound without complaint, so it is tried exclusively
+            # first.
             with socket.socket(family, kind, protocol) as probe:
                 _bind_exclusively(probe, where)
                 where = probe.getsockname()
@@ -101,8 +105,10 @@ def _bind(service: str, address: str, port: int, sharing: PortSharing) -> socket
 
 
 def _bind_exclusively(bound: socket.socket, where: tuple[object, ...]) -> None:
-    """Connections of an earlier server may be in TIME_WAIT, which is no reason to fail. Once the
-    option is cleared nobody else can bind, although nothing listens yet."""
+    """Bind, even with connections of an earlier server in TIME_WAIT.
+
+    The option is cleared afterwards, so that nobody else can bind although nothing listens yet.
+    """
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(where)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
@@ -113,7 +119,10 @@ def _refusal(service: str, text: str) -> str:
 
 
 def allow_address_reuse(listeners: dict[str, BoundSocket]) -> None:
-    """Before they listen: what they accept shall not keep the next server from binding."""
+    """Allow the next server to bind while accepted connections exist.
+
+    To be set before they listen.
+    """
     for listener in listeners.values():
         listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 

@@ -1,7 +1,7 @@
-"""The last lines of the log, kept for `zmqtriton-ctl logs`; each knows which model it is about.
+"""The last lines of the log, for `zmqtriton-ctl logs`, each with the model that it is about.
 
-A handler of the root logger. Old lines go when there are too many, or when they take too much
-memory; numbers tell a reader what it has missed.
+A handler of the root logger. Old lines are dropped when there are too many or they take too much
+memory; line numbers tell a reader what it has missed.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _LETTERS = {number: letter for letter, number in LEVEL_NUMBERS.items()}
 
 
 class StubName(NamedTuple):
-    """Where a line comes from that a model wrote; records carry it as `stub`."""
+    """The origin of a line that a model wrote; records carry it as `stub`."""
 
     model: str
     instance: str
 
 
 class LogLine(NamedTuple):
-    #: Of all lines since the start, from 1.
+    #: Counts all lines since the start, from 1.
     number: int
     time_s: float
     level: str
     pid: int
-    #: File and line, or instance and line.
+    #: Source file and line, or instance and line.
     file: str
     line: int
     model: str
@@ -67,8 +67,10 @@ class LogRing(logging.Handler):
             self._room += len(self._lines.popleft().text)
 
     def read_last(self, model: str, after: int, limit: int) -> dict[str, Any]:
-        """The last lines behind that number, at most so many: all, or a model's. `last` is the
-        number to go on from; `lost` lines have gone unread."""
+        """Return the last lines after this number, of all or of one model.
+
+        `last` is the number to continue from; `lost` lines were dropped unread.
+        """
         first = self._lines[0].number if self._lines else self._last + 1
         lost = max(0, first - after - 1) if after else 0
         found = [
@@ -79,7 +81,7 @@ class LogRing(logging.Handler):
 
 
 def _concerns_model(line: LogLine, model: str) -> bool:
-    """Its own, or one of the server's that names it."""
+    """True if the line is of the model, or of the server and names the model."""
     if not model or line.model == model:
         return True
     name = rf"(?<![\w.-]){re.escape(model)}(?![\w-])"
@@ -87,7 +89,7 @@ def _concerns_model(line: LogLine, model: str) -> bool:
 
 
 def attach() -> LogRing:
-    """A ring that gets all records from now on."""
+    """Create a ring that gets all records from now on."""
     ring = LogRing()
     logging.getLogger().addHandler(ring)
     return ring

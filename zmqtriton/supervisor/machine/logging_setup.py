@@ -1,4 +1,4 @@
-"""Where the supervisor's own records go, and which; called once, before anything is logged."""
+"""Sets up the supervisor's own log; called once, before anything is logged."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import IO
 from zmqtriton.options import Options
 from zmqtriton_floor import logs
 
-#: What it says of all models comes from one place, and there may be many of them.
+#: The supervisor reports on all models, of which there may be many.
 _LINES_A_SECOND = 1000
 
 
 def set_up(options: Options) -> IO[str]:
-    """The stream. Raises OSError where the log file cannot be opened."""
+    """Set up logging and return the stream. Raises OSError if the log file cannot be opened."""
     stream = sys.stderr
     if options.log_file:
         try:

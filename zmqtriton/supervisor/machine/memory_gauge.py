@@ -1,7 +1,7 @@
-"""How much memory processes take, measured by a thread, since the kernel may need long to tell.
+"""Measures the memory of processes in a thread, since the kernel may take long to answer.
 
-Owned by the service; `measured` is called in its loop. What pages several processes share counts in
-parts (PSS) where the kernel tells that, else whole.
+`on_memory_measured` is called in the service's loop. Shared pages count in parts (PSS) where the
+kernel reports that, else whole.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MemoryGauge:
         self._theirs: socket.socket
 
     def measure(self, names: Mapping[int, str]) -> None:
-        """Of the processes with these numbers, summed up by their names."""
+        """Measure these processes, and add them up by name."""
         if self._thread is None:
             self._ours, self._theirs = socket.socketpair()
             self._selector.register(self._ours, selectors.EVENT_READ, self._deliver_results)
@@ -59,14 +59,14 @@ class MemoryGauge:
 
 
 def process_memory_bytes(pid: int) -> int:
-    """Bytes; 0 where there is no such process."""
+    """Return the memory of a process in bytes; 0 if there is no such process."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:
             for line in lines:
                 if line.startswith("Pss:"):
                     return int(line.split()[1]) * _KIB
     except OSError:
-        pass  # a process of another user, or none; the next file tells which
+        pass  # a process of another user, or a dead one; the next file tells which
     try:
         with open(f"/proc/{pid}/statm", encoding="ascii") as words:
             return int(words.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

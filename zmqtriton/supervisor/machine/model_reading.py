@@ -1,7 +1,7 @@
-"""Reads models from the repositories into blueprints. Called by the service when the core asks.
+"""Reads models from the repositories into blueprints.
 
-Does I/O on small files only; what is wrong with a model becomes an Unreadable or the problem of a
-version, never an exception.
+Does I/O on small files only. An error in a model becomes a ReadFailure or the problem of a version,
+never an exception.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
 )
 
-#: The stub lies beside the floor; it is started by path and imported by nobody.
+#: The stub lies beside the floor package; it is started by path and imported by nobody.
 STUB_DIRECTORY = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
 
-#: Fields that decide which versions and how many instances there are, and nothing else.
+#: Fields that only decide which versions and how many instances there are.
 _ONLY_INSTANCES = ("instance_group", "version_policy")
 
 
 class ModelReader:
-    """All repositories of the command line."""
+    """Reads all repositories of the command line."""
 
     def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
         self._paths = [Path(path) for path in options.model_repository if not is_remote(path)]
@@ -88,21 +88,21 @@ class ModelReader:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Those that are looked into now."""
+        """Return the directories in use."""
         return (*(os.path.abspath(path) for path in self._paths), *self._remote_urls)
 
     def find_warnings(self) -> list[str]:
-        """What looks wrong with the repositories as such, where they can be read."""
+        """Return warnings about the repositories themselves, as far as they can be read."""
         found = []
         for path in self._paths:
             try:
                 found.append(repository_hint(path))
             except InternalError:
-                pass  # which the start will tell
+                pass  # the start reports that
         return [text for text in found if text]
 
     def register(self, path: str) -> None:
-        """Looks into this one too. Raises InvalidArgument and AlreadyExists."""
+        """Add a directory. Raises InvalidArgument and AlreadyExists."""
         if not os.path.isdir(path):
             raise InvalidArgument(f"failed to register '{path}', repository not found")
         if os.path.abspath(path) in self.paths:
@@ -110,15 +110,17 @@ class ModelReader:
         self._paths.append(Path(path))
 
     def unregister(self, path: str) -> None:
-        """Does not look into it any more; what was loaded from it stays. Raises NotFound."""
+        """Remove a directory; models that were loaded from it stay. Raises NotFound."""
         wanted = os.path.abspath(path)
         if wanted not in self.paths:
             raise NotFound(f"failed to unregister '{path}', repository not found")
         del self._paths[self.paths.index(wanted)]
 
     def list_names(self, remote: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
-        """Every model directory, with what is wrong with its name, or "", and those that object
-        stores have. Raises InternalError."""
+        """List every model directory and the models of object stores, each with its problem or "".
+
+        Raises InternalError.
+        """
         found: dict[str, str] = {}
         places: dict[str, Path] = {}
         for repository in self._paths:
@@ -135,7 +137,7 @@ class ModelReader:
     def read_model(
         self, name: str, override: LoadOverride | None = None, copied: LocalCopy | None = None
     ) -> Blueprint | ReadFailure:
-        """What a load of this model would build now."""
+        """Return the blueprint that a load of this model would build now."""
         if override is not None and override.directory:
             directory = Path(override.directory)
             return self._read(name, directory, directory.parent, override)
@@ -143,7 +145,7 @@ class ModelReader:
         if "/" not in name and "\0" not in name and name not in ("", ".", ".."):
             for repository in self._paths:
                 path = repository / name
-                # Path.is_dir() raises for a name that is longer than the file system's may be.
+                # Path.is_dir() raises if a name is longer than the file system allows.
                 if os.path.isdir(path):
                     places.setdefault(path.resolve(), (path, repository))
         copied = copied or LocalCopy()
@@ -165,7 +167,7 @@ class ModelReader:
         return self._read(name, path, repository, override)
 
     def _known_names(self) -> list[str]:
-        """Names for a suggestion; a repository that cannot be listed has none."""
+        """Return names for suggestions; a repository that cannot be listed has none."""
         try:
             return list(self.list_names())
         except InternalError:
@@ -187,7 +189,7 @@ class ModelReader:
         override: LoadOverride | None,
         fingerprint: str = "",
     ) -> Blueprint | ReadFailure:
-        """With the fingerprint of what it is a copy of, if it is one."""
+        """Read a model, with the fingerprint of the content if it is a copy."""
         known, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
             scanned = replace(scan_model(path, repository, self._config_name), name=name)
@@ -210,7 +212,7 @@ class ModelReader:
             host=self._host,
             tell=completed.append,
         )
-        #: Where what is wrong stands.
+        #: The file that error texts name.
         source = scanned.config_path if override is None else None
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
         versions, warnings = self._versions(config, scanned, source)
@@ -259,7 +261,10 @@ class ModelReader:
         )
 
     def _check_at_creation(self, config: Any, directory: Path, source: Path | None) -> None:
-        """What Triton looks at when it makes the model; with completion some of it comes later."""
+        """Check what Triton checks when it creates the model.
+
+        With auto-completion some of it comes later.
+        """
         try:
             check_paths(config, directory)
         except ConfigError as error:
@@ -294,8 +299,11 @@ class ModelReader:
 
 
 def _substance(config: Any, environment: Environment | EnvironmentSpec, contents: str) -> str:
-    """Of a version: all that makes it what it is, but for how many instances it has and where.
-    "" where these decide more than that: a sequence is kept by one, a rate limit counts them."""
+    """Return a fingerprint of everything but the instances: how many there are, and where.
+
+    "" if these decide about more than their number: a sequence belongs to one instance, a rate
+    limiter counts them.
+    """
     groups = config.instance_group
     is_bound = config.HasField("sequence_batching") or any(g.passive for g in groups)
     if is_bound or config.HasField("ensemble_scheduling"):
@@ -322,8 +330,10 @@ def _instance_slots(config: Any) -> tuple[InstanceSlot, ...]:
 
 
 def _expected_slots(config: Any, host: Host) -> tuple[InstanceSlot, ...]:
-    """The instances, the first of which is asked for the configuration. Groups that ask for what is
-    not here have none, and are refused when that is final; until then one is made up."""
+    """Return the expected instances, the first of which is asked for the configuration.
+
+    Groups for missing hardware have none and are refused in the end; until then one is assumed.
+    """
     draft = type(config)()
     draft.CopyFrom(config)
     apply_group_defaults(draft, host.gpus)

@@ -1,4 +1,4 @@
-"""Derives the policy of the core from the command line's options and this machine's cores."""
+"""Derives the core's policy from the options and this machine's cores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zmqtriton.supervisor.policy import Policy
 
 
 def read_policy(options: Options) -> Policy:
-    """The policy of a server that is started with these options on this machine."""
+    """Return the policy of a server that is started with these options on this machine."""
     cores = len(os.sched_getaffinity(0))
     roles = ["http-arbiter"] if options.allow_http else []
     if options.allow_grpc:

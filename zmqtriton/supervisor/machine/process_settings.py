@@ -20,7 +20,7 @@ def process_settings(
     storage: RuntimeDirectory | None,
     sockets: Mapping[str, listeners.BoundSocket],
 ) -> dict[str, Any]:
-    """All options, with the ports that were bound and the sizes that this machine allows."""
+    """Return all options, with the bound ports and the sizes that this machine allows."""
     settings = dataclasses.asdict(options)
     settings["runtime_directory"] = str(directory.path)
     settings["storage_directory"] = str(storage.path) if storage else ""
@@ -31,7 +31,7 @@ def process_settings(
     settings["segment_step_bytes"] = python.segment_step_bytes
     sizes = [int(found.value) for found in options.cache_config if found.key == "size"]
     settings["cache_bytes"] = sizes[-1] if sizes else 0
-    # The rest is for tensors on their way: who has no room for an answer cannot answer.
+    # The rest is for tensors in transit: a process without room for an answer cannot answer.
     settings["cache_shared_bytes"] = int(available_bytes() * segments.BUDGET_SHARE / 4)
     settings["metrics_address"] = options.metrics_address or options.http_address
     for role, name in (

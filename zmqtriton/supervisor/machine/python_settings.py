@@ -1,7 +1,7 @@
-"""The settings of Triton's Python backend, `--backend-config=python,...`: what they mean here.
+"""The settings of Triton's Python backend, `--backend-config=python,...`, and their meaning here.
 
-A wrong one is the problem of every Python model, in Triton's words, and not of the server. Keys
-that nobody knows are accepted, as in Triton.
+As in Triton, a wrong value is a problem of every Python model and not of the server, and unknown
+keys are accepted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zmqtriton_floor.errors import InvalidArgument
 _MIB = 1 << 20
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]{1,18})")
 _NOT_POSITIVE = "can't be smaller than or equal to zero."
-#: key -> (default, the least, what is said of less). The first text is Triton's, 4 and all.
+#: key -> (default, minimum, error text below it). The first text is Triton's, with its 4.
 _NUMBER_RULES = {
     "shm-default-byte-size": (_MIB, _MIB, "can't be smaller than 4 MiBs"),
     "shm-growth-byte-size": (_MIB, 1, _NOT_POSITIVE),
@@ -26,15 +26,15 @@ _PREFIX = "shm-region-prefix-name"
 
 
 class PythonSettings(NamedTuple):
-    #: The first segment of a process's arena, and by how much it grows.
+    #: The size of the first segment of a process's arena, and of each further one.
     segment_bytes: int
     segment_step_bytes: int
-    #: A load that takes longer gives its place to another; it goes on.
+    #: A load that takes longer goes on, but gives its place to another.
     load_slot_timeout_s: float
 
     @classmethod
     def from_backend_config(cls, given: Mapping[str, str]) -> PythonSettings:
-        """With the defaults in place of what is wrong."""
+        """Read the settings, with defaults in place of wrong values."""
         found = {key: _number(key, given) for key in _NUMBER_RULES}
         values = {
             key: _NUMBER_RULES[key][0] if isinstance(value, InvalidArgument) else value
@@ -48,7 +48,7 @@ class PythonSettings(NamedTuple):
 
 
 def check(given: Mapping[str, str]) -> None:
-    """Raises InvalidArgument for the first that is wrong."""
+    """Check all values. Raises InvalidArgument for the first wrong one."""
     for key in _NUMBER_RULES:
         value = _number(key, given)
         if isinstance(value, InvalidArgument):

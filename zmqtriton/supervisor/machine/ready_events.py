@@ -1,4 +1,4 @@
-"""What belongs to descriptors that are ready in the same moment; called by the service."""
+"""Calls the handlers of descriptors that are ready at the same moment."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import selectors
 def call_ready(
     selector: selectors.BaseSelector, ready: list[tuple[selectors.SelectorKey, int]]
 ) -> None:
-    """Calls what belongs to each, but for those that an earlier one of them has unregistered: who
-    is dead may have written too, and somebody else may have its descriptor's number by now.
+    """Call each handler, except those that an earlier one has unregistered.
+
+    A process that died may have written, too, and its descriptor's number may be another's by now.
     """
     for key, _ in ready:
         if selector.get_map().get(key.fd) is key:

@@ -1,7 +1,6 @@
-"""The files of clients' shared memory: opened once, checked, kept for the frontends to come.
+"""The files of clients' shared memory: opened once, checked, and kept for later frontends.
 
-Called by the service. Opens nothing but regular files directly in /dev/shm, creates none, and never
-waits for one.
+Opens nothing but regular files directly in /dev/shm, creates none, and never waits for one.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class RegionFiles:
-    """Open descriptors by the regions' numbers."""
+    """The open descriptors by the numbers of the regions."""
 
     def __init__(self, directory: str = _DIRECTORY) -> None:
         self._directory = directory
         self._descriptors: dict[int, int] = {}
-        #: Each process holds one descriptor for each region; clients shall not use them all up.
+        #: Each process holds one descriptor for each region; clients must not use up all of them.
         self._limit = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
     def open(self, wanted: OpenRegion) -> ZmqTritonError | None:
-        """Why it cannot be had, or None."""
+        """Open a region's file; return why that is impossible, or None."""
         if len(self._descriptors) >= self._limit:
             return Unavailable(
                 f"{self._limit} shared memory regions are registered, more cannot be"
@@ -48,7 +47,7 @@ class RegionFiles:
         return self._descriptors.get(number)
 
     def open_read_only(self, number: int) -> int | None:
-        """A descriptor of the caller's own, by which nobody can write there."""
+        """Open the region again for a caller that must not write to it."""
         descriptor = self._descriptors.get(number)
         if descriptor is None:
             return None

@@ -1,7 +1,7 @@
-"""The directory of the server's sockets: private, locked while in use, gone afterwards.
+"""The directory of the server's sockets: private, locked while in use, removed afterwards.
 
-A server that was killed together with its broker leaves its directory; the next one to start
-removes those whose lock nobody holds. Called by the service alone.
+A server that was killed together with its broker leaves its directory behind; the next one to start
+removes those whose lock nobody holds.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from zmqtriton_floor.endpoints import stream_path
 PREFIX = "zmqtriton-"
 _LOCK = "lock"
 _DRAFT = "draft"
-#: What a server makes in here, sockets apart.
+#: The names of a server's files in here, apart from sockets.
 _OWN_NAMES = frozenset((_LOCK, _DRAFT, os.path.basename(staging.folder(""))))
 _OUR_SOCKETS = ("requests-", "stubs-", "stream-")
-#: Of a path of a unix socket, less the longest name in here.
+#: The longest path of a unix socket, less the longest name in here.
 _MAX_PATH = 107 - len("/requests-4294967295")
 
 
@@ -32,12 +32,12 @@ class DirectoryError(Exception):
 
 
 class RuntimeDirectory:
-    """Open from `claim` to `remove`."""
+    """The directory, from `claim` to `remove`."""
 
     def __init__(self, path: Path, lock: int, *, is_ours: bool) -> None:
         self.path = path
         self._lock_descriptor = lock
-        #: Made here; one that was given stays.
+        #: It was made here; one that was given stays.
         self._was_created = is_ours
 
     @property
@@ -46,7 +46,7 @@ class RuntimeDirectory:
         return self.path / "ctl"
 
     def remove_broker_sockets(self) -> None:
-        """Removes the sockets of a broker that is dead."""
+        """Remove the sockets of a dead broker."""
         for pattern in ("requests-*", "stubs-*"):
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)
@@ -54,15 +54,18 @@ class RuntimeDirectory:
     def remove_process_files(
         self, serial: int, is_held: Callable[[str], bool] = lambda path: False
     ) -> None:
-        """Removes what a process has left here that is dead: its socket, since libzmq does not, and
-        files for loads that it has not asked for; those that it has are held."""
+        """Remove the files of a dead process.
+
+        These are its socket, which libzmq leaves, and files for loads that it has not requested
+        yet; those of requested loads are still in use.
+        """
         Path(stream_path(str(self.path), serial)).unlink(missing_ok=True)
         for path in Path(staging.folder(str(self.path))).glob(f"{serial}-*"):
             if not is_held(str(path)):
                 shutil.rmtree(path, ignore_errors=True)
 
     def remove(self) -> None:
-        """Nothing of it is left, though a directory that was given is."""
+        """Remove everything, except a directory that was given."""
         if self._was_created:
             shutil.rmtree(self.path, ignore_errors=True)
         else:
@@ -71,7 +74,7 @@ class RuntimeDirectory:
 
 
 def claim(given: str = "") -> RuntimeDirectory:
-    """The one that was asked for, $RUNTIME_DIRECTORY, or a new one. Raises DirectoryError."""
+    """Claim the given directory, $RUNTIME_DIRECTORY, or a new one. Raises DirectoryError."""
     # systemd separates several by colons; the first is the service's own.
     named = given or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     if named:
@@ -94,7 +97,7 @@ def claim(given: str = "") -> RuntimeDirectory:
 
 
 def create_directory(parent: Path) -> RuntimeDirectory:
-    """A new one among others, of which the dead ones' go. Raises OSError."""
+    """Create a directory, after removing those of dead servers. Raises OSError."""
     remove_stale(parent)
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     return RuntimeDirectory(path, _create_lock(path), is_ours=True)
@@ -106,7 +109,7 @@ def _check_length(path: Path) -> None:
 
 
 def _check_content(path: Path) -> None:
-    """What lies in here is removed, so a directory of somebody's files is none to use."""
+    """Refuse a directory with somebody's files, since everything in it is removed."""
     for entry in sorted(path.iterdir()):
         is_ours = entry.name in _OWN_NAMES or entry.name.startswith(_OUR_SOCKETS)
         if not is_ours and not stat.S_ISSOCK(entry.lstat().st_mode):
@@ -117,7 +120,10 @@ def _check_content(path: Path) -> None:
 
 
 def _try_lock(path: Path) -> int | None:
-    """The lock's descriptor, or None if somebody has it. Children do not inherit it."""
+    """Return the descriptor of the lock, or None if another process has it.
+
+    Children do not inherit it.
+    """
     lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,7 +134,7 @@ def _try_lock(path: Path) -> int | None:
 
 
 def _create_lock(path: Path) -> int:
-    """Locked before it has its name, so that nobody who sweeps finds it free."""
+    """Create the lock under another name first, so that no sweep finds it free."""
     draft = path / _DRAFT
     lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -137,7 +143,7 @@ def _create_lock(path: Path) -> int:
 
 
 def _clear(path: Path) -> None:
-    """Removes what an earlier server has left, but the lock."""
+    """Remove what an earlier server has left, except the lock."""
     for entry in path.iterdir():
         if entry.name == _LOCK:
             continue
@@ -148,21 +154,21 @@ def _clear(path: Path) -> None:
 
 
 def remove_stale(parent: Path) -> None:
-    """Removes this user's directories of servers that are dead."""
+    """Remove the directories of this user's dead servers."""
     for path in find_candidates(parent):
         try:
             if not (path / _LOCK).exists():
-                continue  # being made, or none of ours
+                continue  # being made, or not ours
             lock = _try_lock(path)
         except OSError:
-            continue  # another sweeper was faster
+            continue  # another server was faster
         if lock is not None:
             shutil.rmtree(path, ignore_errors=True)
             os.close(lock)
 
 
 def find_candidates(parent: Path) -> Iterator[Path]:
-    """Directories that look like a server's of this user."""
+    """Return directories that look like those of this user's servers."""
     for path in sorted(parent.glob(f"{PREFIX}*")):
         try:
             status = path.lstat()

@@ -1,7 +1,7 @@
-"""What not everybody may know: keys of restricted APIs, and where the keys of certificates lie.
+"""Secrets: the keys of restricted APIs, and where the keys of certificates lie.
 
-Used by the service at start. Keys reach the processes that check them, with their Bootstrap, and
-nobody else: no log, no command line, no model.
+They reach the processes that check them, with their Bootstrap, and nothing else: no log, no command
+line, no model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from zmqtriton.options import Options, Restriction
 from zmqtriton_floor import prctl
 
-#: Who is told what of the options.
+#: By option, the roles that are told.
 _PRIVATE_SETTINGS = {
     "http": (
         *("http_restricted_api", "http_server_cert", "http_server_key", "http_root_cert"),
@@ -25,7 +25,7 @@ _PRIVATE_SETTINGS = {
     "grpc": ("grpc_restricted_protocol", "grpc_server_cert", "grpc_server_key", "grpc_root_cert"),
 }
 _RESTRICTIONS = ("http_restricted_api", "grpc_restricted_protocol")
-#: Begins a value that stands in a file; twice, a value that begins with it.
+#: Begins a value that is read from a file; doubled, it begins a value with this character.
 _FILE_MARK = "@"
 _MAX_BYTES = 4096
 
@@ -35,7 +35,7 @@ class SecretError(Exception):
 
 
 def resolve_key_files(options: Options) -> Options:
-    """The options with the keys that stand in files. Raises SecretError."""
+    """Return the options with the keys that lie in files. Raises SecretError."""
     http, grpc = (
         tuple(_resolve_value(name, group) for group in getattr(options, name))
         for name in _RESTRICTIONS
@@ -49,7 +49,7 @@ def _resolve_value(option: str, group: Restriction) -> Restriction:
         return group._replace(
             value=value.removeprefix(_FILE_MARK) if value[:2] == _FILE_MARK * 2 else value
         )
-    # A relative name is one of the credentials of the service, where it has any.
+    # A relative name is one of the service's credentials, if it has any.
     path = Path(os.environ.get("CREDENTIALS_DIRECTORY", ""), value[1:])
     try:
         with path.open("rb") as file:
@@ -70,12 +70,12 @@ def _is_file_reference(group: Restriction) -> bool:
 def split_private_settings(
     settings: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What everybody is told, and by role what it is told alone."""
+    """Split the settings into those for everybody and those for one role only."""
     private = {
         role: {name: settings[name] for name in names} for role, names in _PRIVATE_SETTINGS.items()
     }
     if settings.get("cache_config"):
-        # A model's keys tell nothing of a client's: it could make answers for other requests.
+        # A model's keys tell nothing about a client's: it could make answers for other requests.
         clients, models = os.urandom(32).hex(), os.urandom(32).hex()
         for role, secret in {
             "http": clients,
@@ -89,7 +89,7 @@ def split_private_settings(
 
 
 def hide_from_command_line(options: Options) -> None:
-    """`ps` shows asterisks where keys stood."""
+    """Overwrite the keys in the process's command line with asterisks."""
     groups = (group for name in _RESTRICTIONS for group in getattr(options, name))
     values = [group.value for group in groups if not _is_file_reference(group)]
     if not values:
@@ -100,7 +100,7 @@ def hide_from_command_line(options: Options) -> None:
 
 
 def _find_values(command_line: bytes, values: Iterable[str]) -> list[tuple[int, int]]:
-    """Where in a command line keys stand, and their lengths."""
+    """Return where in a command line keys are, and their lengths."""
     places = []
     position = 0
     for word in command_line.split(b"\0"):

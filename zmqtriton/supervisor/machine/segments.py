@@ -1,7 +1,7 @@
-"""The segments of shared memory: made here on request, kept by owner, given to those who read them.
+"""The registry of shared-memory segments: created on request, and opened for their readers.
 
-Owned by the children's loop, which hands over the messages about segments and the deaths. A segment
-has no name, and only what is registered here can be asked for. Reads and writes none of them.
+A segment has no name, and only registered ones can be asked for. The registry reads and writes none
+of them.
 """
 
 from __future__ import annotations
@@ -18,52 +18,53 @@ from zmqtriton_floor.arena import seal_size
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import REGIONS_FROM
 
-#: What this file answers.
+#: The messages that this module handles.
 SEGMENT_MESSAGES = (wire.CreateSegment, wire.OpenSegment, wire.FreeSegment)
 
-#: Of what is available at the start, so much may become segments.
+#: The share of the memory available at start that may become segments.
 BUDGET_SHARE = 1 / 4
-#: What a process has said before its death may still be on its way to who will ask for a segment.
+#: What a process has sent before its death may still be on its way to someone who will ask for a
+#: segment.
 _DEAD_OWNER_RETENTION_S = 5.0
 
-#: Bytes of what memory of a GPU is opened by.
+#: The size limit of the handle by which GPU memory is opened.
 _MOST_HANDLE = 256
 _INVALID_HANDLE = "The handle is none of memory on a GPU."
 
 _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
 _MEMFD_CREATE_SYSCALL = {"x86_64": 319, "aarch64": 279}
 
-#: (to whom, message, a descriptor that goes along)
+#: (to whom, message, descriptor to pass along)
 SendMessage = Callable[[int, Any, int | None], None]
 
 
 class _Segment(NamedTuple):
-    #: -1 for memory on a GPU, which has a handle instead.
+    #: -1 for GPU memory, which has a handle instead.
     descriptor: int
     size: int
     handle: bytes
-    #: Serial numbers of those who have it mapped, unless they are dead.
+    #: The serials of the living processes that have it mapped.
     readers: set[int]
 
 
 class SegmentRegistry:
     def __init__(self, budget: int, send: SendMessage, most: int = 4096) -> None:
-        """`budget` in bytes; `most` is how many, since each costs a descriptor."""
+        """Set the limits: `budget` in bytes, and `most` segments, since each costs a descriptor."""
         self._budget = budget
         self._send = send
         self._max_segments = most
         self._segments: dict[int, dict[int, _Segment]] = {}
         self._total = 0
-        #: Opens a client's region, where clients are trusted, as somebody who cannot write there.
+        #: Opens a client's region read-only, where clients are trusted.
         self.open_region: Callable[[int], int | None] = lambda number: None
-        #: By region: who has it mapped, and as whose.
+        #: By region, who has it mapped, and for whom.
         self._region_readers: dict[int, set[tuple[int, int]]] = {}
-        #: Dead owners, and when each of them was found dead.
+        #: The dead owners, and when each was found dead.
         self._dead_owners: dict[int, float] = {}
 
     @property
     def bytes_by_owner(self) -> Mapping[int, int]:
-        """By serial number."""
+        """Return the bytes by the serial of their owner."""
         return {o: sum(map(_host_bytes, own.values())) for o, own in self._segments.items()}
 
     @property
@@ -73,7 +74,7 @@ class SegmentRegistry:
     # ------------------------------------------------------------- messages
 
     def handle_message(self, serial: int, message: Any) -> None:
-        """One of MESSAGES, from a process."""
+        """Handle one of SEGMENT_MESSAGES."""
         if isinstance(message, wire.CreateSegment):
             self._create_segment(serial, message)
         elif isinstance(message, wire.OpenSegment):
@@ -84,7 +85,7 @@ class SegmentRegistry:
     def _create_segment(self, serial: int, wanted: wire.CreateSegment) -> None:
         number, size, handle = wanted
         own = self._segments.setdefault(serial, {})
-        # What is on a GPU takes nothing of the budget.
+        # GPU memory takes nothing of the budget.
         is_odd = len(handle) > _MOST_HANDLE
         reason = (
             _INVALID_HANDLE if is_odd else self._refusal(own, number, size, 0 if handle else size)
@@ -104,10 +105,10 @@ class SegmentRegistry:
         self._send(serial, wire.SegmentCreated(number, size, 0, ""), None if handle else descriptor)
 
     def _refusal(self, own: Mapping[int, _Segment], number: int, size: int, host_bytes: int) -> str:
-        """Why a process that has these may not have such a one; empty: it may.
+        """Return why a process with these segments may not have this one; "" if it may.
 
-        Nobody may have more than is then left for all others together. So one process alone gets
-        up to a half of the budget, two get up to a third each, and a new one always gets some.
+        Nobody may have more than is then left for all others together. So one process alone gets up
+        to a half of the budget, two get up to a third each, and a new one always gets some.
         """
         if number in own or size < 1:
             return "The segment is not a new one."
@@ -145,7 +146,7 @@ class SegmentRegistry:
         os.close(descriptor)
 
     def region_closed(self, number: int) -> None:
-        """Who has it mapped is told, and keeps of it what he still reads."""
+        """Tell the readers of a closed region; they keep what they still read."""
         for reader, owner in self._region_readers.pop(number, ()):
             self._send(reader, wire.SegmentOpened(owner, REGIONS_FROM + number, 0), None)
 
@@ -161,7 +162,7 @@ class SegmentRegistry:
     # ---------------------------------------------------------------- deaths
 
     def process_died(self, serial: int, now_s: float) -> None:
-        """A process is dead. What it owned can be asked for a little longer."""
+        """Note a death. What the process owned can be asked for a little longer."""
         for segments in self._segments.values():
             for segment in segments.values():
                 segment.readers.discard(serial)
@@ -173,7 +174,7 @@ class SegmentRegistry:
             self._segments.pop(serial, None)
 
     def tick(self, now_s: float) -> None:
-        """Call it about once a second."""
+        """Drop what is due. To be called about once a second."""
         for serial, since_s in list(self._dead_owners.items()):
             if now_s - since_s >= _DEAD_OWNER_RETENTION_S:
                 del self._dead_owners[serial]
@@ -194,7 +195,7 @@ def _host_bytes(segment: _Segment) -> int:
 
 
 def anonymous_memory(size: int) -> int:
-    """A segment whose size nobody can change, and which nobody can execute."""
+    """Return a new segment whose size nobody can change and which nobody can execute."""
     try:
         descriptor = _create_memfd(_CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)
     except OSError as error:
@@ -215,7 +216,7 @@ def _create_memfd(flags: int) -> int:
     if create is not None:
         made: int = create("zmqtriton", flags)
         return made
-    # Not every Python was built where the C library had it.
+    # Not every Python was built with a C library that has it.
     libc = ctypes.CDLL(None, use_errno=True)
     number = _MEMFD_CREATE_SYSCALL.get(platform.machine())
     if number is None:

@@ -1,6 +1,6 @@
-"""The directory for copies of models that object stores have: private, locked, gone afterwards.
+"""The directory for copies of models in object stores: private, locked, removed afterwards.
 
-Called by the service at start, where also shows whether such repositories can be served at all.
+Claimed at start, which also shows whether such repositories can be served at all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIBRARY = "obstore"
 
 
 def claim_storage(options: Options) -> RuntimeDirectory | None:
-    """None where every repository is a directory. Raises DirectoryError."""
+    """Claim the directory; None if all repositories are directories. Raises DirectoryError."""
     urls = [path for path in options.model_repository if is_remote(path)]
     if not urls:
         return None

@@ -15,7 +15,7 @@ from zmqtriton_floor import __version__
 
 _log = logging.getLogger(__name__)
 
-#: What is served, in Triton's order. The frontends are told, so that all say the same.
+#: The extensions of the protocol, in Triton's order; frontends are told, so that all answers agree.
 EXTENSIONS = (
     "classification",
     "sequence",
@@ -61,7 +61,7 @@ _GRPC_CALLS = (
 
 
 def log_grpc_settings(options: Options, stream: IO[str]) -> None:
-    """How gRPC is set up, where verbose lines are wanted."""
+    """Log the settings of gRPC as verbose lines."""
     if not options.allow_grpc:
         return
     _log.debug("", extra={"raw": console.keepalive_table(options, _width(stream))})
@@ -70,7 +70,7 @@ def log_grpc_settings(options: Options, stream: IO[str]) -> None:
 
 
 def log_python_settings(options: Options) -> None:
-    """What models on the Python backend have, where verbose lines are wanted."""
+    """Log the settings of the Python backend as verbose lines."""
     given = options.backend_settings("python")
     settings = PythonSettings.from_backend_config(given)
     _log.debug(
@@ -83,7 +83,7 @@ def log_python_settings(options: Options) -> None:
 
 
 def _width(stream: IO[str]) -> int | None:
-    """Of the terminal; None where there is none."""
+    """Return the width of the terminal; None without one."""
     try:
         return os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
@@ -91,6 +91,6 @@ def _width(stream: IO[str]) -> int | None:
 
 
 def print_to_stderr(text: str) -> None:
-    """For who started the server, whatever becomes of records."""
+    """Print for whoever started the server, wherever log records go."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

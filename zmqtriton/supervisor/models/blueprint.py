@@ -1,7 +1,6 @@
-"""What the repository says of a model, ready to be built: made by `reading`, used by the core.
+"""A model as the repository describes it, ready to be built; made by `machine/model_reading`.
 
-Plain data, with one question that needs no disk: what the configuration becomes once the model has
-been asked.
+Plain data, with one function that needs no disk: the final configuration once the model was asked.
 """
 
 from __future__ import annotations
@@ -16,76 +15,76 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 @dataclass(frozen=True)
 class FinalConfig:
-    """A configuration that is served: as JSON and protobuf, and the instances that it asks for."""
+    """A configuration that is served, as JSON and protobuf, with the instances that it asks for."""
 
     config: str
     proto: bytes
     slots: tuple[InstanceSlot, ...]
-    #: The names of classes, for frontends.
+    #: The class labels, for frontends.
     labels: str = ""
 
 
 @dataclass(frozen=True)
 class VersionBlueprint:
-    """One version directory; `problem` is why it cannot be loaded, or ""."""
+    """A version directory; `problem` is why it cannot be loaded, or ""."""
 
     path: str
     problem: str = ""
-    #: The code of the problem, a number of ZmqTritonError.
+    #: The error number of the problem (`ZmqTritonError.number`).
     problem_code: int = 0
-    #: Of all but the instance groups and the policy that chose it; "": never the same again.
+    #: Covers everything but the instance groups and the version policy; "" never matches.
     fingerprint_without_instances: str = ""
 
 
 @dataclass(frozen=True)
 class EnsembleBlueprint:
-    """What a model that only calls others needs."""
+    """The needs of a model that only calls others."""
 
     #: Model and version (-1: the newest) of each step.
     steps: tuple[tuple[str, int], ...]
-    #: Makes the configuration final of those of the members; raises ConfigError.
+    #: Makes the configuration final from those of the members. Raises ConfigError.
     finalize_config: Callable[[Mapping[str, FinalConfig]], FinalConfig]
-    #: `max_inflight_requests`; 0: there is no limit.
+    #: `max_inflight_requests`; 0 is no limit.
     max_inflight_requests: int = 0
-    #: The error of a step, by its index, that says where the step stands.
+    #: Makes the error of a step, by its index, that says where the step is defined.
     step_error: Callable[[int, str], ZmqTritonError] = lambda _, text: InvalidArgument(text)
 
     @property
     def member_names(self) -> tuple[str, ...]:
-        """Each once."""
+        """Return the name of each member once."""
         return tuple(dict.fromkeys(model for model, _ in self.steps))
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """One model as it stands on disk now."""
+    """A model as it is on disk now."""
 
     name: str
     directory: str
     fingerprint: str
-    #: What runs it, or what must be prepared for it.
+    #: What runs it, or what has to be prepared first.
     environment: Environment | EnvironmentSpec
     #: As JSON, before the model is asked.
     config: str
-    #: The instance that asks it.
+    #: The instance that is asked.
     first_slot: InstanceSlot
     versions: Mapping[int, VersionBlueprint]
-    #: Final already, where nothing is auto-completed.
+    #: Set if nothing is auto-completed.
     final_config: FinalConfig | None
-    #: Makes it final of what the model said; raises ConfigError.
+    #: Makes it final from what the model said. Raises ConfigError.
     finalize_config: Callable[[str], FinalConfig]
-    #: Those that are to be there as far as is known before.
+    #: The other instances, as far as they are known before.
     other_slots: tuple[InstanceSlot, ...] = ()
     warnings: tuple[str, ...] = ()
     #: The text of the configuration once the server has completed it, or "".
     completed_config_text: str = ""
-    #: Its instances load at the same time, and not one after the other.
+    #: Its instances load at the same time and not one after the other.
     can_load_in_parallel: bool = True
     #: None for a model that has processes.
     ensemble: EnsembleBlueprint | None = None
-    #: How long its instances may take to load; 0: for ever.
+    #: How long its instances may take to load; 0 is no limit.
     max_load_s: float = 0.0
-    #: The models that it says it asks.
+    #: The models that it says it calls.
     callees: tuple[str, ...] = ()
 
 
@@ -95,7 +94,7 @@ class ReadFailure:
 
     reason: str
     code: int
-    #: Of what was found anyway; "": there is no such directory.
+    #: Covers what was found anyway; "" if there is no such directory.
     fingerprint: str = ""
     #: Several repositories have it.
     is_duplicate: bool = False

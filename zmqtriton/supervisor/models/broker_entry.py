@@ -1,4 +1,4 @@
-"""What the broker knows of a generation."""
+"""A generation's entry at the broker."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class BrokerEntry:
         self._introductions.send_to_broker(message)
 
     def attach(self, instance: Instance) -> None:
-        """Let the instance have requests."""
+        """Let the instance get requests."""
         needs = self._introductions.resources.needs_for_broker(instance.slot.resources)
         message = wire.AttachInstance(self._number, instance.serial, instance.name, needs)
         self._introductions.send_to_broker(message)
 
     def retire(self, instance: Instance | None = None) -> None:
-        """Let the instance, or all of them, have no further requests."""
+        """Let the instance, or all of them, get no further requests."""
         if self.is_announced:
             numbers = (self._number,) if instance is None else (self._number, instance.serial)
             self._introductions.send_to_broker(wire.Retire(*numbers))

@@ -1,7 +1,7 @@
-"""Which models call which, beyond ensembles: what BLS_MODELS names, and whom a model has asked.
+"""Which models call which, beyond ensembles: those that BLS_MODELS names, and calls that were seen.
 
-A model is loaded after those that it names, if they can be loaded; and whoever nobody may ask for
-any more ends after those who call it, because what they still have may need it. Does no I/O.
+A model is loaded after those that it names, if they can be loaded. A generation that is to end does
+so after those that call it, whose requests may need it. Does no I/O.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from zmqtriton.supervisor.models.dependencies import Dependencies
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import GenerationState
 
-#: Names of models, to those that each needs.
+#: Maps a model's name to the models that it needs.
 _DependenciesOf = Callable[[str], Iterable[str]]
 
 
 class Callee(Protocol):
-    """What the load order asks of a model."""
+    """A model, as far as the load order needs it."""
 
     dependencies: Dependencies
 
@@ -28,7 +28,7 @@ class Callee(Protocol):
 
 
 def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
-    """Whether the one calls the other, perhaps through others."""
+    """True if the one calls the other, perhaps through others."""
     seen, found = {start}, [start]
     while found:
         for name in needs(found.pop()):
@@ -41,18 +41,18 @@ def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
 
 
 class LoadOrder:
-    """Loads what a model names before the model; nobody waits for who waits for it."""
+    """Loads what a model names before the model, without letting two wait for each other."""
 
     def __init__(self, models: Mapping[str, Callee], make: Callable[[str], Callee]) -> None:
         self._models = models
         self._make = make
-        #: What to call when those who wait need not wait any more, by model.
+        #: By model, what to call when those who wait need not wait any more.
         self._waiting: dict[str, Callable[[], None]] = {}
 
     def load_callees(
         self, name: str, callees: Iterable[str], then: Callable[[], None], *, again: bool
     ) -> None:
-        """Calls `then` when each was loaded, or tried."""
+        """Call `then` when each callee was loaded, or tried."""
         left = {c for c in callees if c != name and not reaches(c, name, self._needs)}
 
         def go_on() -> None:
@@ -72,7 +72,10 @@ class LoadOrder:
             go_on()
 
     def break_wait_cycles(self, name: str) -> None:
-        """What this one needs is known now: whoever it needs and who waits for it waits no more."""
+        """Release the models that this one needs and that wait for it.
+
+        Its callees are known now.
+        """
         for waiting, go_on in list(self._waiting.items()):
             is_circle = reaches(waiting, name, self._needs) and reaches(name, waiting, self._needs)
             if waiting != name and is_circle:
@@ -84,14 +87,17 @@ class LoadOrder:
 
 
 class RetirementQueue:
-    """Generations that nobody may ask for any more. `proceed` is called after all that happens."""
+    """Generations that are to end after their callers. `proceed` is called after each event."""
 
     def __init__(self, generations: Mapping[int, Generation]) -> None:
         self._generations = generations
         self._waiting: dict[int, Generation] = {}
 
     def retire_after_callers(self, generation: Generation) -> None:
-        """Retires it once those who call it have ended, of those that end too."""
+        """Retire a generation once those that call it have ended.
+
+        Only callers that are to end, too, are waited for.
+        """
         self._waiting[generation.number] = generation
 
     def retire_unneeded(self) -> None:
@@ -108,7 +114,7 @@ class RetirementQueue:
         for other in self._generations.values():
             caller = other.blueprint.name
             is_caller = caller != name and self._is_ending(other)
-            # Who call each other end together.
+            # Generations that call each other end together.
             if (
                 is_caller
                 and reaches(caller, name, self._callees_of)

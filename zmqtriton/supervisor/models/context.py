@@ -1,4 +1,4 @@
-"""What every model needs from the rest of the brain, handed over as one thing."""
+"""What every model needs from the rest of the core, in one object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zmqtriton.supervisor.plan import Plan, Timer
 
 
 class LoadSlots:
-    """How many models may load at a time; the others wait in order.
+    """Limits how many models load at a time; the others wait in order.
 
     A load that takes very long gives its slot back, so that it does not hold up the others.
     """
@@ -28,16 +28,16 @@ class LoadSlots:
         self._free = max(1, count)
         self._patience_s = patience_s
         self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
-        #: With what takes the slot from those that keep it for too long.
+        #: Those that have a slot, with the timer that takes it from a slow one.
         self._holders: dict[object, Timer] = {}
 
     def acquire(self, holder: object, then: Callable[[], None]) -> None:
-        """Calls `then` when it is this one's turn."""
+        """Call `then` when it is this holder's turn."""
         self._waiting.append((holder, then))
         self._fill()
 
     def release(self, holder: object) -> None:
-        """May be called again, and by who still waits."""
+        """Release a slot, or a place among the waiting. May be called again."""
         timer = self._holders.pop(holder, None)
         if timer is not None:
             timer.cancel()
@@ -59,18 +59,18 @@ class ModelContext(NamedTuple):
     introductions: Introductions
     acknowledgements: Acknowledgements
     load_slots: LoadSlots
-    #: Serial numbers of the frontends that know the models.
+    #: Serials of the frontends that know the models.
     serving_frontends: Callable[[], Collection[int]]
-    #: Tells those frontends something.
+    #: Sends a message to those frontends.
     publish: Callable[[Any], None]
-    #: All that have been started and not ended, by number.
+    #: All that were started and have not ended, by number.
     generations: dict[int, Generation]
     ensemble_members: EnsembleMembers
     load_order: LoadOrder
     retirements: RetirementQueue
     preparations: EnvironmentPreparations
     object_stores: ObjectStores
-    #: A load that fails is tried again so often.
+    #: How often a failed load is tried again.
     load_retries: int
-    #: Requests have models loaded.
+    #: Models are loaded on demand.
     has_on_demand_loading: bool = False

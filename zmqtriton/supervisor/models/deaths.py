@@ -1,4 +1,4 @@
-"""What the log says of a stub that has died."""
+"""The log records of dead stubs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ def log_death(
     event: states.ProcessExited,
     before: InstanceState,
 ) -> None:
-    """`label` names the version, `before` is the state in which it died. Ends that were asked for
-    are none."""
+    """Log a death, unless it was asked for.
+
+    `label` names the version, `before` is the state in which the stub died.
+    """
     what = f"stub '{instance.name}' of {label} has died: {shorten(instance.death_reason)}"
     if instance.state is InstanceState.FAILED and instance.can_restart:
         deaths = instance.recent_deaths

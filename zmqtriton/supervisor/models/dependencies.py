@@ -1,4 +1,4 @@
-"""Which models one model calls, as an ensemble or in its code."""
+"""The models that one model calls, as an ensemble or in its code."""
 
 from __future__ import annotations
 

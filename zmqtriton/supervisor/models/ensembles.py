@@ -1,4 +1,4 @@
-"""Ensembles: a generation without processes, and what it needs of the models that its steps call.
+"""Ensembles: generations without processes, and what they need of their members.
 
 An ensemble is loaded after its members, executes in the broker, and is as ready as the least ready
 of them. Does no I/O.
@@ -23,19 +23,19 @@ from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import InvalidArgument
 
-#: Ensembles of ensembles; each level costs the broker a part of its stack.
+#: Ensembles may contain ensembles; each level costs the broker a part of its stack.
 MAX_DEPTH = 32
 
 
 class Member(Protocol):
-    """What ensembles ask of a model."""
+    """A model, as far as ensembles need it."""
 
     versions: dict[int, ModelVersion]
     dependencies: Dependencies
 
     @property
     def was_explicitly_loaded(self) -> bool:
-        """Whether it was loaded for its own sake, not only for a caller's."""
+        """True if it was loaded for its own sake and not only for a caller's."""
 
     @property
     def why_not_loaded(self) -> str:
@@ -49,7 +49,7 @@ class Member(Protocol):
 
 
 class EnsembleMembers:
-    """Every model, as ensembles see them."""
+    """All models, as ensembles see them."""
 
     def __init__(self, models: Mapping[str, Member], make: Callable[[str], Member]) -> None:
         self._models = models
@@ -60,7 +60,7 @@ class EnsembleMembers:
     def load_members(
         self, ensemble: EnsembleBlueprint, then: Callable[[], None], *, again: bool
     ) -> None:
-        """Calls `then` when each member was loaded, or tried; `again` tries those that failed."""
+        """Call `then` when each member was loaded, or tried; `again` retries those that failed."""
         left = set(ensemble.member_names)
 
         def tried(name: str) -> None:
@@ -72,14 +72,16 @@ class EnsembleMembers:
             self._make(name).load_as_dependency(partial(tried, name), again=again)
 
     def check_acyclic(self, name: str) -> None:
-        """Raises ConfigError if an ensemble calls itself through others."""
+        """Raise ConfigError if an ensemble calls itself through others."""
         check_cycle(
             name, {other: model.dependencies.members for other, model in self._models.items()}
         )
 
     def finalize_config(self, blueprint: Blueprint) -> FinalConfig:
-        """The ensemble's configuration, which its members complete. Raises InvalidArgument and
-        ConfigError where it cannot be served."""
+        """Return the ensemble's configuration, which its members complete.
+
+        Raises InvalidArgument and ConfigError if it cannot be served.
+        """
         ensemble = blueprint.ensemble
         assert ensemble is not None
         name = blueprint.name
@@ -104,7 +106,7 @@ class EnsembleMembers:
         return ensemble.finalize_config(members)
 
     def _depth(self, name: str) -> int:
-        """Of the ensembles within a model that serves; 0 for a model that is none."""
+        """Return the depth of the ensembles within a serving model; 0 for other models."""
         model = self._models.get(name)
         members = model.dependencies.served_members if model else ()
         return 1 + max(map(self._depth, members)) if members else 0
@@ -118,7 +120,7 @@ class EnsembleMembers:
     # -------------------------------------------------------------- readiness
 
     def count_ready_instances(self, ensemble: EnsembleBlueprint) -> int:
-        """Of the step that has the fewest."""
+        """Return how many instances of the step that has the fewest are ready."""
         return min(self._ready(model, number) for model, number in ensemble.steps)
 
     def _ready(self, model: str, number: int) -> int:
@@ -127,7 +129,7 @@ class EnsembleMembers:
         return generation.readiness.ready_count if generation else 0
 
     def instances_with_is_ready(self, ensemble: EnsembleBlueprint) -> list[Instance]:
-        """All of the steps' instances whose models have to be asked."""
+        """Return all instances of the steps whose models must be asked."""
         found: dict[int, Instance] = {}
         for model, number in ensemble.steps:
             version = self._serving(model, number)
@@ -138,7 +140,7 @@ class EnsembleMembers:
         return list(found.values())
 
     def why_not_ready(self, ensemble: EnsembleBlueprint) -> str:
-        """Why the first step that cannot be executed now cannot, or ""."""
+        """Return why the first unavailable step cannot be executed now, or ""."""
         for model, number in ensemble.steps:
             if not self._ready(model, number):
                 known = self._models.get(model)
@@ -147,15 +149,17 @@ class EnsembleMembers:
         return ""
 
     def notify_ensembles(self, name: str) -> None:
-        """A model was told of: ensembles that call it may have become ready, or not."""
+        """Tell the ensembles that call a model that it has changed."""
         for model in self._models.values():
             model.member_changed(name)
 
     # -------------------------------------------------------------- unloading
 
     def unload_order(self, name: str) -> list[str]:
-        """What goes with a model, callers first: those that call it; and of those that it calls
-        the ones that were loaded for its sake alone."""
+        """Return which models are unloaded with this one, callers first.
+
+        Those that call it; and of those that it calls, the ones that were loaded for its sake only.
+        """
         leaving = [name]
         for each in leaving:
             leaving += [
@@ -179,7 +183,7 @@ class EnsembleMembers:
                 if n in self._models
                 for c in self._models[n].dependencies.callees - {n}
             }
-            # Where all call each other, any is the first.
+            # If all of them call each other, any may be the first.
             first = next((name for name in left if name not in called), left[0])
             left.remove(first)
             ordered.append(first)
@@ -194,7 +198,7 @@ class EnsembleMembers:
 
 
 class EnsembleReadiness:
-    """An ensemble can execute when all of its steps can."""
+    """An ensemble's readiness: it can execute when all of its steps can."""
 
     #: Members are given up, ensembles are not.
     have_all_failed = False
@@ -216,7 +220,7 @@ class EnsembleReadiness:
 
 
 class EnsembleGeneration(Generation):
-    """Begins to serve at once, and ends when the broker has answered the last request."""
+    """Serves at once, and ends when the broker has answered the last request."""
 
     def __init__(
         self,
@@ -236,4 +240,4 @@ class EnsembleGeneration(Generation):
         owner.generation_loaded(self)
 
     def _abort_if_nobody_drains(self) -> None:
-        """The broker does."""
+        """The broker drains it."""

@@ -1,4 +1,4 @@
-"""How a failed load reads: Triton's words for a code before the text, as in `Internal: ...`."""
+"""The text of a failed load: Triton's word for the code and the reason, as in `Internal: ...`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _WORDS = {
     Unavailable.code: "Unavailable",
     Unsupported.code: "Unsupported",
 }
-#: A model's traceback may be long; who wants all of it reads the log.
+#: A model's traceback may be long; the log has all of it.
 MAX_REASON = 4096
 
 
 def describe_error(code: int, text: str) -> str:
-    """The reason as tables, the index and the log show it."""
+    """Return the reason as tables, the index and the log show it."""
     word = _WORDS.get(from_number(code, "").code, "Internal")
     return f"{word}: {shorten(text)}"
 
 
 def shorten(text: str) -> str:
-    """The end is kept: that is where Python says what was wrong."""
+    """Shorten a text from the front: at the end Python says what was wrong."""
     return text if len(text) <= MAX_REASON else "..." + text[-MAX_REASON + 3 :]

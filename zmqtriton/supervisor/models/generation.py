@@ -1,7 +1,7 @@
-"""One loading of one version of a model: its instances, from their start to the end of the last.
+"""One loading of one version: its instances, from the first start to the last end.
 
-The model in the first stub may be asked for the configuration, while the others import theirs. The
-generation loads as a whole or fails as a whole; once it serves, instances come and go. Its owner,
+The model in the first stub may be asked for the configuration while the others import theirs. The
+generation loads as a whole or fails as a whole; while it serves, instances come and go. Its owner,
 the model, decides when it is announced and when it is retired. Does no I/O.
 """
 
@@ -29,7 +29,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 
 class GenerationOwner(Protocol):
-    """Who hears what becomes of a generation."""
+    """Hears of a generation's events."""
 
     def generation_loaded(self, generation: Generation) -> None:
         """All instances are ready for the first time."""
@@ -44,25 +44,25 @@ class GenerationOwner(Protocol):
         """While it served, the last of its instances has failed for good."""
 
     def generation_ended(self, generation: Generation) -> None:
-        """No process of it is left."""
+        """Its last process has ended."""
 
 
 class Readiness(Protocol):
-    """Which instances of a generation can execute; an ensemble's are those of its members."""
+    """The readiness of a generation; an ensemble's is that of its members."""
 
     @property
     def ready_count(self) -> int: ...
 
     @property
     def why_not_ready(self) -> str:
-        """Why no instance is ready, or ""."""
+        """Return why no instance is ready, or ""."""
 
     @property
     def have_all_failed(self) -> bool:
-        """Whether every instance has failed for good."""
+        """True if every instance has failed for good."""
 
     def with_is_ready(self) -> list[Instance]:
-        """Instances that are ready as far as is known, and whose model has to be asked."""
+        """Return the ready instances whose models must be asked, too."""
 
 
 class Generation:
@@ -74,14 +74,14 @@ class Generation:
         self.version = version
         self.state = GenerationState.LOADING
         self.final_config: FinalConfig | None = blueprint.final_config
-        #: What its instances are started with; set when it has been prepared.
+        #: The environment of its instances; set when it has been prepared.
         self.environment = SERVER_ENVIRONMENT
         self.instances = InstanceSet()
         self.readiness: Readiness = self.instances
         self.owner: GenerationOwner
         self._plan = plan
         self._introductions = introductions
-        #: Those whose first start is still to come.
+        #: The instances that are yet to be started for the first time.
         self._unstarted_instances: deque[Instance] = deque()
         #: The models that it needs to execute.
         self.callees = {
@@ -89,19 +89,19 @@ class Generation:
             *(blueprint.ensemble.member_names if blueprint.ensemble else ()),
         }
         self._broker_entry = BrokerEntry(introductions, self.number, blueprint.name, version)
-        #: Those that wait for what the first one says of the configuration.
+        #: Instances that wait for the configuration, which the first one is asked for.
         self._awaiting_config: list[Instance] = []
-        #: What the model has said of its configuration.
+        #: The model's answer about its configuration.
         self._completion = ""
         self._regrouping: InstanceGroupChange | None = None
-        self._began_s, self.load_s = plan.now_s, 0.0  # until it could serve
+        self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
 
     @property
     def label(self) -> str:
         return f"model '{self.blueprint.name}' version {self.version}"
 
     def _transition(self, event: states.Event) -> None:
-        """The only writer of the state."""
+        """Change the state; nothing else writes it."""
         self.state = states.next_state(
             states.GENERATION_TRANSITIONS, self.state, event, f"{self.label} ({self.number})"
         )
@@ -116,7 +116,7 @@ class Generation:
             self.add_instances(self.final_config.slots)
 
     def announce(self) -> None:
-        """Tells the broker of it and of the instances that are ready."""
+        """Announce it to the broker, with the instances that are ready."""
         assert self.final_config is not None
         self.load_s = self._plan.now_s - self._began_s
         self._broker_entry.announce(self.final_config.config)
@@ -125,7 +125,7 @@ class Generation:
                 self._broker_entry.attach(instance)
 
     def retire(self) -> None:
-        """Ends it when the requests that it has are answered."""
+        """End it once the requests that it has are answered."""
         if self.state is GenerationState.LOADING:
             self.abort(UNLOADED)
             return
@@ -153,7 +153,10 @@ class Generation:
     # ------------------------------------------------------ other instances
 
     def change_instance_groups(self, blueprint: Blueprint, then: ChangeCallback) -> None:
-        """Has its instances from now on and calls `then`, or cannot. Raises ZmqTritonError."""
+        """Change the instances; `then` is called when that is done or has failed.
+
+        Raises ZmqTritonError if it cannot be done.
+        """
         finished = blueprint.final_config or blueprint.finalize_config(self._completion)
         claim = partial(self._introductions.resources.claim, self.number)
         self._regrouping = InstanceGroupChange(self, blueprint, finished, claim, then)
@@ -164,7 +167,7 @@ class Generation:
             self._regrouping = None
 
     def remove_instance(self, instance: Instance) -> None:
-        """It ends when it has answered what it has."""
+        """End an instance once it has answered what it has."""
         instance.is_being_removed = True
         if instance in self._unstarted_instances:
             self._unstarted_instances.remove(instance)
@@ -179,7 +182,7 @@ class Generation:
         self.instances.discard_removed()
 
     def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
-        """It is one of these from now on."""
+        """Take over a blueprint that differs in its instance groups only."""
         self.blueprint, self.final_config = blueprint, finished
         if self._broker_entry.is_announced:
             self._broker_entry.announce(finished.config)
@@ -187,7 +190,7 @@ class Generation:
     # --------------------------------------------------------------- the end
 
     def abort(self, reason: str) -> None:
-        """Ends it now."""
+        """End it now."""
         if self.state is GenerationState.ENDED:
             return
         self._transition(states.AbortRequested())
@@ -200,7 +203,7 @@ class Generation:
     # --------------------------------------------------------- what happens
 
     def handle(self, instance: Instance, event: states.Event) -> None:
-        """Something happened to one of the instances."""
+        """Take an event of one of the instances."""
         before, serial = instance.state, instance.serial
         instance.handle(event)
         if isinstance(event, states.ProcessStarted):
@@ -214,7 +217,7 @@ class Generation:
             self._on_instance_changed(instance, before)
 
     def _on_instance_changed(self, instance: Instance, before: InstanceState) -> None:
-        """What a change of an instance means for the whole."""
+        """Draw the conclusions from a changed instance."""
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
                 self._fail(instance.failure_code, instance.load_failure_text)
@@ -243,8 +246,8 @@ class Generation:
             self.owner.generation_changed(self)
 
     def _abort_if_nobody_drains(self) -> None:
-        """What still waits for an instance would wait for ever."""
-        # Passive ones wait for the others, unless there are none.
+        """Abort it if nothing is left that could answer its requests."""
+        # Passive instances wait for the others, unless there are none.
         waiting = self.instances.active or self.instances
         if not any(i.state is InstanceState.DRAINING for i in waiting):
             self.abort(self.readiness.why_not_ready or UNLOADED)
@@ -329,7 +332,7 @@ class Generation:
         self.add_instances(others)
 
     def _may_share(self, finished: FinalConfig) -> bool:
-        """Whether all of its instances could ever execute, with what others need."""
+        """True if all of its instances could ever execute, with what others need."""
         try:
             self._introductions.resources.claim(self.number, finished.slots)
         except ZmqTritonError as error:

@@ -1,7 +1,7 @@
-"""How much of a GPU may be in use when an instance begins to load there: `--model-load-gpu-limit`.
+"""`--model-load-gpu-limit`: how much of a GPU may be in use when an instance begins to load.
 
-Part of `resources`. What is in use is told by `used_share`, so that this does no I/O itself. For
-instances that are started again nobody is asked: their model was let in.
+Part of `resources`. `used_share` reports the use, so there is no I/O here. Restarted instances are
+not checked again: their model was admitted.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class GpuLimits:
         self._limits = {
             int(gpu): float(most) for gpu, most in settings.get("model_load_gpu_limit", ())
         }
-        #: What of a GPU's memory is in use, from 0 to 1; None: nobody knows.
+        #: Returns the share of a GPU's memory in use, from 0 to 1; None if it is unknown.
         self.used_share: Callable[[int], float | None] = lambda gpu: None
-        #: By generation, the instances that were let in.
+        #: The admitted instances by generation.
         self._admitted: dict[int, set[tuple[str, int]]] = {}
 
     def check(self, generation: int, places: Iterable[InstanceSlot]) -> None:
-        """Raises Unavailable where a new one of them is to load on a GPU that is too full."""
+        """Raise Unavailable if a new instance is to load on a GPU that is too full."""
         if not self._limits:
             return
         known = self._admitted.get(generation, set())

@@ -1,4 +1,4 @@
-"""The repository index: what the repositories hold and what is known of it. Does no I/O."""
+"""The repository index: the models of the repositories and what is known of them. Does no I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 def repository_index(
     found: RepositoryListing, models: Mapping[str, Model], never_loaded: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Its entries; `never_loaded` is said of a model that nobody has tried to load."""
+    """Return the entries; `never_loaded` makes the entry of a model that was never tried."""
     names = {} if isinstance(found, ZmqTritonError) else found
     entries: list[dict[str, Any]] = []
     for name in sorted({*names, *models}):

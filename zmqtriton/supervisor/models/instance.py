@@ -1,7 +1,7 @@
-"""One instance of a model: the stub that runs for it now, and when the next one is started.
+"""One instance of a model: its current stub, and when the next one is started.
 
-Its generation gives it events and asks for its state; `_enter` alone writes that state. A stub that
-dies is replaced at once the first time, then after growing pauses, and not at all any more when it
+Its generation gives it events and reads its state; `_set_state` alone writes that state. A stub
+that dies is replaced at once the first time, then after growing pauses, and not at all once it has
 died too often. Does no I/O and does not know what a configuration means.
 """
 
@@ -21,29 +21,29 @@ from zmqtriton.supervisor.states import ALIVE_STATES, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 
-#: For `finalize`, and for a stub that said that it will exit.
+#: For `finalize`, and for a stub that has announced its exit.
 FINALIZE_WITHIN_S = 10.0
 EXIT_WITHIN_S = 2.0
-#: For a stub that was asked where it hangs, which it writes as its last.
+#: For a stub that was told to write its stack before it is killed.
 ABORT_WITHIN_S = 1.0
 
 
 class InstanceSlot(NamedTuple):
-    """Which instance this is, as the configuration says; the name may repeat on several GPUs."""
+    """The place of an instance in the configuration; its name may repeat on several GPUs."""
 
     name: str
     kind: str
     device: int
-    #: What it needs of the rate limiter; "": nothing.
+    #: What it needs of the rate limiter's resources; "" for nothing.
     resources: str = ""
-    #: Loaded, and never given a request.
+    #: Loaded, but never given a request.
     is_passive: bool = False
-    #: The host policy by which its process runs; "": none.
+    #: The host policy by which its process runs, or "".
     host_policy: str = ""
 
 
 class Instance:
-    """A place for a stub. `on_event` is how its timers speak: through its generation."""
+    """A place for a stub. Its timers report through its generation, by `on_event`."""
 
     def __init__(
         self,
@@ -57,38 +57,38 @@ class Instance:
     ) -> None:
         self.slot = place
         self.state = InstanceState.STOPPED
-        #: With where it was in its model.
+        #: Includes where in the model it happened.
         self.death_reason = ""
-        #: The same in short, for those whose requests it had.
+        #: A short form of the reason, for those whose requests it had.
         self.death_summary = ""
         self.serial = 0
         self.pid = 0
-        #: Stubs that were started in place of one that died.
+        #: Stubs that were started in place of dead ones.
         self.restarts = 0
-        #: The reason is the stub's own account of why it could not load.
+        #: The reason is the stub's own report of why it could not load.
         self.has_reported_failure = False
-        #: What kind of failure that is.
+        #: The error number of that report.
         self.failure_code = InternalError.number
-        #: False until it was loaded once: a first load that fails is the load's failure.
+        #: False until it was loaded once: if a first load fails, the whole load fails.
         self.can_restart = False
-        #: Its model says itself whether it is ready.
+        #: Its model defines is_ready.
         self.has_is_ready = False
         #: Its generation goes on without it.
         self.is_being_removed = False
         self._plan = plan
         self._model = model
         self._environment = environment
-        #: It is ended when its loading takes longer; 0: it may take for ever.
+        #: The limit for its loading; 0 is no limit.
         self._load_within_s = load_within_s
         self._on_event = on_event
         self._backoff = Backoff()
         self._stated_reason = ""
-        #: It was asked to write where it hangs.
+        #: It was told to write its stack.
         self._was_stack_requested = False
         self._timer: Timer | None = None
         self._ready_at_s = math.inf
         self._has_executed = False
-        #: It has said what made no sense, and that was logged.
+        #: It has sent an invalid event, which was logged.
         self.has_sent_invalid_event = False
 
     @property
@@ -105,13 +105,13 @@ class Instance:
 
     @property
     def load_failure_text(self) -> str:
-        """Why the instance could not be loaded."""
+        """Return why the instance could not be loaded."""
         if self.has_reported_failure:
             return self.death_reason
         return f"Stub process '{self.name}' is not healthy. ({self.death_reason})"
 
     def drained(self) -> None:
-        """The broker has the last answer."""
+        """The broker has its last answer."""
         if self.state is InstanceState.DRAINING:
             self.handle(states.DrainFinished())
 
@@ -120,7 +120,10 @@ class Instance:
         self._has_executed = True
 
     def handle(self, event: states.Event) -> None:
-        """Goes where the table says, and does what belongs to having got there."""
+        """Take an event: change the state as the table says.
+
+        Do what belongs to the new state.
+        """
         following = states.next_state(
             states.INSTANCE_TRANSITIONS, self.state, event, f"instance '{self.name}'"
         )
@@ -130,7 +133,7 @@ class Instance:
             act(self, event)
 
     def _set_state(self, state: InstanceState, event: states.Event) -> None:
-        """The only writer of the state."""
+        """Change the state; nothing else writes it."""
         if isinstance(event, states.ProcessExited):
             self.death_reason = self._explain_exit(event)
         if state is not self.state and self._timer is not None:
@@ -138,9 +141,12 @@ class Instance:
         self.state = state
 
     def _explain_exit(self, exited: states.ProcessExited) -> str:
-        """Why the process is gone: what it said itself or was killed for comes first."""
+        """Return why the process ended.
+
+        Its own report, or the reason it was killed for, comes first.
+        """
         verdict, self._stated_reason = self._stated_reason, ""
-        # Once it serves, the last line that it wrote is about something else.
+        # while it serves, its last line is about something else
         words = exited.last_output_line if self.state is InstanceState.LOADING else exited.crash
         self.death_summary = verdict or exited.reason
         if verdict and not self._was_stack_requested:
@@ -191,9 +197,9 @@ class Instance:
         self._kill_after(EXIT_WITHIN_S, "it did not exit after its load had failed")
 
     def _on_kill_requested(self, event: states.KillRequested) -> None:
-        # What the stub has said itself is worth more than what it is killed for.
+        # A stub's own report is worth more than the reason for which it is killed.
         if event.can_dump_stack and not self._stated_reason:
-            # Python writes where it is before it dies of that.
+            # Python writes the stack before it dies of this signal.
             self._was_stack_requested = True
             self._plan.enqueue(Signal(self.serial, int(signal.SIGABRT)))
             self._kill_after(ABORT_WITHIN_S, "it did not end")
@@ -250,7 +256,7 @@ _ACTS: dict[type[states.Event], Callable[[Instance, Any], None]] = {
 
 
 def stub_event(message: Any) -> states.Event | None:
-    """The event that a stub's message is, or None if it is none."""
+    """Return the event of a stub's message, or None if it is not one."""
     if isinstance(message, wire.ConfigCompleted):
         return states.ConfigCompleted(message.config)
     if isinstance(message, wire.ModelLoaded):

@@ -1,8 +1,8 @@
-"""Other instance groups for a generation that serves: what it still wants stays as it is.
+"""Changes the instance groups of a serving generation; instances that stay are not touched.
 
-What it lacks is started first, and what it has too much leaves once all of that is ready, so there
-are never fewer instances than before or after. If one of the new ones fails, all of them end and
-the generation is as it was. Does no I/O.
+New instances are started first, and superfluous ones leave once all of the new ones are ready, so
+there are never fewer instances than before or after. If a new one fails, all new ones end and the
+generation is as it was. Does no I/O.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
-#: Hears the error, or None: the groups are those of the blueprint.
+#: Gets an error, or None once the groups are those of the blueprint.
 ChangeCallback = Callable[[ZmqTritonError | None], None]
-#: Says which places need something of the rate limiter's resources. Raises ZmqTritonError where one
-#: of them could never execute.
+#: Claims the rate limiter's resources for these slots. Raises ZmqTritonError if one of them could
+#: never execute.
 ClaimResources = Callable[[Sequence[InstanceSlot]], None]
 
 _OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
 
 class Regrouped(Protocol):
-    """What a change of instance groups asks of the generation."""
+    """A generation, as a change of instance groups needs it."""
 
     @property
     def instances(self) -> Sequence[Instance]: ...
@@ -49,7 +49,7 @@ class InstanceGroupChange:
         claim: ClaimResources,
         then: ChangeCallback,
     ) -> None:
-        """Raises what `claim` raises, before anything is changed."""
+        """Begin the change. Raises what `claim` raises, before anything is changed."""
         self._generation = generation
         self._blueprint = blueprint
         self._finished = finished
@@ -63,7 +63,7 @@ class InstanceGroupChange:
         self._new = generation.add_instances(lacking)
 
     def try_complete(self) -> bool:
-        """Whether it is over."""
+        """Complete the change if it can be; True if it is over."""
         failed = next((i for i in self._new if i.state in _OVER and i.death_reason), None)
         if failed is not None:
             for instance in self._new:
@@ -86,8 +86,10 @@ class InstanceGroupChange:
 def match_slots(
     instances: Iterable[Instance], places: Iterable[InstanceSlot]
 ) -> tuple[dict[Instance, InstanceSlot], list[InstanceSlot]]:
-    """Who stays, and for which place; and the places for which there is nobody. A place of the
-    same name comes first; else all but the name must be the same."""
+    """Return which instances stay and for which slots, and the slots without one.
+
+    A slot of the same name comes first; otherwise everything but the name must be equal.
+    """
     free, lacking = list(instances), list(places)
     kept: dict[Instance, InstanceSlot] = {}
     for is_same in (_is_equal, _is_alike):

@@ -1,4 +1,4 @@
-"""The instances of one generation, asked as a whole."""
+"""The instances of one generation as a whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class InstanceSet(list[Instance]):
 
     @property
     def active(self) -> list[Instance]:
-        """Those that may be given requests."""
+        """The instances that may be given requests."""
         return [instance for instance in self if not instance.slot.is_passive]
 
     @property
@@ -31,7 +31,7 @@ class InstanceSet(list[Instance]):
 
     @property
     def why_not_ready(self) -> str:
-        """Why no instance is ready, or ""."""
+        """Return why no instance is ready, or ""."""
         if self.ready_count:
             return ""
         for instance in self.active:
@@ -43,7 +43,7 @@ class InstanceSet(list[Instance]):
         return ""
 
     def with_is_ready(self) -> list[Instance]:
-        """Those that are ready as far as is known, and whose model has to be asked."""
+        """Return the ready instances whose models must be asked, too."""
         return [i for i in self.active if i.has_is_ready and i.state is InstanceState.READY]
 
     def find(self, serial: int) -> Instance | None:

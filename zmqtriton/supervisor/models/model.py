@@ -21,7 +21,7 @@ from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton_floor import wire
 
-#: What the table of models says of one without a version.
+#: The text for a model without a version in the table of models.
 NO_VERSION = "Not loaded: No model version was found"
 
 
@@ -33,9 +33,9 @@ class Model:
         self.history = LoadHistory()
         self.dependencies = Dependencies(self.versions, self.history)
         self.loads = LoadQueue()
-        #: Somebody wanted it, not only an ensemble that calls it.
+        #: It was loaded on request, not only for an ensemble that calls it.
         self.was_explicitly_loaded = False
-        #: Somebody wanted it gone, so requests do not bring it back.
+        #: It was unloaded on request, so that it is not loaded on demand.
         self._was_explicitly_unloaded = False
 
     # ------------------------------------------------------- what is asked
@@ -47,25 +47,27 @@ class Model:
         override: LoadOverride | None = None,
         again: bool = False,
     ) -> None:
-        """`again` tries even members of an ensemble that have failed."""
+        """Load the model; `again` retries even failed members of an ensemble."""
         self.was_explicitly_loaded, self._was_explicitly_unloaded = True, False
         self.loads.add(
             ModelLoad(self, self._context, done, LoadRequest(override, retry_failed_members=again))
         )
 
     def load_on_demand(self, done: LoadCallback) -> None:
-        """For the sake of requests: it may be evicted."""
+        """Load the model for requests that wait; it may be evicted."""
         self.loads.add(ModelLoad(self, self._context, done, LoadRequest(retry_failed_members=True)))
 
     def poll(self, settle_s: float) -> None:
-        """Loads what has changed and then stayed the same for so long; what has failed and has
-        not changed is not tried."""
+        """Load what has changed and then stayed the same for this long.
+
+        What has failed and has not changed is not retried.
+        """
         self.was_explicitly_loaded = True
         wanted = LoadRequest(is_poll=True, settle_s=settle_s)
         self.loads.add(ModelLoad(self, self._context, ignore_result, wanted))
 
     def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
-        """For an ensemble: calls `then` when it is loaded, or was tried."""
+        """Load the model for an ensemble: `then` is called once it was loaded, or tried."""
         if self.loads.is_loading:
             self.loads.call_at_end(then)
         elif any(version.is_serving for version in self.versions.values()):
@@ -76,7 +78,10 @@ class Model:
             self.loads.add(ModelLoad(self, self._context, lambda _: then(), wanted))
 
     def unload(self, done: LoadCallback) -> None:
-        """`done` hears when nobody can ask for it any more; requests under way go on."""
+        """Unload the model; requests that it has are finished.
+
+        `done` is called when nobody can ask for it any more.
+        """
         self.was_explicitly_loaded, self._was_explicitly_unloaded = False, True
         self.loads.cancel_all(UNLOADED)
         self.evict(UNLOADED)
@@ -88,7 +93,7 @@ class Model:
         around.acknowledgements.sync(peers, lambda: done(None))
 
     def evict(self, why: str) -> None:
-        """Unloads what serves, in order; the reason is for the index."""
+        """Unload what serves, in order; the index shows the reason."""
         self.history.record_unloaded()
         for version in self.versions.values():
             self._unload_version(version, why)
@@ -119,7 +124,7 @@ class Model:
         self._context.ensemble_members.notify_ensembles(self.name)
 
     def member_changed(self, name: str) -> None:
-        """It may be one that this ensemble calls."""
+        """Take note that a model has changed, which this ensemble may call."""
         for version in self.versions.values():
             if name in members_of(version):
                 self.publish(version)
@@ -127,10 +132,10 @@ class Model:
     # ------------------------------------------ what becomes of a generation
 
     def generation_loaded(self, generation: Generation) -> None:
-        """Told to the load that built it."""
+        """Tell the load that built the generation."""
 
     def generation_failed(self, generation: Generation, code: int, text: str) -> None:
-        """Told to the load that built it."""
+        """Tell the load that built the generation."""
 
     def generation_changed(self, generation: Generation) -> None:
         version = self.versions[generation.version]
@@ -154,7 +159,7 @@ class Model:
 
     @property
     def why_not_loaded(self) -> str:
-        """Of each version that does not serve, or cannot now."""
+        """Return the reasons of the versions that do not serve, or cannot now."""
         shown = {
             number: version.reported_state for number, version in sorted(self.versions.items())
         }
@@ -169,20 +174,20 @@ class Model:
 
     @property
     def has_ended(self) -> bool:
-        """Nothing of it is loaded, loading or ending."""
+        """True if nothing of it is loaded, loading or ending."""
         return not self.loads.is_loading and all(
             version.generation is None for version in self.versions.values()
         )
 
     @property
     def was_unloaded(self) -> bool:
-        """Somebody wanted it gone, and it is."""
+        """True if it was unloaded on request."""
         reasons = {version.reason for version in self.versions.values()}
         return self.has_ended and (reasons == {UNLOADED} or self.is_on_demand)
 
     @property
     def is_on_demand(self) -> bool:
-        """Requests have it loaded; else somebody has said that it is to be there, or not."""
+        """True if it is loaded on demand, and was neither loaded nor unloaded on request."""
         return self._context.has_on_demand_loading and not (
             self.was_explicitly_loaded or self._was_explicitly_unloaded
         )
@@ -193,7 +198,7 @@ class Model:
 
     @property
     def serving_configs(self) -> list[str]:
-        """The configurations of what requests go to."""
+        """Return the configurations of the serving versions."""
         generations = [v.generation for v in self.versions.values() if v.is_serving]
         return [
             g.final_config.config
@@ -202,7 +207,7 @@ class Model:
         ]
 
     def version_infos(self) -> list[wire.VersionInfo]:
-        """All that frontends must know of it."""
+        """Return everything that frontends must know of it."""
         if self.history.has_no_version and not self.versions:
             state = ModelState.UNAVAILABLE.value
             return [wire.VersionInfo(0, self.name, 0, state, NO_VERSION, 0, "", b"")]

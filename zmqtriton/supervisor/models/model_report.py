@@ -12,20 +12,20 @@ from zmqtriton.supervisor.states import UNLOADED, ModelState
 
 
 def is_ready(model: Model, version: int) -> bool:
-    """Whether this version can execute now; -1: any version."""
+    """True if this version can execute now; -1 means any version."""
     meant = [one for number, one in model.versions.items() if version in (-1, number)]
     return any(one.reported_state[0] is ModelState.READY for one in meant)
 
 
 def is_loaded(model: Model) -> bool:
-    """Whether every version that is to be loaded serves."""
+    """True if every version that is to be loaded serves."""
     return bool(model.versions) and all(
         version.is_serving or version.reason == UNLOADED for version in model.versions.values()
     )
 
 
 def serving_config(model: Model, version: int) -> dict[str, Any]:
-    """The configuration of a version that serves, with -1 of the highest; empty if none does."""
+    """Return the configuration of a serving version, with -1 of the highest; "" if none serves."""
     serving = [n for n, one in model.versions.items() if one.is_serving and version in (-1, n)]
     generation = model.versions[max(serving)].generation if serving else None
     finished = generation.final_config if generation is not None else None
@@ -34,7 +34,7 @@ def serving_config(model: Model, version: int) -> dict[str, Any]:
 
 
 def index_entries(model: Model) -> Iterator[dict[str, Any]]:
-    """The model's entries in the repository index."""
+    """Return the model's entries in the repository index."""
     read_problem = model.history.read_problem
     for number, version in sorted(model.versions.items()):
         state, reason = version.reported_state
@@ -50,7 +50,7 @@ def index_entries(model: Model) -> Iterator[dict[str, Any]]:
 
 
 def table_rows(model: Model) -> list[tuple[str, str, str]]:
-    """The model's lines in the table that the server prints at start."""
+    """Return the model's lines in the table that the server prints at start."""
     rows = []
     for number, version in model.versions.items():
         state, reason = version.reported_state

@@ -1,8 +1,7 @@
-"""What all instances that are loaded, or are being loaded, need of the rate limiter's resources,
-and whether the GPUs that they want are too full.
+"""The rate limiter's resources that all loaded and loading instances need, and the GPU limits.
 
-A generation claims for its instances before they start, and is refused where one of them could
-never execute. The broker shares out; here it is only checked. Does no I/O.
+A generation claims for its instances before they start, and is refused if one of them could never
+execute. Only this check is made here; the broker shares the resources out. Does no I/O.
 """
 
 from __future__ import annotations
@@ -22,8 +21,11 @@ class ResourceClaims:
         self.gpu_limits = GpuLimits(settings)
 
     def claim(self, generation: int, places: Iterable[InstanceSlot]) -> None:
-        """In place of what it has claimed before. Raises InvalidArgument, and changes nothing,
-        where that does not go together; Unavailable where a GPU is too full."""
+        """Claim for a generation, in place of its earlier claim.
+
+        Raises InvalidArgument, and changes nothing, if the claims do not go together; Unavailable
+        if a GPU is too full.
+        """
         places = [*places]
         others = [d for number, ds in self._claims.items() if number != generation for d in ds]
         own = [ResourceNeed.from_json(place.resources) for place in places if place.resources]
@@ -33,10 +35,10 @@ class ResourceClaims:
         self.gpu_limits.check(generation, places)
 
     def release(self, generation: int) -> None:
-        """No process of it is left."""
+        """Release the claim of a generation that has no process any more."""
         self._claims.pop(generation, None)
         self.gpu_limits.forget_generation(generation)
 
     def needs_for_broker(self, demand: str) -> str:
-        """What the broker is told of an instance; "": nothing limits it."""
+        """Return an instance's needs as the broker is told; "" if nothing limits it."""
         return demand if self._supply.is_enabled else ""

@@ -1,7 +1,7 @@
-"""The models that are loaded without being asked for: at start, and again at each poll.
+"""The models that are loaded without a request: at start, and at each poll.
 
 Clients may connect when all of them were tried. In mode poll the repository is compared with what
-was loaded, for ever. Does no I/O.
+was loaded again and again. Does no I/O.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor.errors import ZmqTritonError
 
-#: What has changed is loaded when it has not changed again for so long.
+#: Changed files are loaded once they have not changed again for this long.
 SETTLE_S = 1.0
 
 _NOT_ALL = "failed to load all models"
@@ -30,19 +30,19 @@ class StartupServer(Protocol):
 
     @property
     def is_stopping(self) -> bool:
-        """Nothing new may begin."""
+        """True once nothing new may begin."""
 
     def get_or_create_model(self, name: str) -> Model:
-        """It, made known if it was not."""
+        """Return the model; make it known if it was not."""
 
     def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
-        """`then` gets the names that the repositories hold."""
+        """Pass the names of the repositories' models to `then`."""
 
     def accept_clients(self) -> None:
-        """Lets clients connect."""
+        """Let clients connect."""
 
     def stop(self, status: int = 0) -> None:
-        """Ends the server in order."""
+        """End the server in order."""
 
 
 class Startup:
@@ -109,7 +109,10 @@ class Startup:
     # ------------------------------------------------------------------- polls
 
     def _poll(self) -> None:
-        """The first comes right after the start."""
+        """Compare the repository with what was loaded.
+
+        The first poll comes right after the start.
+        """
         if self._server.is_stopping:
             return
         self._plan.log("V", "Polling model repository")

@@ -1,6 +1,6 @@
-"""One version of a model as clients see it: its state, why, and the generation that serves it.
+"""One version of a model as clients see it: its state, the reason, and the serving generation.
 
-Owned by its model, which decides; `enter` is the only writer of the state.
+Owned by its model, which decides; `transition` is the only writer of the state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton_floor import wire
 
-#: What serves stays when a load of something newer fails; its reason begins so.
+#: A serving version stays when a load of something newer fails; its reason begins with this.
 LAST_LOAD_FAILED = "still served, the last load failed"
 
 
@@ -20,11 +20,11 @@ class ModelVersion:
         self.number = number
         self.state = ModelState.UNAVAILABLE
         self.reason = UNLOADED
-        #: What serves, or did until it was unloaded or given up.
+        #: The generation that serves, or did until it was unloaded or given up.
         self.generation: Generation | None = None
 
     def transition(self, event: states.Event, reason: str = "") -> bool:
-        """Whether anything is different now."""
+        """Change the state; True if anything is different now."""
         before = (self.state, self.reason)
         whose = f"model '{self.model}' version {self.number}"
         self.state = states.next_state(states.MODEL_TRANSITIONS, self.state, event, whose)
@@ -42,7 +42,7 @@ class ModelVersion:
 
     @property
     def reported_state(self) -> tuple[ModelState, str]:
-        """State and reason for the index: a version that cannot execute now is not ready."""
+        """Return state and reason for the index: a version that cannot execute now is not ready."""
         if (
             self.is_serving
             and self.generation is not None
@@ -52,8 +52,11 @@ class ModelVersion:
         return self.state, self.reason
 
     def version_info(self) -> wire.VersionInfo:
-        """What frontends are to know. While stubs restart, the version is READY with no instance
-        that is: new requests may wait for one."""
+        """Return what frontends are to know.
+
+        While stubs restart, the version is READY without a ready instance: new requests may wait
+        for one.
+        """
         served = self.generation if self.is_serving else None
         if served is None or served.final_config is None:
             state, reason = self.state.value, self.reason

@@ -1,1 +1,1 @@
-"""Models that requests load, and that are evicted when they are idle or room is needed."""
+"""Models that are loaded on demand, and evicted when they are idle or room is needed."""

@@ -1,4 +1,4 @@
-"""What the broker has counted, asked for when somebody wants to see it. Does no I/O."""
+"""The broker's counts, requested when somebody wants to see them. Does no I/O."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from zmqtriton_floor import wire
 #: A broker that needs longer is shown without counts.
 _WITHIN_S = 2.0
 
-#: `counts`: one entry for each version that is loaded, None if the broker does not answer.
-#: `resources`: of the rate limiter, and who holds them.
+#: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the
+#: rate limiter's, and who holds them.
 CountsReport = dict[str, Any]
 
 
@@ -45,7 +45,7 @@ class BrokerCounts:
 
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:
-    """Of requests, but for `executions`."""
+    """Add up the counts; they are of requests, except for `executions`."""
     stats, own = entry["inference_stats"], entry["zmqtriton"]
     return {
         "model": entry["name"],

@@ -1,8 +1,9 @@
-"""Ends models that requests have loaded: those that were idle for too long, and, where memory has a
-budget, those that were not used for longest, until another fits.
+"""Evicts models that were loaded on demand.
 
-Belongs to on_demand.py, which sees to it that what is known here is fresh. The memory is that of
-the processes of models, without GPUs. Keeps what was done when and why. Does no I/O.
+A model goes if it was idle for too long; and where memory has a budget, the models that were not
+used for longest go until another one fits. The memory counted is that of the models' processes,
+without GPUs. Keeps what was done when and why. Called by `on_demand.py`, which keeps its data
+fresh. Does no I/O.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ IDLE, MEMORY = "idle", "memory"
 
 
 class _ModelHistory:
-    """Of one model."""
+    """The last event and the counts of one model."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -35,10 +36,10 @@ class Evictor:
         self._models = models
         self._budget = policy.memory_budget_bytes
         self.usage = ModelUsage(plan, models, policy.unload_idle_after_s)
-        #: Of models that have processes now, and of all when they last had.
+        #: The memory of models that have processes, and what others took when they last had some.
         self._bytes: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
-        #: What those that are being loaded will take, as far as is known.
+        #: The estimated memory of models that are being loaded.
         self._reserved: dict[str, int] = {}
         self._history: dict[str, _ModelHistory] = {}
 
@@ -48,24 +49,24 @@ class Evictor:
 
     @property
     def has_candidates(self) -> bool:
-        """There is something that may have to go."""
+        """True if there is a model that may have to go."""
         return self.shortest_idle_limit_s() < float("inf") or (
             self.has_budget
             and any(m.is_on_demand and m.serving_configs for m in self._models.values())
         )
 
     def shortest_idle_limit_s(self) -> float:
-        """For how long one may be idle."""
+        """Return the shortest idle limit of all models."""
         return self.usage.shortest_idle_limit_s()
 
     # --------------------------------------------------------- what is told
 
     def reserve(self, name: str) -> None:
-        """It is being loaded."""
+        """Reserve memory for a model that is being loaded."""
         self._reserved[name] = self._estimate_bytes(name)[0]
 
     def load_ended(self, name: str, error: ZmqTritonError | None) -> None:
-        """Its load is over."""
+        """Note that its load is over."""
         self._reserved.pop(name, None)
         if error is not None:
             self._note(name, "failures", f"load failed: {error.text.strip()}")
@@ -75,7 +76,7 @@ class Evictor:
             self.usage.record_load(each)
 
     def record_memory(self, found: Mapping[str, int]) -> None:
-        """What the processes of each model take now."""
+        """Record the memory of each model's processes."""
         self._bytes = dict(found)
         for name, size in found.items():
             if (
@@ -88,13 +89,16 @@ class Evictor:
     # ----------------------------------------------------------- what follows
 
     def make_room(self, name: str) -> list[str]:
-        """Those that now go for it; none: it fits. Raises Unavailable where it still would not."""
+        """Return the models that must go to make room; none if it fits.
+
+        Raises Unavailable if it would not fit even then.
+        """
         needed, is_known = self._estimate_bytes(name)
         used, budget = self._used_bytes, self._budget
         kept = self._with_needs(name)
         names, freed = self._choose_victims(used + needed - budget, kept)
         if used + needed - freed > budget and not is_known:
-            # Nobody knows how much it takes; anything may fit while there is something left.
+            # Nobody knows how much it takes; anything may fit while something is left.
             names, freed = self._choose_victims(used - budget + 1, kept)
             needed = 1
         if used + needed - freed > budget:
@@ -108,7 +112,7 @@ class Evictor:
         return names
 
     def enforce_limits(self) -> None:
-        """What was idle for too long goes, and what takes too much."""
+        """Evict what was idle for too long, and what exceeds the budget."""
         for name in self.usage.overdue_models():
             idle_s = self._plan.now_s - self.usage.last_used_s(name)
             self._evict([name], IDLE, f"after {idle_s:.0f} s without requests")
@@ -122,7 +126,10 @@ class Evictor:
         return sum(max(self._bytes.get(n, 0), self._reserved.get(n, 0)) for n in names)
 
     def _choose_victims(self, lacking: int, kept: Collection[str]) -> tuple[list[str], int]:
-        """Who goes so that so much is free, or all that can; and how much that frees."""
+        """Choose the models to evict to free this much, or all that can go.
+
+        Return also what that frees.
+        """
         names: list[str] = []
         freed = 0
         for group in self.usage.eviction_candidates(kept) if lacking > 0 else ():
@@ -134,8 +141,12 @@ class Evictor:
         return names, freed
 
     def _estimate_bytes(self, name: str) -> tuple[int, bool]:
-        """What a load of it will take, with what is loaded along; and whether that was ever seen.
-        What was not is taken for an average one."""
+        """Return the estimated memory of a load with what is loaded along.
+
+        Whether it was ever seen.
+
+        A model that was never seen is taken for an average one.
+        """
         models = self._models
         new = [
             n for n in self._with_needs(name) if n not in models or not models[n].serving_configs

@@ -1,8 +1,8 @@
-"""Models that requests have loaded, and that go when nobody uses them or room is needed.
+"""Loads models on demand, for requests that wait, and evicts them when they are idle.
 
-Called by Control for whoever holds a request to a model that is not loaded, and by the core after
-all that happens. One load for all who wait; one that failed is not tried again at once. What
-somebody has loaded by name stays, and what somebody has unloaded is not loaded. Does no I/O.
+Called for each request to a model that is not loaded, and after each event. All that wait share one
+load; one that failed is not retried at once. A model that was loaded by name stays, and one that
+was unloaded by name is not loaded. Does no I/O.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 VERB = "demand"
-#: What the index says of a model that nobody has asked for yet.
+#: The text of the index for a model that was never requested.
 AWAITING_FIRST_REQUEST = "not loaded: waits for its first request"
-#: After a failed load the next one is tried so much later, twice as long each time.
+#: The pause after a failed load, doubled each time.
 FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
-#: Unknown names are looked for in the repositories no more often than this.
+#: Unknown names are looked up in the repositories no more often than this.
 MIN_LISTING_INTERVAL_S = 1.0
 MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 
-#: Gets True when the model is loaded, False where there is none to load, or why it is not loaded.
+#: Gets True when the model is loaded, False if there is none to load, or an error.
 Respond = Callable[[Any], None]
 
 
@@ -40,29 +40,29 @@ class OnDemandServer(Protocol):
 
     @property
     def is_stopping(self) -> bool:
-        """Nothing new may begin."""
+        """True once nothing new may begin."""
 
     def get_or_create_model(self, name: str) -> Model:
-        """It, made known if it was not."""
+        """Return the model; make it known if it was not."""
 
     def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
-        """`then` gets the names that the repositories hold."""
+        """Pass the names of the repositories' models to `then`."""
 
 
 class LoadPhase(Enum):
-    LISTING = "LISTING"  # whether there is such a model
-    WAITING = "WAITING"  # until what has to end before has ended
-    MEASURING = "LOOKING"  # whether there is room
+    LISTING = "LISTING"  # is there such a model?
+    WAITING = "WAITING"  # other models must end first
+    MEASURING = "LOOKING"  # is there room?
     LOADING = "LOADING"
 
 
 class _PendingLoad:
-    """A model that is asked for, and by whom."""
+    """A requested model, and those who wait for it."""
 
     def __init__(self, answer: Respond) -> None:
         self.responders = [answer]
         self.phase = LoadPhase.LISTING
-        #: Models that make room for it.
+        #: The models that are evicted for it.
         self.evicted_models: set[str] = set()
 
 
@@ -86,7 +86,7 @@ class OnDemandLoader:
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._evictions = Evictor(plan, served.models, policy)
-        #: What to call after the look that is under way, and after the next one.
+        #: What to call after the current refresh, and after the next one.
         self._refresh_callbacks: list[Callable[[], None]] | None = None
         self._then_look: list[Callable[[], None]] = []
         self._timer: Timer | None = None
@@ -94,7 +94,7 @@ class OnDemandLoader:
     # ----------------------------------------------------------- what is asked
 
     def request_load(self, name: str, answer: Respond) -> None:
-        """`answer` is called once, now or when it is loaded or cannot be."""
+        """Load a model on demand; `answer` is called once, now or later."""
         models, failure = self._server.models, self._failures.get(name)
         wanted, model = self._pending_loads.get(name), models.get(name)
         if self._server.is_stopping:
@@ -120,7 +120,7 @@ class OnDemandLoader:
         elif self._plan.now_s - self._listed_s < MIN_LISTING_INTERVAL_S:
             self._end(name, False)
         else:
-            # All that come meanwhile are settled by this listing too.
+            # This listing also settles the requests that came meanwhile.
             self._listed_s = self._plan.now_s
             self._server.list_repository(self._on_listed)
 
@@ -139,7 +139,7 @@ class OnDemandLoader:
         self._proceed(name)
 
     def advance(self) -> None:
-        """To be called after all that happens."""
+        """Do what is due. To be called after each event."""
         for name in [n for n, w in self._pending_loads.items() if w.phase is LoadPhase.WAITING]:
             self._proceed(name)
 
@@ -156,7 +156,7 @@ class OnDemandLoader:
                 self._load(name)
 
     def stop(self) -> None:
-        """The server ends; loads are cancelled by their models."""
+        """Stop; models cancel their loads themselves."""
         for name in [n for n, w in self._pending_loads.items() if w.phase is not LoadPhase.LOADING]:
             self._end(name, Unavailable("Server exiting"))
 
@@ -193,7 +193,10 @@ class OnDemandLoader:
             self._fail(name, Unavailable(error.text))
 
     def _fail(self, name: str, error: ZmqTritonError) -> None:
-        """Requests that come soon hear the same, and are no reason for another try."""
+        """Fail the waiting requests.
+
+        Requests that come soon get the same answer without another try.
+        """
         failure = self._failures.setdefault(name, _Failure())
         failure.error = error
         failure.retry_at_s = self._plan.now_s + failure.pause_s
@@ -207,7 +210,7 @@ class OnDemandLoader:
     # ------------------------------------------------------------- looking
 
     def _watch(self) -> None:
-        """Looks now and then for what has been idle for too long, or takes too much."""
+        """Check from time to time for models that were idle for too long or take too much."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -227,8 +230,7 @@ class OnDemandLoader:
         self._watch()
 
     def _refresh_usage(self, then: Callable[[], None]) -> None:
-        """Calls `then` when it is known what is used, and how much memory that takes, as it is from
-        now on."""
+        """Refresh use and memory, then call `then`."""
         self._then_look.append(then)
         if self._refresh_callbacks is None:
             self._start_refresh()
@@ -247,7 +249,7 @@ class OnDemandLoader:
         self._plan.enqueue(MeasureMemory({pid: name for pid, name in pids.items() if pid}))
 
     def on_memory_measured(self, found: Mapping[str, int]) -> None:
-        """The answer to MeasureMemory, by model."""
+        """Take the answer to MeasureMemory, by model."""
         self._evictions.record_memory(found)
         self._finish_refresh()
 
@@ -261,7 +263,7 @@ class OnDemandLoader:
     # --------------------------------------------------------------- showing
 
     def describe(self) -> dict[str, Any]:
-        """For the status; nothing where it is off."""
+        """Describe it for the status; empty if loading on demand is off."""
         if not self._is_on:
             return {}
         waiting = {name: len(wanted.responders) for name, wanted in self._pending_loads.items()}
@@ -269,5 +271,5 @@ class OnDemandLoader:
 
     @property
     def never_loaded_entry(self) -> dict[str, str]:
-        """What the index says of a model that nobody has tried to load."""
+        """Return the index entry of a model that was never loaded."""
         return {"state": "UNAVAILABLE", "reason": AWAITING_FIRST_REQUEST} if self._is_on else {}

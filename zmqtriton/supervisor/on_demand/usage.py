@@ -1,7 +1,7 @@
-"""Which models could go, and in which order: what is used, since when, and by whom.
+"""Which models may be evicted, and in which order: their use, since when, and by whom.
 
-Fed by on_demand.py with what the broker has counted; ends nothing itself. Only a model that
-requests load is ever told to go, and never one that somebody uses or is about to. Does no I/O.
+Fed by `on_demand.py` with the broker's counts; ends nothing itself. Only a model that is loaded on
+demand is ever named, and never one that is in use or about to be. Does no I/O.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from zmqtriton.supervisor.models.call_graph import reaches
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.plan import Plan
 
-#: Whoever had a model loaded gets so long to send what they want of it.
+#: After a load on demand, the requests that caused it get this long to arrive.
 GRACE_S = 5.0
-#: The model parameter that says for how long it may be idle, in seconds; 0: for ever.
+#: The model parameter that limits its idle time, in seconds; 0 is no limit.
 IDLE_PARAMETER = "unload_idle_after_seconds"
 
 
@@ -36,11 +36,11 @@ class ModelUsage:
     # ------------------------------------------------------------ what is told
 
     def record_load(self, name: str) -> None:
-        """Now; and nobody has asked it anything yet."""
+        """Record a load, now, before any request."""
         self._loaded_s[name] = self._plan.now_s
 
     def record_counts(self, counts: Iterable[Mapping[str, Any]] | None) -> None:
-        """What the broker has counted; None: it did not answer, so anybody may be busy."""
+        """Record the broker's counts; None if it did not answer, so that any model may be busy."""
         self._is_known = counts is not None
         self._busy.clear()
         for entry in counts or ():
@@ -53,11 +53,11 @@ class ModelUsage:
     # ----------------------------------------------------------- what follows
 
     def last_used_s(self, name: str) -> float:
-        """When it was used, or loaded."""
+        """Return when it was used or loaded."""
         return max(self._used_s.get(name, -math.inf), self._loaded_s.get(name, -math.inf))
 
     def overdue_models(self) -> list[str]:
-        """Those that nobody has used for as long as they may be idle."""
+        """Return the models that were idle for as long as they may be."""
         return [
             name
             for name in self._on_demand_models()
@@ -66,7 +66,7 @@ class ModelUsage:
         ]
 
     def eviction_candidates(self, kept: Collection[str]) -> list[list[str]]:
-        """What can go, least recently used first: each with those that must go before it."""
+        """Return what can go, least recently used first, each with those that must go before it."""
         groups = [self.eviction_group(name) for name in self._on_demand_models()]
         found = [
             group
@@ -78,7 +78,7 @@ class ModelUsage:
         return sorted(found, key=lambda group: max(map(self.last_used_s, group)))
 
     def eviction_group(self, name: str) -> list[str] | None:
-        """It, behind the ensembles that have it as a member; None where one of them must stay."""
+        """Return the model behind the ensembles that have it as a member; None if one must stay."""
         names = [name]
         for each in names:
             names += [
@@ -89,7 +89,7 @@ class ModelUsage:
         return names[::-1] if all(map(self._can_be_evicted, names)) else None
 
     def idle_limit_s(self, name: str) -> float:
-        """For how long it may be idle."""
+        """Return how long it may be idle."""
         return min(map(self._limit_s, self._models[name].serving_configs), default=math.inf)
 
     def shortest_idle_limit_s(self) -> float:

@@ -1,7 +1,7 @@
-"""Whether the server and its models can serve: Triton's three RPCs and the standard service.
+"""The health of the server and its models: Triton's three RPCs and the standard service.
 
-In the table of handlers.py. An answer never waits for the broker, nor for a model that has no say
-in it; watchers are told what a look once a second finds of those that have.
+An answer never waits for the broker, nor for a model without an is_ready. For watchers, models that
+have one are asked once a second.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _MODEL_READY = message("inference.ModelReadyResponse")
 _CHECK_REQUEST = message("grpc.health.v1.HealthCheckRequest")
 _CHECK = message("grpc.health.v1.HealthCheckResponse")
 
-#: Between two looks at the readiness that somebody watches; what watchers see is as old as this.
+#: How often a watched readiness is checked; what watchers see is as old as this.
 _LOOK_S = 0.1
-#: Between two questions to models that have a say in it.
+#: How often models with an is_ready are asked.
 _ASK_S = 1.0
 
 
@@ -35,12 +35,13 @@ class Health:
         self._gateway = gateway
         self._readiness = Readiness(gateway)
         self._watchers = 0
-        #: What models said last that have a say, and who asks them while somebody watches.
+        #: The last answer of models with an is_ready, and the task that asks them while somebody
+        #: watches.
         self._models_say = True
         self._asking: asyncio.Task[None] | None = None
-        #: What all watchers wait for; None where there are none.
+        #: All watchers wait for this; None if there are none.
         self._change: asyncio.Future[None] | None = None
-        #: What they were told last; None where they were told different things.
+        #: What they were told last; None if they were told different things.
         self._told: bool | None = None
 
     async def live(self, _data: bytes, _call: Call) -> bytes:
@@ -59,7 +60,7 @@ class Health:
         return _status(await self._readiness.of_server())
 
     async def watch(self, data: bytes, _call: Call) -> AsyncIterator[bytes]:
-        """The status now and at each change; ends when the server stops."""
+        """Send the status now and at each change; end when the server stops."""
         parse(_CHECK_REQUEST, data)
         told: bool | None = None
         self._watchers += 1
@@ -85,7 +86,7 @@ class Health:
         return is_ready and (self._models_say or not self._gateway.catalogue.asked())
 
     async def _ask_models(self) -> None:
-        """Returns when they were asked once; goes on as long as somebody watches."""
+        """Ask once and return; go on asking as long as somebody watches."""
         if self._asking is None:
             self._asking = asyncio.create_task(self._go_on_asking())
             if self._gateway.catalogue.asked() and self._gateway.catalogue.is_ready():
@@ -98,7 +99,7 @@ class Health:
                 self._models_say = await self._readiness.of_server()
 
     async def _changed(self, told: bool) -> None:
-        """Returns when the readiness is, or may be, another one."""
+        """Return when the readiness has changed, or may have."""
         if self._change is None:
             loop = asyncio.get_running_loop()
             self._change = loop.create_future()
@@ -106,11 +107,11 @@ class Health:
             loop.call_later(_LOOK_S, self._look, self._change)
         elif told != self._told:
             self._told = None
-        # Shielded: one watcher that is cancelled must not cancel what the others wait for.
+        # shielded: one watcher that is cancelled must not cancel what the others wait for
         await asyncio.shield(self._change)
 
     def _look(self, change: asyncio.Future[None]) -> None:
-        # One look for all watchers; none of them runs while nothing changes.
+        # one check for all watchers; none of them runs while nothing changes
         if self._watchers and self._is_ready() == self._told and not self._gateway.is_ending:
             change.get_loop().call_later(_LOOK_S, self._look, change)
         else:

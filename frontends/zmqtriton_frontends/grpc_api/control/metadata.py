@@ -1,6 +1,6 @@
-"""What the server and its models are, and their counters.
+"""Metadata, configurations and statistics of the server and its models.
 
-In the table of handlers.py. The catalogue knows all but the counters, which are the broker's.
+The catalogue knows all but the counters, which are the broker's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Server reflection: which services there are, and their .proto files, for clients like grpcurl.
+"""Server reflection: the services and their .proto files, for clients like grpcurl.
 
-In the table of handlers.py where `--grpc-reflection` asks for it. Tells of the services of that
-table alone, out of the private pool of zmqtriton_protos.
+Offered if `--grpc-reflection` asks for it. Shows the services of the table of RPCs only, out of the
+private pool of zmqtriton_protos.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RESPONSE = message("grpc.reflection.v1.ServerReflectionResponse")
 
 
 class Reflection:
-    """ServerReflectionInfo: each request of the stream gets one response, in their order."""
+    """ServerReflectionInfo: each request of the stream gets one response, in order."""
 
     def __init__(self, services: Iterable[str]) -> None:
         self._services = sorted(services)
@@ -30,7 +30,7 @@ class Reflection:
     async def answer(
         self, requests: AsyncIterator[bytes], _call: Call
     ) -> AsyncGenerator[bytes, None]:
-        """Ends with the requests, or Unavailable when the server stops."""
+        """End with the requests, or with Unavailable when the server stops."""
         outbox = Outbox()
         self._open.add(outbox)
         reading = asyncio.get_running_loop().create_task(self._read(requests, outbox))
@@ -43,7 +43,7 @@ class Reflection:
             reading.cancel()
 
     def drain(self) -> None:
-        """Streams end, though their clients might ask more."""
+        """End the streams, though their clients might ask more."""
         for outbox in self._open:
             outbox.end(Unavailable(STOPPING))
 
@@ -81,7 +81,7 @@ class Reflection:
 
 
 def _describe(response: Any, find: Any, name: str) -> None:
-    """Adds the file and those that it imports, so that a client need not ask again."""
+    """Add the file and those that it imports, so that a client need not ask again."""
     try:
         left = [find(name)]
     except KeyError:

@@ -1,8 +1,4 @@
-"""The model repository: what is in it, and loading and unloading by hand.
-
-In the table of handlers.py. The supervisor decides and does; here is only the form of question and
-answer.
-"""
+"""The model repository: index, loads and unloads. The supervisor acts; this translates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is logged and traced, read and changed by clients.
+"""Log and trace settings, read and changed by clients.
 
-In the table of handlers.py. The supervisor keeps the settings, and tells every process of a change.
+The supervisor keeps the settings, and tells every process of a change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOG = message("inference.LogSettingsResponse")
 _TRACE_REQUEST = message("inference.TraceSettingRequest")
 _TRACE = message("inference.TraceSettingResponse")
 
-#: The field that each has, and what Triton calls that.
+#: The field of each setting, and Triton's name for that.
 _LOG_KINDS = {
     "log_info": ("bool_param", "boolean"),
     "log_warning": ("bool_param", "boolean"),
@@ -71,7 +71,7 @@ def _log_changes(settings: Any) -> dict[str, Any]:
 
 
 def _trace_changes(settings: Any) -> dict[str, Any]:
-    """None undoes what was said."""
+    """Return the changes; None removes a setting."""
     changes: dict[str, Any] = {}
     if "trace_level" in settings:
         names = list(settings["trace_level"].value)

@@ -1,7 +1,6 @@
-"""Clients' shared memory: register, unregister, status. The supervisor does it; this asks.
+"""Clients' shared memory: register, unregister, status. The supervisor acts; this translates.
 
-In the table of handlers.py. No GPU memory can be registered, which the supervisor says in Triton's
-words.
+GPU memory cannot be registered, which the supervisor says in Triton's words.
 """
 
 from __future__ import annotations

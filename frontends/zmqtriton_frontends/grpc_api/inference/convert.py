@@ -1,7 +1,7 @@
-"""Protobuf requests become protocol-neutral ones: RequestBody and Options.
+"""Turns protobuf requests into protocol-neutral ones: RequestBody and Options.
 
-Called by infer.py. Knows no transport and no model: what needs the model's configuration is checked
-behind kserve.prepare. Texts are Triton's.
+Knows no transport and no model: what needs the model's configuration is checked by
+admission.prepare. Texts are Triton's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 
 _NUMBERS: dict[str, int] = {d.name: d.number for d in DATATYPES}
-#: Ours for names that are none; the check against the model refuses it with Triton's text.
+#: Our number for unknown names; the check against the model refuses it with Triton's text.
 _NO_DATATYPE = 0
-#: What the wire holds of an unsigned 64-bit value.
+#: The largest number that the wire takes for an unsigned 64-bit value.
 _MAX_COUNT = 2**63 - 1
-#: Longer sequence ids than this Triton refuses too.
+#: Longer sequence ids are refused by this Triton, too.
 _MAX_CORRELATION_CHARACTERS = 128
 
 #: Parameters of a request that are not the model's, and the fields that may hold them.
@@ -45,7 +45,7 @@ _REGION_PARAMETERS = {
 
 
 def parse(kind: type[Any], data: bytes) -> Any:
-    """The message; InvalidArgument where the bytes are none of that kind."""
+    """Return the message. Raises InvalidArgument if the bytes are not one of that kind."""
     try:
         return kind.FromString(data)
     except DecodeError:
@@ -54,7 +54,7 @@ def parse(kind: type[Any], data: bytes) -> Any:
 
 
 def serialize(built: Any) -> bytes:
-    """A message's bytes."""
+    """Return a message's bytes."""
     data: bytes = built.SerializeToString()
     return data
 
@@ -63,7 +63,7 @@ def serialize(built: Any) -> bytes:
 
 
 def read_options(request: Any, deadline_ns: int) -> tuple[dict[str, Any], Options]:
-    """The parameters for the model and those for the scheduler."""
+    """Return the parameters for the model and those for the scheduler."""
     if not request.parameters:
         return {}, Options(0, 0, 0, deadline_ns, 0)
     plain: dict[str, Any] = {}
@@ -115,8 +115,10 @@ def _options(reserved: dict[str, Any], deadline_ns: int) -> Options:
 
 
 def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> RequestBody:
-    """The tensors, raw ones from the given buffers, and the requested outputs. InvalidArgument
-    where data are missing or given twice."""
+    """Return the tensors, raw ones from the given buffers, and the requested outputs.
+
+    Raises InvalidArgument if data are missing or given twice.
+    """
     taken, given = 0, len(raw)
     inputs = []
     for tensor in request.inputs:
@@ -158,8 +160,10 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
 
 
 def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:
-    """The outputs that are to be written to shared memory, and those of which classes are wanted;
-    InvalidArgument where what is asked of an output makes no sense."""
+    """Return the outputs for shared memory, and those of which classes are wanted.
+
+    Raises InvalidArgument if the parameters of an output make no sense.
+    """
     places: dict[str, RegionSlice] = {}
     wanted: dict[str, int] = {}
     for output in request.outputs:
@@ -179,7 +183,7 @@ def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:
 
 
 def _read_classification(output: Any) -> int:
-    """How many classes are wanted; 0: the output itself."""
+    """Return how many classes are wanted; 0 means the output itself."""
     if "classification" not in output.parameters:
         return 0
     parameter = output.parameters["classification"]
@@ -204,7 +208,10 @@ def _input_place(tensor: Any, model: str) -> RegionSlice | None:
 
 
 def _place_of(tensor: Any) -> RegionSlice | None:
-    """Where in shared memory a tensor lies, its parameters checked; None: it is not there."""
+    """Return where in shared memory a tensor lies, with its parameters checked.
+
+    None if it does not.
+    """
     parameters, tail = tensor.parameters, f"parameter for tensor '{tensor.name}'"
     given = [key for key in _REGION_PARAMETERS if key in parameters]
     if not given:
@@ -223,7 +230,7 @@ def _place_of(tensor: Any) -> RegionSlice | None:
         )
     numbers = []
     for key in ("shared_memory_offset", "shared_memory_byte_size"):
-        # Triton takes the 64 bits as unsigned, so that what is negative lies behind every region.
+        # Triton takes the 64 bits as unsigned, so that a negative offset is beyond every region
         numbers.append(parameters[key].int64_param % 2**64 if key in given else 0)
     return RegionSlice(parameters["shared_memory_region"].string_param, *numbers)
 
@@ -254,13 +261,13 @@ def _numbers(datatype: str, *narrower: str) -> _Contents:
         if wanted == datatype:
             return array(_CODES[wanted], values).tobytes()
         code, mask = _CODES[wanted], _MASKS[wanted]
-        # The low bytes of what is too large, as in Triton.
+        # the low bytes of what is too large, as in Triton
         return array(code, [value & mask for value in values]).tobytes()
 
     return _Contents(datatype, narrower, encode)
 
 
-#: The type codes of `array`, which this process has for nothing, while numpy takes 7 MB.
+#: The type codes of `array`, which costs this process nothing, while numpy takes 7 MB.
 _CODES = {
     "BOOL": "B",
     "INT8": "B",
@@ -289,7 +296,7 @@ _FIELDS: dict[str, _Contents] = {
 
 
 def read_contents(tensor: Any, model: str) -> bytes:
-    """The typed contents as a tensor's bytes; empty where no field has values."""
+    """Return the typed contents as a tensor's bytes; empty if no field has values."""
     where = f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{model}'"
     data = b""
     for field, values in tensor.contents.ListFields():

@@ -1,7 +1,6 @@
 """The inference RPC: bytes in, the gateway's one response as bytes out.
 
-In the table of handlers.py. Knows no transport; cancelling the task that awaits it, or what it
-began, cancels the request.
+Knows no transport; cancelling the task that awaits it, or what it began, cancels the request.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class Inference:
             return encoded(checked, response)
 
     def begin(self, data: bytes, call: Call, answer: Answer) -> PendingGrpcInference:
-        """The same without a task; the answer may be given before this returns. Raises what is
-        wrong with the request."""
+        """Answer without a task, perhaps before this returns. Raises the request's errors."""
         asked = PendingGrpcInference(self._gateway, answer, encoded_in_pieces)
         try:
             checked = self._read(data, call)
@@ -73,7 +71,7 @@ class Inference:
         begun_ns = now_ns() if traces.is_on else 0
         request, raw = parse_request(data)
         catalogue = self._gateway.catalogue
-        # The model first, as in Triton: what is wrong besides matters only where it exists.
+        # the model first, as in Triton: other errors matter only if it exists
         found = catalogue.find(request.model_name, request.model_version)
         if found.signature.is_decoupled:
             raise Unsupported(
@@ -90,17 +88,17 @@ class Inference:
 
 
 class Answer(Protocol):
-    """Gets the response, or what it became instead; one call, which must not raise."""
+    """Gets the response or the error, in one call that must not raise."""
 
     def set_result(self, response: Any, /) -> None:
-        """What `Encode` has made of it."""
+        """Take what `Encode` has returned."""
 
     def set_exception(self, error: Exception, /) -> None: ...
 
 
-#: What makes a message of a response, whole or in pieces.
+#: Makes a message of a response, in one piece or several.
 Encode = Callable[[CheckedRequest, ResponseBody], Any]
-#: What raises NotLoaded while the request's model is not there.
+#: Raises NotLoaded while the request's model is not there.
 Read = Callable[[], CheckedRequest]
 
 
@@ -118,12 +116,12 @@ class PendingGrpcInference(PendingRequest):
         self._checked: CheckedRequest
 
     def begin(self, checked: CheckedRequest) -> None:
-        """The answer may be given before this returns."""
+        """Begin; the answer may be given before this returns."""
         self._checked = checked
         self._send(checked)
 
     def begin_late(self, missing: NotLoaded, deadline_ns: int, read: Read) -> None:
-        """The same when its model is loaded."""
+        """Begin when the model is loaded."""
         self._await(missing.load(deadline_ns), lambda _: self.begin(read()))
 
     def _respond(self, response: ResponseBody) -> None:
@@ -136,7 +134,7 @@ class PendingGrpcInference(PendingRequest):
 
 
 def encoded(checked: CheckedRequest, response: ResponseBody) -> bytes:
-    """The response as a message."""
+    """Return the response as a message."""
     return b"".join(encoded_in_pieces(checked, response))
 
 
@@ -148,7 +146,7 @@ def encoded_in_pieces(checked: CheckedRequest, response: ResponseBody) -> list[b
 
 
 def parse_request(data: bytes) -> tuple[Any, Sequence[Any]]:
-    """An inference.ModelInferRequest and its raw tensors; InvalidArgument where it is none."""
+    """Return an inference.ModelInferRequest and its raw tensors. Raises InvalidArgument."""
     parts = split_raw(data) if len(data) >= MIN_BYTES else None
     if parts is None:
         request = parse(_REQUEST, data)

@@ -1,8 +1,7 @@
-"""What one stream has still to write: a queue whose senders wait, in their order, while it is full.
+"""What one stream has still to write: a queue whose senders wait, in order, while it is full.
 
-Used by stream_infer.py: every request of a stream sends into it, and the transport writes one
-message at a time out of it. So a client that does not read stops its own requests and nobody
-else's.
+Every request of a stream sends into it, and the transport writes one message at a time out of it.
+So a client that does not read stops its own requests and nobody else's.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-#: Full from here on. More would only lie here: the transport has a buffer of its own.
+#: The limit; more would only lie here, since the transport has a buffer of its own.
 _MAX_MESSAGES = 64
 _MAX_BYTES = 4 << 20
 
@@ -29,16 +28,19 @@ class Outbox:
         self._error: Exception | None = None
 
     async def send(self, message: bytes) -> None:
-        """Returns when the message has its place, or at once where nothing is written any more."""
+        """Return when the message has its place, or at once if nothing is written any more."""
         admitted = self.offer(message)
         if admitted is not None:
             await admitted
 
     def offer(self, message: bytes) -> asyncio.Future[None] | None:
-        """The same for who cannot wait: done when the message has its place; None: it has it."""
+        """Likewise without waiting.
+
+        A future that is done when the message has its place, or None.
+        """
         if self._has_ended:
             return None
-        # Nobody overtakes a message that waits, lest one quick sender keep all others out.
+        # nobody overtakes a waiting message, so that a quick sender cannot keep all others out
         if not self._waiting and not self._is_full:
             self._put(message)
             return None
@@ -47,7 +49,10 @@ class Outbox:
         return admitted
 
     def end(self, error: Exception | None = None) -> None:
-        """What is here is still written, then the error is raised. A second end changes nothing."""
+        """End: what is here is still written, then the error is raised.
+
+        A second end changes nothing.
+        """
         if self._has_ended:
             return
         self._has_ended = True

@@ -1,14 +1,14 @@
 """Finds the raw tensors of a large inference request without copying them.
 
-protobuf copies them twice on the way to Python, which for megabytes is most of the work. Called by
-infer.py; judges nothing: what it doesn't understand is left to protobuf.
+protobuf copies them twice on the way to Python, which for megabytes is most of the work. Checks
+nothing: what it doesn't understand is left to protobuf.
 """
 
 from __future__ import annotations
 
-#: Below this protobuf is faster.
+#: Below this size protobuf is faster.
 MIN_BYTES = 16 * 1024
-#: Requests with more fields than this at the top are left to protobuf, which is quick at those.
+#: Requests with more top-level fields are left to protobuf, which is fast at those.
 _MAX_FIELDS = 256
 
 #: ModelInferRequest.raw_input_contents: field 7, length and bytes.
@@ -17,7 +17,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
-    """The message without its raw_input_contents, and those; None if protobuf must look at it."""
+    """Split off raw_input_contents; None if protobuf must parse all of the message."""
     view, end = memoryview(data), len(data)
     rest: list[memoryview] = []
     raw: list[memoryview] = []
@@ -47,7 +47,10 @@ def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
 
 
 def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
-    """Where the first raw tensor begins, by the beginning of a message; 0: not there."""
+    """Return where the first raw tensor begins, by the beginning of a message.
+
+    0 if it does not show.
+    """
     position, end = 0, len(beginning)
     for _ in range(_MAX_FIELDS):
         if position >= end:
@@ -67,7 +70,7 @@ def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
 
 
 def _varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """The integer and what follows it; beyond the end where there is none."""
+    """Return the integer and what follows it; beyond the end if there is none."""
     value = shift = 0
     for byte in data[position : position + 10]:
         position += 1

@@ -1,9 +1,7 @@
-"""A response's bytes as inference.ModelInferResponse, or in a ModelStreamInferResponse, written
-without building the message.
+"""Writes responses as inference.ModelInferResponse, without building the message.
 
-Called by infer.py and stream_infer.py. The parts that repeat (names, versions, shapes) are kept;
-tensor data are copied once, where protobuf copies them twice. Field numbers are
-grpc_service.proto's.
+Also within a ModelStreamInferResponse. Parts that repeat (names, versions, shapes) are kept; tensor
+data are copied once, where protobuf copies them twice. Field numbers are grpc_service.proto's.
 """
 
 from __future__ import annotations
@@ -32,8 +30,10 @@ _MAX_HEAD_BYTES = 16
 def encode_in_pieces(
     model: str, version: int, request_id: str, response: ResponseBody
 ) -> list[bytes | memoryview]:
-    """The message, cut where tensors' data begin and end, which are not copied. Raises
-    InvalidArgument where it would be larger than gRPC allows."""
+    """Return the message, cut where tensors' data begin and end, which are not copied.
+
+    Raises InvalidArgument if it would be larger than gRPC allows.
+    """
     pieces: list[bytes | memoryview] = [_head(model, version)]
     if request_id:
         pieces.append(field(_ID, request_id.encode()))
@@ -50,15 +50,15 @@ class StreamEncoder:
     def __init__(
         self, request_id: str, model: str = "", version: int = 0, asked_version: str = ""
     ) -> None:
-        """Without a model for a request that did not get as far as one."""
+        """Set up; without a model for a request that did not get that far."""
         id = field(_ID, request_id.encode()) if request_id else b""
         self._head = _head(model, version) + id if model else id
-        #: Where there is no response Triton gives back what the request said, and a client that
-        #: named no version gets none.
+        #: without a response Triton returns what the request said, and a client that named no
+        #: version gets none
         self._head_as_asked = _head(model, asked_version) + id if model else id
 
     def response(self, response: ResponseBody, *, is_final: bool) -> bytes:
-        """Raises InvalidArgument where the message would be larger than gRPC allows."""
+        """Encode a response. Raises InvalidArgument if it would be larger than gRPC allows."""
         pieces: list[bytes | memoryview] = [b"", self._head]
         _append(pieces, response)
         pieces.append(_IS_FINAL[is_final])
@@ -95,7 +95,7 @@ def _measure(pieces: list[bytes | memoryview]) -> int:
 
 
 def varint(value: int) -> bytes:
-    """A non-negative integer in protobuf's form."""
+    """Encode a non-negative integer in protobuf's form."""
     if value < 128:
         return bytes((value,))
     out = bytearray()
@@ -107,7 +107,7 @@ def varint(value: int) -> bytes:
 
 
 def field(tag: bytes, data: bytes) -> bytes:
-    """A field of bytes, a string or a message."""
+    """Encode a field of bytes, a string or a message."""
     return tag + varint(len(data)) + data
 
 

@@ -1,9 +1,8 @@
 """ModelStreamInfer: requests to any models come in on a stream, responses go out on it.
 
-In the table of handlers.py. Models that are not decoupled are answered in the order of their
-requests, the responses of decoupled ones as they come. What is wrong with a request is a message on
-the stream and does not end it. Knows no transport; closing the iterator that it returns cancels
-every request under way.
+Models that are not decoupled are answered in the order of their requests, the responses of
+decoupled ones as they come. An error of a request is a message on the stream and does not end it.
+Knows no transport; closing the iterator that it returns cancels every request in flight.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ from zmqtriton_frontends.tensors.references import is_large
 
 _log = logging.getLogger(__name__)
 
-#: While so much of one stream is under way, its next request is not read: gRPC's flow control then
-#: stops the client.
+#: While this much of one stream is in flight, its next request is not read: gRPC's flow control
+#: then stops the client.
 _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
 
@@ -57,8 +56,10 @@ class Streaming:
     async def infer(
         self, requests: AsyncIterator[bytes], call: Call
     ) -> AsyncGenerator[bytes, None]:
-        """Ends when the requests have ended and all are answered. Raises the first error where the
-        client wants that, and Unavailable where the server stops first."""
+        """End when the requests have ended and all are answered.
+
+        Raises the first error if the client wants that, and Unavailable if the server stops first.
+        """
         exchange = _Exchange(self._gateway, call, self._forwarding)
         self._open.add(exchange)
         try:
@@ -70,7 +71,7 @@ class Streaming:
             exchange.cancel()
 
     def drain(self) -> None:
-        """No more requests are read; streams end when what they have is answered."""
+        """Read no more requests; streams end when what they have is answered."""
         for exchange in self._open:
             exchange.drain()
 
@@ -79,7 +80,7 @@ class _Exchange:
     """One stream."""
 
     def __init__(self, gateway: Gateway, call: Call, forwarding: Forwarding) -> None:
-        """Raises InvalidArgument where metadata are not to be forwarded."""
+        """Set up. Raises InvalidArgument if metadata must not be forwarded."""
         self.outbox = Outbox()
         self._gateway = gateway
         self._loop = asyncio.get_running_loop()
@@ -90,10 +91,10 @@ class _Exchange:
         self._forwarded: dict[str, Any] = {}
         forwarding.add(self._forwarded, call.metadata)
         self._reading: asyncio.Task[None]
-        #: What answers each request under way, and the size of that request.
+        #: What answers each request in flight, and the size of that request.
         self._answering: dict[asyncio.Task[None] | _Turn, int] = {}
         self._bytes = 0
-        #: Those that keep their turn, in the order of their requests.
+        #: Those that are answered in order, by the order of their requests.
         self._turns: deque[_Turn] = deque()
         #: The message of the latest turn waits for room in the outbox.
         self._is_waiting = False
@@ -124,10 +125,10 @@ class _Exchange:
             try:
                 self._begin(data)
             except NotLoaded as missing:
-                # What comes next must not overtake it.
+                # what comes next must not overtake it
                 await self._begin_late(data, missing)
             if self._asked is not None:
-                # Room for its tensors may have to be made; what comes next must not overtake it.
+                # room for its tensors may have to be made; what comes next must not overtake it
                 await self._asked
             while len(self._answering) >= _MAX_REQUESTS or self._bytes >= _MAX_REQUEST_BYTES:
                 self._room = self._loop.create_future()
@@ -146,7 +147,7 @@ class _Exchange:
         self.outbox.end(error)
 
     async def _begin_late(self, data: bytes, missing: NotLoaded) -> None:
-        """When its model is loaded, or cannot be."""
+        """Begin when the model is loaded, or cannot be."""
         try:
             await missing.load(self._deadline_ns)
             self._begin(data)
@@ -154,9 +155,12 @@ class _Exchange:
             self._begin(data, error)
 
     def _begin(self, data: bytes, refusal: ZmqTritonError | None = None) -> None:
-        """Starts what will answer a request. Requests reach the broker in the order of the stream,
-        so a sequence stays in order; of decoupled models too, since their tasks begin in the order
-        of their making. Only large ones go later, see `_asked`."""
+        """Start what will answer a request.
+
+        Requests reach the broker in the order of the stream, so a sequence stays in order; of
+        decoupled models, too, since their tasks begin in the order in which they were made. Only
+        large ones go later, see `_asked`.
+        """
         self._asked = None
         encoder = StreamEncoder("")
         try:
@@ -196,7 +200,7 @@ class _Exchange:
             answering.add_done_callback(partial(_settle, self._asked))
 
     def _take_turn(self, encoder: StreamEncoder, data: bytes) -> _Turn:
-        """A place in the order of answers."""
+        """Take a place in the order of answers."""
         turn = _Turn(self, encoder, self._asked)
         self._turns.append(turn)
         self._answering[turn] = len(data)
@@ -204,7 +208,7 @@ class _Exchange:
         return turn
 
     def take_turns(self) -> None:
-        """Sends the answers whose turn it is."""
+        """Send the answers whose turn it is."""
         while self._turns and self._turns[0].is_over and not self._is_waiting:
             turn = self._turns.popleft()
             admitted = None if turn.message is None else self.outbox.offer(turn.message)
@@ -248,7 +252,7 @@ class _Exchange:
                     item = _classified(checked, item)
                 message = self._encode(encoder, item, wants_empty_final)
                 if message is not None:
-                    # While this waits nothing more of the model's stream is taken.
+                    # while this waits nothing more of the model's stream is taken
                     await self.outbox.send(message)
 
     def _encode(
@@ -264,7 +268,7 @@ class _Exchange:
             return self._error_message(encoder, unsendable, is_final=item.is_final)
 
     def failure(self, encoder: StreamEncoder, error: Exception) -> bytes | None:
-        """The message; None where the error ends the stream instead."""
+        """Return the error's message; None if it ends the stream instead."""
         if not isinstance(error, ZmqTritonError):
             _log.error("ModelStreamInfer failed", exc_info=error)
             error = InternalError("the server failed to answer; its log says why")
@@ -273,7 +277,7 @@ class _Exchange:
     def _error_message(
         self, encoder: StreamEncoder, error: ZmqTritonError, *, is_final: bool = True
     ) -> bytes | None:
-        """The message; None where the error ends the stream instead."""
+        """Return the error's message; None if it ends the stream instead."""
         if self._ends_at_error:
             self.outbox.end(error)
             return None
@@ -281,20 +285,20 @@ class _Exchange:
 
 
 class _Turn:
-    """What answers one request of a model that is not decoupled, when those before are answered."""
+    """Answers one request of a model that is not decoupled, after those before it."""
 
     __slots__ = ("_asked", "_encoder", "_exchange", "_waiting", "is_over", "message")
 
     def __init__(
         self, exchange: _Exchange, encoder: StreamEncoder, waiting: asyncio.Future[None] | None
     ) -> None:
-        """waiting: to be settled if the request never goes to the broker."""
+        """Set up; `waiting` is settled if the request never goes to the broker."""
         self._exchange = exchange
         self._encoder = encoder
         self._waiting = waiting
         self._asked: PendingGrpcInference | None = None
         self.is_over = False
-        #: The answer; None where there is none, or not yet.
+        #: The answer; None if there is none, or not yet.
         self.message: bytes | None = None
 
     def ask(self, gateway: Gateway, checked: CheckedRequest) -> None:
@@ -325,7 +329,7 @@ class _Turn:
 
 
 def _settle(waiting: asyncio.Future[None], *_: object) -> None:
-    """Nobody needs to wait for it any more."""
+    """Settle a future: nobody needs to wait for it any more."""
     if not waiting.done():
         waiting.set_result(None)
 

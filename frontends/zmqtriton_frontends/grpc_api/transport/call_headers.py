@@ -1,6 +1,6 @@
-"""What an RPC begins with, over HTTP/2: its headers read, and the blocks that answer it.
+"""The headers of an RPC over HTTP/2: how they are read, and the header blocks of answers.
 
-Used by stream_call.py and connection.py. Does no I/O.
+Does no I/O.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 UNIMPLEMENTED = 12
 INTERNAL = 13
 
-#: What gRPC says to itself, and no handler hears.
+#: Headers of gRPC itself, which handlers do not see.
 _OWN = frozenset(
     (b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding")
 )
@@ -34,21 +34,21 @@ ENCODINGS = ("identity", "deflate", "gzip")
 
 
 class Opening(NamedTuple):
-    """An RPC's headers. The same ones may open many."""
+    """The headers of an RPC. The same ones may open many."""
 
     rpc: Rpc | None = None
     headers: Headers = ()
-    #: How long the client waits; below 0: for ever.
+    #: How long the client waits; below 0 for ever.
     timeout_s: float = -1.0
-    #: Of those messages that are compressed.
+    #: The compression of compressed messages.
     encoding: str = ""
-    #: What the client reads besides plain messages.
+    #: The compressions that the client reads.
     accepts: frozenset[str] = frozenset()
-    #: The block that answers it where nothing else does.
+    #: The block that refuses it, or b"".
     refusal: bytes = b""
 
     def metadata(self) -> Metadata:
-        """For handlers; values of keys that end in -bin are bytes."""
+        """Return the metadata for handlers; values of keys that end in -bin are bytes."""
         return tuple(
             (name.decode("ascii"), _value(name, value))
             for name, value in self.headers
@@ -57,7 +57,7 @@ class Opening(NamedTuple):
 
 
 def read_opening(headers: Headers, rpcs: Rpcs) -> Opening | None:
-    """None where the headers are none of a request."""
+    """Read headers; None if they are not those of a request."""
     fields: dict[bytes, bytes] = {}
     for name, value in headers:
         if not _NAME.fullmatch(name):
@@ -118,7 +118,7 @@ HEADS = {
     "": HEAD,
     **{name: HEAD + literal([(b"grpc-encoding", name.encode())]) for name in ENCODINGS},
 }
-#: The trailers where all is well.
+#: The trailers of a successful answer.
 TAIL = literal([(b"grpc-status", b"0")])
 
 
@@ -131,7 +131,7 @@ def trailers(code: int, text: str) -> bytes:
 
 
 def only_trailers(code: int, text: str) -> bytes:
-    """All of a response that has no message."""
+    """Return the whole response without a message."""
     return HEAD + trailers(code, text)
 
 
@@ -139,7 +139,7 @@ _PLAIN = frozenset(range(0x20, 0x7F)) - {ord("%")}
 
 
 def percent_encoded(text: str) -> bytes:
-    """As grpc-message is to be."""
+    """Encode a text for grpc-message."""
     data = text.encode("utf-8", "replace")
     if _PLAIN.issuperset(data):
         return data

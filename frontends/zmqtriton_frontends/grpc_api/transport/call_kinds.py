@@ -22,12 +22,12 @@ from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import Stream
 from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBuffer, arena_body_factory
 
-#: So long a client may keep the memory that its response lies in.
+#: How long a client may keep the memory that its response lies in.
 _PATIENCE_S = 1.0
 
 
 class OneRequest(NativeCall):
-    """An RPC whose client says one thing."""
+    """An RPC with one message from the client."""
 
     __slots__ = ("_has_request",)
 
@@ -100,7 +100,7 @@ class UnaryCall(OneRequest):
             self._fail(failed(self.rpc, error))
 
     def _stop_asking(self) -> bool:
-        """Whether there is somebody to be answered."""
+        """Return whether there is somebody to be answered."""
         if not self._is_asking:
             return False
         self._is_asking = False
@@ -113,7 +113,7 @@ class UnaryCall(OneRequest):
         return True
 
     def _free(self) -> None:
-        """What was placed meanwhile outlives it."""
+        """Free the request; what was placed meanwhile outlives it."""
         if self._gathered is not None:
             self._gathered.free()
             self._gathered = None
@@ -210,7 +210,7 @@ class ExchangeCall(NativeCall):
 def call_of(
     connection: Connection, number: int, opening: Opening, answering: RpcLifecycle, compression: str
 ) -> Stream:
-    """The stream that answers it."""
+    """Return the stream that answers it."""
     rpc = opening.rpc
     if rpc is None:
         return Refused(connection, number, opening.refusal)

@@ -1,7 +1,7 @@
-"""One client's connection: the socket's side of http2.connection, and its timers.
+"""One client's connection: the socket around http2.connection, and its timers.
 
-Made by server.py for each client that connects. Bytes go from the loop to the state machine
-and back; what there is in one turn of the loop is sent at once.
+Bytes go from the loop to the state machine and back; the output of one turn of the loop is sent at
+once.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from zmqtriton_frontends.http2.connection import Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
 from zmqtriton_frontends.http2.stream import Stream
 
-#: A client that has not introduced itself by then is none.
+#: How long a client may take to send its preface and settings.
 _INTRODUCTION_S = 10.0
-#: What a client may leave unread before it is no longer read from, and until when.
+#: How much a client may leave unread before it is no longer read from, and until when.
 _HIGH_WATER, _LOW_WATER = 1 << 20, 1 << 18
-#: Pieces of an output are put together up to this size.
+#: Pieces of an output are joined up to this size.
 _JOINED_BYTES = 128 * 1024
-#: So much is sent before others have their turn.
+#: How much is sent before others have their turn.
 _AT_ONCE_BYTES = 4 << 20
-#: What the kernel takes of pieces at once.
+#: How many pieces the kernel takes at once.
 _MOST_PIECES = 1024
-#: Told to go, a client has so long to read that before new calls are refused.
+#: How long a client has to read that it should go, before new calls are refused.
 _LEAVE_S = 1.0
-#: What a client does not read within this is lost when its connection is closed.
+#: What a client does not read within this time is lost when its connection is closed.
 _CLOSE_S = 5.0
-#: Ages differ by so much of themselves, lest all clients come back at once.
+#: Ages differ by this share, so that not all clients come back at once.
 _AGE_SPREAD = 0.1
-#: Less is not received into a place of its own: copying it costs less than one more turn.
+#: Smaller data are not received into their own place: copying costs less than one more turn.
 _WORTH_BYTES = 128 * 1024
 #: Enough for the header of a frame, and not much of what follows it.
 _HEADER_BYTES = 4096
@@ -43,19 +43,19 @@ _KEEPALIVE = b"keepaliv"
 
 
 class Times(NamedTuple):
-    """Triton's options for how long connections last, in seconds; 0: as long as they like."""
+    """Triton's options for how long connections last, in seconds; 0 is no limit."""
 
     keepalive_s: float
     keepalive_timeout_s: float
     without_calls: bool
-    #: Pings of ours in a row without data between them; 0: any number.
+    #: Our pings in a row without data between them; 0 is any number.
     pings: int
     age_s: float
     grace_s: float
 
 
 class Host(Protocol):
-    """What a connection asks of the server that has accepted it."""
+    """The server, as its connections need it."""
 
     answering: RpcLifecycle
     compression: str
@@ -80,10 +80,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._http2: Connection
-        #: Of the socket; -1 where what is written has to be encrypted.
+        #: The socket's descriptor; -1 if what is written has to be encrypted.
         self._descriptor = -1
         self._is_receiving = False
-        #: What is received goes where a stream wants it; or did, and may again.
+        #: Data is received where a stream wants it; or was, and may be again.
         self._is_filling = False
         self._was_filling = False
         self._flush_due = False
@@ -117,7 +117,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_filling = len(room) >= _WORTH_BYTES
         if self._is_filling:
             return room
-        # Where large messages come as little as possible is read that would have to be copied.
+        # with large messages as little as possible is read that would have to be copied
         return self._server.buffer[: _HEADER_BYTES if self._was_filling else None]
 
     def buffer_updated(self, size: int) -> None:
@@ -145,7 +145,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._http2.is_paused = True
-        # Else what it asks would be answered into memory.
+        # otherwise what it asks would be answered into memory
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -166,7 +166,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         http2, sent = self._http2, 0
         while http2.out and not self._is_closed:
             if sent >= _AT_ONCE_BYTES:
-                # A client that reads as fast as this writes would keep all others waiting.
+                # a client that reads as fast as this writes would keep all others waiting
                 self._wake()
                 return
             size = http2.out_bytes
@@ -181,15 +181,17 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._close()
 
     def _send(self, out: list[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Hands it to the kernel from where it lies, as much as that takes at once. The transport
-        gets the rest, which is copied for it: it would keep others' memory for as long as a client
-        does not read."""
+        """Give output to the kernel from where it lies, as much as that takes at once.
+
+        The transport gets a copy of the rest: the original would occupy others' memory for as long
+        as a client does not read.
+        """
         transport = self._transport
         if self._descriptor < 0 or transport.is_closing() or transport.get_write_buffer_size():
             return out
         try:
             sent = os.writev(self._descriptor, out[:_MOST_PIECES])
-        except OSError:  # there is no room, or the transport will hear of it too
+        except OSError:  # there is no room, or the transport will hear of it, too
             return out
         for index, piece in enumerate(out):
             if sent < len(piece):
@@ -203,7 +205,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._later("close", _CLOSE_S, self._transport.abort)
 
     def abort(self) -> None:
-        """At once, whatever has not been sent."""
+        """Close at once, whatever was not sent."""
         self._transport.abort()
 
     # --------------------------------------------------------------- the calls
@@ -233,7 +235,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._later("keepalive", times.keepalive_s, self._keep_alive)
 
     def leave(self) -> None:
-        """The client is told to go elsewhere; calls under way are finished."""
+        """Tell the client to go elsewhere; calls in flight are finished."""
         self._http2.leave()
         self._later("leave", _LEAVE_S, self._refuse_streams)
         if self._server.times.grace_s:
@@ -249,7 +251,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._flush()
 
     def _keep_alive(self) -> None:
-        """Asks who has said nothing for long whether anybody is there."""
+        """Ping a client that has been silent for long."""
         times, http2 = self._server.times, self._http2
         may_ping = times.without_calls or bool(http2.streams)
         if http2.sent_since_ping:

@@ -1,7 +1,7 @@
-"""What gRPC encrypts with: the server's certificate, renewed without a restart.
+"""The server's certificate for grpc, renewed without a restart.
 
-Made by grpcio_server.py where the settings ask for it. grpc asks here at each handshake, in a
-thread of its own.
+Made by grpcio_server.py if the settings ask for it. grpc asks here at each handshake, in a thread
+of its own.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 
 
 def of(settings: dict[str, Any]) -> Any:
-    """grpc's credentials. Raises OSError for files that cannot be read."""
+    """Return grpc's credentials. Raises OSError for files that cannot be read."""
     files = Certificates(settings, "grpc")
 
     def renewed() -> Any:
-        """None where nothing has changed."""
+        """Return the new certificates; None if nothing has changed."""
         if not files.have_changed():
             return None
         try:

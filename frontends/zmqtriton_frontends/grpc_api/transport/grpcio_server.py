@@ -1,4 +1,4 @@
-"""Serves the table of RPCs with grpc.aio; the only file of this frontend that knows grpc.
+"""Serves the table of RPCs with grpc.aio; the only file of this frontend that imports grpc.
 
 Bytes pass through unread. Everything that goes wrong becomes a status here, and nothing a client
 sends ends the process.
@@ -35,8 +35,8 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
-#: Calls that are not taken up yet. Beyond that grpc cancels some at random, and beyond twice as
-#: many all; its own thousand would make that the fate of a burst.
+#: Calls that are not taken up yet. With more than that grpc cancels some at random, and with twice
+#: as many all; its own thousand would make that the fate of a burst.
 _SOME_PENDING = 4 * MOST_STREAMS
 
 #: grpc's channel arguments and the settings they come from.
@@ -50,7 +50,7 @@ _KEEPALIVE = {
     ),
     "grpc.http2.max_ping_strikes": "grpc_http2_max_ping_strikes",
 }
-#: The same, where 0 is "no limit" and says nothing to grpc.
+#: Likewise, where 0 is "no limit" and says nothing to grpc.
 _AGES = {
     "grpc.max_connection_age_ms": "grpc_max_connection_age",
     "grpc.max_connection_age_grace_ms": "grpc_max_connection_age_grace",
@@ -61,11 +61,11 @@ _COMPRESSION = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Defla
 
 
 def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
-    """What grpc is to be told of the server's settings."""
+    """Return grpc's arguments for the server's settings."""
     arguments = [
         ("grpc.max_receive_message_length", int(settings["grpc_max_input_size"])),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-        # Several processes serve one port; that nobody else does is the supervisor's business.
+        # several processes serve one port; the supervisor makes sure that nobody else does
         ("grpc.so_reuseport", 1),
         ("grpc.max_concurrent_streams", MOST_STREAMS),
         ("grpc.server.max_pending_requests", _SOME_PENDING),
@@ -77,7 +77,7 @@ def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not that an answer could not be sent to a client that left at just that moment."""
+    """False if an answer could not be sent to a client that left at just that moment."""
     return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
 
 
@@ -122,7 +122,7 @@ class Server:
         self._server: Any = None
 
     async def start(self, address: str) -> int:
-        """The port that is served; RuntimeError where the address cannot be listened on."""
+        """Listen and return the port. Raises RuntimeError if that is impossible."""
         self._server = grpc.aio.server(options=channel_arguments(self._gateway.settings))
         self._server.add_generic_rpc_handlers(self._services())
         settings = self._gateway.settings
@@ -135,8 +135,11 @@ class Server:
         return port
 
     async def stop(self, within_s: float) -> None:
-        """Returns when every RPC has ended, or the time is up and the rest is broken off. To be
-        called when the gateway is stopping: new RPCs are refused until the last one has ended."""
+        """Return when every RPC has ended, or the time is up and the rest is aborted.
+
+        To be called when the gateway is stopping: new RPCs are refused until the last one has
+        ended.
+        """
         end = time.monotonic() + within_s
         await self._answering.drain(within_s)
         linger_s = max(LINGER_S, end - time.monotonic())
@@ -151,7 +154,7 @@ class Server:
         return [grpc.method_handlers_generic_handler(name, rows) for name, rows in methods.items()]
 
     def _method(self, rpc: Rpc) -> Any:
-        # No (de)serializer: grpc hands over bytes.
+        # no (de)serializer: grpc hands over bytes
         if rpc.unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(rpc, rpc.unary))
         if rpc.exchange is not None:
@@ -172,7 +175,7 @@ class Server:
                 answer = await handle(data, GrpcCall(context))
                 if compression is not None:
                     context.set_compression(compression)
-                    # What grpc.aio sends of its own with an only answer names no algorithm.
+                    # what grpc.aio itself sends with an only answer names no algorithm
                     await context.send_initial_metadata(())
                 return answer
             except Exception as failure:  # noqa: BLE001 - an edge: the client gets an answer
@@ -201,7 +204,7 @@ class Server:
     def _exchange(
         self, rpc: Rpc, handle: Exchange
     ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
-        # Not a generator: grpc would leave closing it to the garbage collector.
+        # not a generator: grpc would leave closing it to the garbage collector
         async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
             if self._compression is not None and rpc.category == INFERENCE:
                 context.set_compression(self._compression)
@@ -213,7 +216,7 @@ class Server:
                         await context.write(response)
                 return
             except grpc.aio.InternalError:
-                # What grpc says of sending to a client that has left; nobody is there to be told.
+                # grpc's error of sending to a client that has left; nobody is there to be told
                 return
             except Exception as failure:  # noqa: BLE001 - an edge, as above
                 error = failed(rpc, failure)

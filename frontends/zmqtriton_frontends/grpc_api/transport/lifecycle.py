@@ -1,7 +1,6 @@
-"""What every transport of gRPC does alike: who may ask, how many are being answered, what an error
-becomes.
+"""What every gRPC transport does alike: access, counts of active RPCs, and errors.
 
-Used by grpcio_server.py and stream_call.py. Knows no transport.
+Knows no transport.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ _log = logging.getLogger(__name__)
 #: their own; a traceback must not become that.
 _MAX_DETAILS_BYTES = 6000
 _UNAVAILABLE = Unavailable.grpc_status
-#: In milliseconds; clients that have no policy of trying again take no notice.
+#: In milliseconds; clients without a retry policy take no notice.
 _PUSHBACK = (("grpc-retry-pushback-ms", "1000"),)
-#: A deadline further away than this is none, and would not fit 63 bits of nanoseconds.
+#: A deadline further away than this is none, and would not fit into 63 bits of nanoseconds.
 FAR_S = 1e9
 #: gRPC itself ends a call at its deadline, as DEADLINE_EXCEEDED, and the request is cancelled. The
-#: broker's own end of it, another status, comes later, and only if nothing else did.
+#: broker's own end of it, with another status, comes later, and only if nothing else did.
 LATER_S = 0.25
 #: Of one connection; its client keeps back what is more. Without a limit the server would also keep
-#: whatever one connection begins and resets, which is memory and other clients' time.
+#: whatever one connection begins and resets, which costs memory and other clients' time.
 MOST_STREAMS = 10_000
 #: For sending the last responses once all RPCs are answered.
 LINGER_S = 1.0
@@ -47,20 +46,20 @@ INFERENCE = "inference"
 
 
 class RpcLifecycle:
-    """Of one server: its RPCs and those of them that are under way."""
+    """The RPCs of one server, and those of them that are in flight."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.table = table(gateway)
         self.announced = AnnouncedBytesBudget()
         self.unfinished = Unfinished(most_message=gateway.settings["grpc_max_input_size"])
-        #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
+        #: RPCs being answered, except watches, which end by themselves when the gateway stops.
         self.active = 0
         #: Set by the last of them once drain() waits for it.
         self._last_answered: asyncio.Event | None = None
 
     def begin(self) -> None:
-        """One more is being answered; ended() is to be called in any case."""
+        """Count an RPC; ended() must be called in any case."""
         self.active += 1
 
     def ended(self) -> None:
@@ -69,13 +68,15 @@ class RpcLifecycle:
             self._last_answered.set()
 
     def check(self) -> None:
-        """Raises Unavailable where the server takes no new RPCs."""
+        """Raise Unavailable if the server takes no new RPCs."""
         if self.gateway.is_ending:
             raise Unavailable(STOPPING)
 
     async def drain(self, within_s: float) -> None:
-        """Returns when every RPC is answered, or the time is up. To be called when the gateway is
-        stopping."""
+        """Return when every RPC is answered, or the time is up.
+
+        To be called when the gateway is stopping.
+        """
         for rpc in self.table:
             rpc.drain()
         await self.rest(within_s)
@@ -83,7 +84,7 @@ class RpcLifecycle:
             _log.warning("%d RPCs were not answered in time", self.active)
 
     async def rest(self, within_s: float) -> None:
-        """Returns when none is under way, or the time is up."""
+        """Return when none is in flight, or the time is up."""
         if self.active:
             self._last_answered = asyncio.Event()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -91,7 +92,7 @@ class RpcLifecycle:
 
 
 def failed(rpc: Rpc, error: Exception) -> ZmqTritonError:
-    """What the client is told of an exception of a handler's."""
+    """Return what the client is told of a handler's exception."""
     if isinstance(error, ZmqTritonError):
         return error
     if isinstance(error, MemoryError):
@@ -101,19 +102,21 @@ def failed(rpc: Rpc, error: Exception) -> ZmqTritonError:
 
 
 def compression_of(settings: dict[str, Any]) -> str:
-    """The algorithm that answers to inferences are compressed with; "": none. What Triton's levels
-    are among the algorithms that every client of gRPC knows."""
+    """Return the algorithm that compresses answers to inferences, or "".
+
+    Triton's levels stand for algorithms that every client of gRPC knows.
+    """
     level = settings["grpc_infer_response_compression_level"]
     return {"low": "gzip", "medium": "deflate", "high": "deflate"}.get(level, "")
 
 
 def pushback(code: int, text: str) -> tuple[tuple[str, str], ...]:
-    """Trailers that keep a client whose policy is to try again from doing so at once."""
+    """Return trailers that keep a client with a retry policy from retrying at once."""
     return _PUSHBACK if code == _UNAVAILABLE and text.endswith(OVERLOADED) else ()
 
 
 def details_of(text: str) -> str:
-    """The text, cut where it would not fit the trailers in gRPC's percent-encoding."""
+    """Return the text, cut if it would not fit into the trailers in gRPC's percent-encoding."""
     if len(text) * 3 <= _MAX_DETAILS_BYTES and text.isascii():
         return text
     size = 0

@@ -1,7 +1,7 @@
-"""Messages in the data of a stream: a byte that says whether it is compressed, four that say how
-long it is, and the message.
+"""Messages in the data of a stream.
 
-Used by stream_call.py. Does no I/O. Takes memory for what has come, never for what is announced.
+A message is a byte that says whether it is compressed, four for its length, and its bytes. Does no
+I/O. Takes memory for what has come, never for what is announced.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Message = bytes | bytearray | memoryview
 
 
 class TooLargeError(ZmqTritonError):
-    """gRPC has a status of its own for it."""
+    """Raised for a message that is too large; gRPC has a status of its own for it."""
 
     grpc_status = 8
 
 
 def prefix(size: int, *, is_compressed: bool = False) -> bytes:
-    """What stands before a message of this size."""
+    """Return the prefix of a message of this size."""
     return _PREFIX.pack(is_compressed, size)
 
 
@@ -36,17 +36,19 @@ def too_large(size: int, most: int) -> TooLargeError:
 
 
 class Unfinished:
-    """What has come of messages that are not whole, of all clients of a process: each may be large,
-    but not all of them at once."""
+    """Counts the bytes of incomplete messages, of all clients of a process.
+
+    Each message may be large, but not all of them at once.
+    """
 
     def __init__(self, most: int = 2 << 30, most_message: int = MAX_MESSAGE_BYTES) -> None:
         self._most = most
-        #: What one of them may have.
+        #: The limit of one message.
         self.most_message = most_message
         self.bytes = 0
 
     def add(self, size: int) -> None:
-        """Raises TooLargeError where that is too much."""
+        """Count bytes. Raises TooLargeError if that is too much."""
         if self.bytes + size > self._most:
             raise TooLargeError("Too many large requests are being sent to this server")
         self.bytes += size
@@ -56,22 +58,22 @@ class Unfinished:
 
 
 class Body(Protocol):
-    """Takes what comes of a message."""
+    """Receives a message."""
 
     def add(self, part: memoryview) -> None:
-        """The next bytes, to be used before this returns."""
+        """Add the next bytes, to be used before this returns."""
 
     def room(self) -> memoryview:
-        """Where the next bytes may be written by others; empty: nowhere."""
+        """Return where others may write the next bytes; empty if nowhere."""
 
     def filled(self, size: int) -> None:
-        """So many were."""
+        """Take note that so many bytes were written there."""
 
     def whole(self) -> Any:
-        """All of them; called once."""
+        """Return all of them; called once."""
 
     def drop(self) -> None:
-        """The rest will not come."""
+        """Drop it: the rest will not come."""
 
 
 class Gathering:
@@ -102,7 +104,7 @@ _NOWHERE = memoryview(b"")
 
 
 class Assembly:
-    """Puts together the messages of one stream."""
+    """Assembles the messages of one stream."""
 
     __slots__ = (
         "_body",
@@ -121,36 +123,36 @@ class Assembly:
         large: Callable[[int], Body] | None = None,
         large_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
-        """large: makes the body of a message of more than large_bytes that is not compressed."""
+        """Set up; `large` makes the body of an uncompressed message of more than large_bytes."""
         self._unfinished = unfinished
-        #: What of the current message has come.
+        #: How much of the current message has come.
         self._come = 0
         self._large = large
         self._large_bytes = min(large_bytes, unfinished.most_message)
         self._head = b""
         self._is_compressed = False
         self._body: Body | None = None
-        #: What of the current message has still to come; 0 between two.
+        #: How much of the current message is still to come; 0 between two.
         self.left = 0
 
     @property
     def is_amid(self) -> bool:
-        """Part of a message has come."""
+        """True if a part of a message has come."""
         return self._body is not None or bool(self._head)
 
     def room(self) -> memoryview:
-        """Where the next bytes may be written, to be told to filled(); empty: nowhere."""
+        """Return where the next bytes may be written, to be told to filled(); empty if nowhere."""
         return _NOWHERE if self._body is None else self._body.room()[: self.left]
 
     def filled(self, size: int) -> list[tuple[bool, Any]]:
-        """As feed(), of what was written into the room."""
+        """Like feed(), for what was written into the room."""
         assert self._body is not None
         self._body.filled(size)
         self._count(size)
         return [] if self.left else [self._take_whole()]
 
     def drop(self) -> None:
-        """Nothing more will come."""
+        """Drop everything: nothing more will come."""
         if self._body is not None:
             self._body.drop()
             self._body = None
@@ -162,8 +164,10 @@ class Assembly:
         self.left -= size
 
     def feed(self, data: memoryview) -> list[tuple[bool, Any]]:
-        """What is complete now, each with whether it is compressed. Raises TooLargeError and
-        InternalError; then nothing more may be fed."""
+        """Return the messages that are complete now, each with whether it is compressed.
+
+        Raises TooLargeError and InternalError; then nothing more may be fed.
+        """
         size = len(data)
         if self._body is not None and size < self.left:
             self._count(size)
@@ -214,8 +218,10 @@ class Assembly:
 
 
 def inflate(data: Message, encoding: str, most: int = MAX_MESSAGE_BYTES) -> bytes:
-    """The message as it was. Raises InternalError where it is none, TooLargeError where it has more
-    than so many bytes."""
+    """Inflate a message.
+
+    Raises InternalError if it is malformed, TooLargeError if it is larger than the limit.
+    """
     if encoding not in codecs.CODINGS:
         raise InternalError("a compressed message without a grpc-encoding")
     whole = codecs.inflate(data, encoding, most)

@@ -1,7 +1,6 @@
 """gRPC over our own HTTP/2: one listening port, its connections, and how they end.
 
-Made by __main__.py, in place of grpcio_server.py's, where the settings ask for it. The handlers are
-the same ones.
+Used in place of grpcio_server.py if the settings ask for it. The handlers are the same.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from zmqtriton_frontends.http2.connection import Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
 from zmqtriton_frontends.process.tls import Encryption
 
-#: What is received at once. One buffer is enough, since what is in it is used at once too.
+#: What is received at once. One buffer is enough, since its content is used at once, too.
 _BUFFER_BYTES = 1 << 18
 _BACKLOG = 4096
 _MOST_CONNECTIONS = 10_000
@@ -33,10 +32,13 @@ _HANDSHAKE_S = 10.0
 
 
 def _place(host: str, port: int) -> dict[str, Any]:
-    """Several processes serve one port; that nobody else does is the supervisor's business."""
+    """Bind the port.
+
+    Several processes serve it; the supervisor makes sure that nobody else does.
+    """
     if host != "::":
         return {"host": host, "port": port, "reuse_port": True}
-    # All addresses are those of IPv4 too, as for HTTP; asyncio would leave them out.
+    # all addresses include those of IPv4, as for HTTP; asyncio would leave them out
     bound = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -63,7 +65,7 @@ class NativeServer:
         self._is_left: asyncio.Event | None = None
 
     async def start(self, address: str) -> int:
-        """The port that is served; RuntimeError where the address cannot be listened on."""
+        """Listen and return the port. Raises RuntimeError if that is impossible."""
         host, _, port = address.rpartition(":")
         try:
             self._listening = await asyncio.get_running_loop().create_server(
@@ -79,12 +81,15 @@ class NativeServer:
         return served
 
     def leave_port(self) -> None:
-        """Other servers listen there too: whoever connects from now on shall find them."""
+        """Leave the port: whoever connects from now on must find the other servers there."""
         self._listening.close()
 
     async def stop(self, within_s: float) -> None:
-        """Returns when every RPC has ended, or the time is up and the rest is broken off. To be
-        called when the gateway is stopping: new RPCs are refused until the last one has ended."""
+        """Return when every RPC has ended, or the time is up and the rest is aborted.
+
+        To be called when the gateway is stopping: new RPCs are refused until the last one has
+        ended.
+        """
         end = time.monotonic() + within_s
         await self.answering.drain(within_s)
         self._listening.close()
@@ -98,7 +103,7 @@ class NativeServer:
         except asyncio.TimeoutError:
             for connection in list(self._connections):
                 connection.abort()
-            # Which cancels what was under way.
+            # which cancels what was in flight
             await self._is_left.wait()
             await self.answering.rest(LINGER_S)
 
@@ -110,7 +115,7 @@ class NativeServer:
         return ClientConnection(self)
 
     def admit(self, connection: ClientConnection) -> bool:
-        """Whether there is room for one more."""
+        """Return whether there is room for one more."""
         if len(self._connections) >= _MOST_CONNECTIONS:
             return False
         self._connections.add(connection)
@@ -126,7 +131,7 @@ class NativeServer:
 
 
 def rules_of(settings: dict[str, Any]) -> Rules:
-    """What clients have to keep to."""
+    """Return the rules for clients."""
     pings = PingRules(
         interval_s=settings["grpc_http2_min_recv_ping_interval_without_data"] / 1000,
         strikes=settings["grpc_http2_max_ping_strikes"],

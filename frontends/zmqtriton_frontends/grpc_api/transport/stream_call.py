@@ -1,8 +1,7 @@
-"""One RPC over our own HTTP/2: what comes on its stream reaches the handler, and the answer goes
-out on it.
+"""One RPC over our own HTTP/2: passes its messages to the handler, and the answers back.
 
-The base of what call_kinds.py has for each kind of RPC; all of them are the Call that their
-handler is given.
+The base of the kinds of RPCs in call_kinds.py; all of them are the Call that their handler is
+given.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
 from zmqtriton_frontends.process import codecs
 
 _DEADLINE_EXCEEDED = 4
-#: Room that is given for a large message at a time.
+#: The room that is given for a large message at a time.
 _LARGE_WINDOW_BYTES = 4 << 20
 #: More of a stream's answers do not wait here.
 _MOST_UNSENT = 64 * 1024
@@ -62,7 +61,7 @@ class Refused(Stream):
 
 
 class NativeCall(Stream):
-    """Any other; subclasses say what is done with messages."""
+    """Any other RPC; subclasses say what is done with messages."""
 
     __slots__ = (
         "_answering",
@@ -91,7 +90,7 @@ class NativeCall(Stream):
         self.rpc = opening.rpc
         self._opening = opening
         self._answering = answering
-        #: Of the answers; "": none.
+        #: The compression of the answers, or "".
         self._compression = ""
         if compression in opening.accepts and self.rpc.category == INFERENCE:
             self._compression = compression
@@ -154,7 +153,7 @@ class NativeCall(Stream):
         self.window_target = max(WINDOW_BYTES, min(left, _LARGE_WINDOW_BYTES))
 
     def on_message(self, is_compressed: bool, message: Message) -> None:
-        """One message of the client's."""
+        """Take one message of the client."""
         raise NotImplementedError
 
     def on_reset(self) -> None:
@@ -169,25 +168,25 @@ class NativeCall(Stream):
         self._refuse(_DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def _fail(self, error: ZmqTritonError) -> None:
-        """Ends it with the error, whatever it was about to do."""
+        """End the RPC with the error, whatever it was about to do."""
         self._refuse(error.grpc_status, details_of(error.text))
 
     def _refuse(self, code: int, text: str) -> None:
         if self.is_open and not self.has_ended:
             block = trailers(code, text) if self._has_head else only_trailers(code, text)
-            # What waits to be sent may wait for ever.
+            # what waits to be sent may wait for ever
             self.outgoing.clear()
             self.connection.finish(self, block)
         self._end()
 
     def _end(self) -> None:
-        """Nothing more can be sent."""
+        """End: nothing more can be sent."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
         self._assembly.drop()
-        # Forgotten at once: a task that was cancelled keeps all that it had seen, the request's
-        # memory too, and would itself be kept until the garbage collector finds it.
+        # forgotten at once: a cancelled task keeps all that it had seen, the request's memory, too,
+        # and would itself be kept until the garbage collector finds it
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -217,7 +216,7 @@ class NativeCall(Stream):
                 self.connection.reset(self, frames.CANCEL)
 
     async def _answer(self, *request: Any) -> None:
-        """Asks the handler and sends what it says, but for the trailers where all is well."""
+        """Run the handler and send its answer, without the trailers of a success."""
         raise NotImplementedError
 
     async def _opened(self, is_compressed: bool, message: Message) -> Message:
@@ -229,7 +228,7 @@ class NativeCall(Stream):
         return await asyncio.to_thread(inflate, message, encoding, most)
 
     async def _packed(self, message: bytes) -> tuple[bytes, bytes]:
-        """The message as it is to be sent, behind its prefix."""
+        """Return the message as it is sent, after its prefix."""
         if not self._compression:
             return prefix(len(message)), message
         if len(message) <= _LONG:
@@ -239,7 +238,7 @@ class NativeCall(Stream):
         return prefix(len(packed), is_compressed=True), packed
 
     async def _send(self, message: bytes) -> None:
-        """Returns when there is room for the next one."""
+        """Send a message and return when there is room for the next one."""
         pieces = await self._packed(message)
         if not self._has_head:
             self._has_head = True

@@ -1,6 +1,6 @@
-"""Who may ask what: keys of restricted APIs, and web pages that try what only tools should do.
+"""Access control: keys of restricted APIs, and web pages that try what only tools should do.
 
-Used by app.py while it builds the table; a route that nobody restricted costs nothing.
+Applied while the table of routes is built; an unrestricted route costs nothing.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from zmqtriton_frontends.inference.restrictions import Restriction, by_category
 
 
 class Headers(Protocol):
-    """What is looked at of a request."""
+    """The headers of a request, as checks need them."""
 
     def header(self, name: bytes) -> str | None:
-        """The value of a header, given in lower case."""
+        """Return the value of a header, given in lower case."""
 
 
-#: Says why not, or "".
+#: Returns why not, or "".
 Check = Callable[[Headers], str]
 
-#: What changes the server. Any web page that a browser on this machine shows can send such
-#: requests, without asking anybody; it cannot leave out the header `Origin`.
+#: The categories that change the server. Any web page in a browser on this machine can send such
+#: requests without asking anybody; it cannot leave out the header `Origin`.
 _CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging"})
-#: It is asked by POST, but tells only.
+#: It is asked by POST, but only reads.
 _READING = "/index"
 _NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allowed-origin"
 
 
 class Access:
-    """What the settings say of each category."""
+    """The settings for each category."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._restrictions = by_category(settings["http_restricted_api"])
         self._origins = frozenset(settings["http_allowed_origin"])
 
     def checks(self, route: Route) -> list[Check]:
-        """What has to be asked before each answer of the route."""
+        """Return what has to be checked before each answer of the route."""
         checks: list[Check] = []
         if route.category in self._restrictions:
             checks.append(_key_check(self._restrictions[route.category]))
@@ -54,15 +54,18 @@ class Access:
         return checks
 
     def responder(self, route: Route) -> Responder:
-        """The route's own, behind its checks."""
+        """Return the route's own responder behind its checks."""
         responder = route.responder
         for check in self.checks(route):
             responder = _checked(check, responder)
         return responder
 
     def others(self, category: str, methods: list[str]) -> dict[str, Responder]:
-        """What answers to the methods that a path does not have, where Falcon's own answer will not
-        do: without the key nothing is told of a restricted path."""
+        """Return a responder for methods that a path does not have.
+
+        Falcon's own answer will not do for a restricted path, which must not reveal anything
+        without the key.
+        """
 
         async def refuse(req: Request, resp: falcon.asgi.Response, **_: Any) -> None:
             raise falcon.HTTPMethodNotAllowed(methods)
@@ -81,8 +84,10 @@ class Access:
 
 
 def _is_own_page(origin: str, req: Headers) -> bool:
-    """Whether the page is one of this server's. By name it could be anybody's, who has let his own
-    name point here; an address cannot."""
+    """True if the page is one of this server's, by its address.
+
+    By name it could be anybody's who has let his own name point here.
+    """
     host = req.header(b"host") or ""
     if origin.partition("://")[2] != host:
         return False
@@ -100,7 +105,7 @@ def _key_check(restriction: Restriction) -> Check:
 
     def check(req: Headers) -> str:
         given = req.header(name)
-        # Sent twice it has a comma in it, and is another value.
+        # a header that was sent twice has a comma in it and is another value
         is_right = given is not None and restriction.admits([given.encode("latin-1")])
         return "" if is_right else text
 

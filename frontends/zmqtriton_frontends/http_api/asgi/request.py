@@ -1,6 +1,4 @@
-"""A request with what our responders need of it beyond Falcon's own: headers without ceremony, and
-a body that is whole or an error.
-"""
+"""A Falcon request with cheap access to headers, and a body that is complete or an error."""
 
 from __future__ import annotations
 
@@ -12,16 +10,16 @@ import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument
 
-#: No body may have more, whatever its tensors are: the most that gRPC carries in one message too.
+#: The limit for any body: the most that gRPC carries in one message, too.
 MAX_BODY_BYTES = 2**31 - 1
 #: HTTP chunks in one body; more is an attack on the loop that reads them.
 MAX_PIECES = 65_536
-#: So much of a body that is too large is read and dropped, so that its client sees the error and
+#: How much of a body that is too large is read and dropped, so that its client sees the error and
 #: not a connection reset.
 _DROP_BYTES = 256 << 20
 
 
-#: Where a request's scope has the connection that it came over.
+#: The key of the connection in a request's scope.
 CONNECTION = "zmqtriton.connection"
 
 
@@ -38,25 +36,27 @@ class Pieces:
 
 
 class Request(falcon.asgi.Request):
-    """What the responders get."""
+    """The request that responders get."""
 
     def header(self, name: bytes) -> str | None:
-        """The value of a header, given in lower case; a header sent twice has a comma in it."""
+        """Return the value of a header, given in lower case; one sent twice has a comma in it."""
         value = self._asgi_headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     async def read_body(self, limit: int) -> bytes:
-        """All of the body. Raises what read_pieces raises."""
+        """Return all of the body. Raises what read_pieces raises."""
         pieces, _ = await self.read_pieces(limit)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def begin_body(self) -> Pieces:
-        """What came with the headers; to be read on."""
+        """Return what came with the headers, to be read on."""
         return Pieces(self._first_event or {})  # type: ignore[arg-type]
 
     async def read_pieces(self, limit: int, read: Pieces | None = None) -> tuple[list[bytes], int]:
-        """All of the body as it arrived, and its size. Raises InvalidArgument where it has more
-        bytes than the limit, and what read_piece raises."""
+        """Return all of the body as it arrived, and its size.
+
+        Raises InvalidArgument if it has more bytes than the limit, and what read_piece raises.
+        """
         read = read or self.begin_body()
         while read.has_more:
             await self.read_piece(read, limit)
@@ -65,8 +65,10 @@ class Request(falcon.asgi.Request):
         return read.pieces, read.size
 
     async def read_piece(self, read: Pieces, limit: int) -> None:
-        """Waits for more. Ends the request where it stops half way: Falcon's own stream would hand
-        over the half."""
+        """Wait for more. Raises if the body stops half way.
+
+        Falcon's own stream would return the half.
+        """
         event = await self._receive()
         if event["type"] != "http.request":
             raise falcon.HTTPError(falcon.HTTP_408)
@@ -81,20 +83,20 @@ class Request(falcon.asgi.Request):
             raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")
 
     def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
-        """All of them, their names as the client wrote them as far as that is known."""
+        """Return all headers, their names as the client wrote them as far as that is known."""
         spellings = self.connection.spellings if self.connection is not None else {}
         for name, value in self._asgi_headers.items():
             yield spellings.get(name, name).decode("latin-1"), value
 
     async def drop_body(self) -> None:
-        """Reads what nobody wants, so that its client sees the answer and not a reset."""
+        """Read what nobody wants, so that its client sees the answer and not a reset."""
         read = self.begin_body()
         while read.has_more:
             await self.read_piece(read, 0)
 
     @property
     def connection(self) -> Any:
-        """Ours, of connections.py; None in tests that have none."""
+        """Our own connection object; None in tests that have none."""
         return self.scope.get(CONNECTION)
 
 

@@ -1,6 +1,4 @@
-"""One row of the table of routes: what app.py builds the application of, and description.py
-describes. Knows no route.
-"""
+"""One row of the table of routes, for app.py and for the description of the API."""
 
 from __future__ import annotations
 
@@ -13,6 +11,6 @@ Responder = Callable[..., Awaitable[None]]
 class Route(NamedTuple):
     method: str
     path: str
-    #: By which an operator may restrict it; empty for what tells nothing of this server.
+    #: By which an operator may restrict it; empty if it reveals nothing about this server.
     category: str
     responder: Responder

@@ -1,7 +1,7 @@
-"""GET /openapi.json: what this server answers, as OpenAPI 3.1, with an example for each model.
+"""GET /openapi.json: the API of this server as OpenAPI 3.1, with an example for each model.
 
 Made of the table of routes that the application is built of, so it can neither miss one nor name
-one that is not there. What a table cannot say (summaries, bodies) stands in openapi_text.py.
+one that is not there. What a table cannot say (summaries, bodies) is in openapi_text.py.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _parameter(name: str, converter: str) -> dict[str, Any]:
 
 
 def _operation_id(method: str, path: str) -> str:
-    """Unique, since a path and a method are; parameters begin with a capital letter."""
+    """Return a unique id, since a path and a method are; parameters begin with a capital letter."""
     words = re.sub(r"{(\w)", lambda match: "By" + match[1].upper(), path)
     return "_".join((method.lower(), *re.findall(r"\w+", words)))
 

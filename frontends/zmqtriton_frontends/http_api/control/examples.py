@@ -1,6 +1,6 @@
-"""A request that a model accepts, made of its signature alone, for the description of the API.
+"""Example requests that a model accepts, made of its signature, for the description of the API.
 
-Small, and the same each time. What the model makes of it is the model's business.
+Small, and the same each time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FLOATS = (BY_NAME["FP32"].number, BY_NAME["FP64"].number)
 
 
 def infer(signature: Signature) -> dict[str, Any] | None:
-    """The JSON of an inference; None where JSON could not carry it or nobody would read it."""
+    """Return the JSON of an inference; None if JSON could not carry it or nobody would read it."""
     inputs = _required(signature)
     if not _is_presentable(inputs):
         return None
@@ -38,7 +38,7 @@ def infer(signature: Signature) -> dict[str, Any] | None:
 
 
 def generate(signature: Signature) -> dict[str, Any] | None:
-    """The flat JSON of generate; None as above."""
+    """Return the flat JSON of generate; None as above."""
     inputs = _required(signature)
     if not _is_presentable(inputs):
         return None

@@ -15,15 +15,18 @@ from zmqtriton_frontends.inference.load_on_demand import attempt
 
 
 class Metadata:
-    """Responders that read what the gateway knows; only statistics go further than this process,
-    and the readiness of models that have a say in it."""
+    """Responders that read what the gateway knows.
+
+    Only statistics, and the readiness of models that have an is_ready, go further than this
+    process.
+    """
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._readiness = Readiness(gateway)
 
     async def live(self, req: Request, resp: falcon.asgi.Response) -> None:
-        """That this answers is the answer."""
+        """Answer: that is the answer."""
 
     async def ready(self, req: Request, resp: falcon.asgi.Response) -> None:
         if not await self._readiness.of_server():
@@ -69,5 +72,5 @@ class Metadata:
 
 
 def _public(model_stat: dict[str, Any]) -> dict[str, Any]:
-    """Without what the broker adds for the metrics process."""
+    """Return the statistics without what the broker adds for the metrics process."""
     return {key: value for key, value in model_stat.items() if key != "zmqtriton"}

@@ -1,7 +1,6 @@
-"""What the description of the API says of each responder: a summary, and the form of its bodies.
+"""Texts of the description of the API: a summary of each responder, and the form of its bodies.
 
-Read by description.py. A responder that is missing here is described by its name alone, which a
-test does not let pass.
+A responder that is missing here is described by its name only, which a test does not let pass.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ class Operation(NamedTuple):
     #: Names of schemas below.
     request: str = ""
     response: str = ""
-    #: Of the answer; empty where that has no body.
+    #: Of the answer; empty if that has no body.
     media: str = ""
     is_body_required: bool = True
 

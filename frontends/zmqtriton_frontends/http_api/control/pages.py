@@ -1,4 +1,4 @@
-"""What people open in a browser: the pages at `/` and at `/docs`, and what these load.
+"""The pages for browsers, at `/` and at `/docs`, and the files that they load.
 
 The files are read once, when the application is built. They hold nothing of this server: whatever
 they show they ask the API for, like any client, so they are open where all of it is restricted.
@@ -73,5 +73,5 @@ class Pages:
 
 
 def _wants_html(accept: str) -> bool:
-    """Whether it is listed by name, as browsers do; `*/*` is what everybody else sends."""
+    """True if HTML is listed by name, as browsers do; `*/*` is what everybody else sends."""
     return any(part.partition(";")[0].strip().lower() == "text/html" for part in accept.split(","))

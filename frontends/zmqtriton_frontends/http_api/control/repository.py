@@ -1,4 +1,4 @@
-"""The repository extension: index, load and unload. The supervisor does it; this asks."""
+"""The repository extension: index, load and unload. The supervisor acts; this translates."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class Repository:
         raise Unsupported("'repository_name' specification is not supported")
 
     async def _document(self, req: Request) -> dict[str, Any]:
-        """The body's object; an empty body is an empty one."""
+        """Return the body's object; an empty body is an empty object."""
         body = await req.read_body(self._max_input_size)
         document = json_documents.parse(body) if body else {}
         return document if type(document) is dict else {}
 
 
 def _decode(files: Mapping[str, str]) -> dict[str, bytes]:
-    """The files' contents. Line breaks are no fault: `base64` makes them."""
+    """Decode the files. Line breaks are allowed: `base64` makes them."""
     decoded = {}
     for key, text in files.items():
         try:

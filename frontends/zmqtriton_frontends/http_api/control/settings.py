@@ -1,6 +1,6 @@
-"""The logging and trace extensions: what is logged and traced, read and changed by clients.
+"""The logging and trace extensions: settings read and changed by clients.
 
-In the table of app.py. The supervisor keeps the settings, and tells every process of a change.
+The supervisor keeps the settings, and tells every process of a change.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The shared memory extensions: register, unregister, status. The supervisor does it; this asks.
+"""The shared memory extensions: register, unregister, status. The supervisor acts; this translates.
 
-No GPU memory can be registered, which the supervisor says in Triton's words.
+GPU memory cannot be registered, which the supervisor says in Triton's words.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.inference import json_documents
 
-#: Of a cudaIpcMemHandle_t.
+#: The size of a cudaIpcMemHandle_t.
 _HANDLE_BYTES = 64
 
 
@@ -55,7 +55,7 @@ class SharedMemory:
 
 
 def _check_handle(document: Any) -> None:
-    """Raises InvalidArgument where it cannot be CUDA's."""
+    """Raise InvalidArgument if the handle cannot be CUDA's."""
     given = document if type(document) is dict else {}
     for key in ("raw_handle", "byte_size"):
         if key not in given:
@@ -75,7 +75,7 @@ def _check_handle(document: Any) -> None:
 
 
 def _read(document: Any) -> dict[str, Any]:
-    """Key, offset and size. Raises InvalidArgument where one is missing or of another type."""
+    """Return key, offset and size. Raises InvalidArgument if one is missing or of another type."""
     given = document if type(document) is dict else {}
     for key in ("key", "byte_size"):
         if key not in given:

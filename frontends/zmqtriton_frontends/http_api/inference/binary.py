@@ -1,4 +1,4 @@
-"""The binary tensor extension: where the JSON of a body ends, and what the bytes behind it are.
+"""The binary tensor extension: where the JSON of a body ends, and what the bytes after it are.
 
 A size that a client names is only ever compared with what has arrived.
 """
@@ -15,12 +15,15 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 HEADER = "Inference-Header-Content-Length"
 
-# int() alone would take '+5', '1_0' and digits of other scripts.
+# int() would also accept '+5', '1_0' and digits of other scripts.
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 def json_length(text: str, body_length: int) -> int:
-    """What the header says, 0 for a raw request. Raises InvalidArgument unless the body has it."""
+    """Return the length in the header, 0 for a raw request.
+
+    Raises InvalidArgument unless the body has it.
+    """
     if not _INTEGER.fullmatch(text):
         raise InvalidArgument(f"Unable to parse {HEADER}, got: {text[:64]}")
     length = int(text)
@@ -32,7 +35,7 @@ def json_length(text: str, body_length: int) -> int:
 
 
 def tensors_at(text: str, body_length: int) -> int:
-    """Where the tensors begin; at the end if the header is wrong, which is said later."""
+    """Return where the tensors begin; the end if the header is wrong, which is reported later."""
     try:
         return json_length(text, body_length)
     except InvalidArgument:
@@ -40,7 +43,7 @@ def tensors_at(text: str, body_length: int) -> int:
 
 
 class Tail:
-    """The bytes behind the JSON, handed out in the order of the inputs."""
+    """The bytes after the JSON, given out in the order of the inputs."""
 
     def __init__(self, data: memoryview, model: str) -> None:
         self._data = data
@@ -48,7 +51,7 @@ class Tail:
         self._position = 0
 
     def take(self, name: str, size: int) -> memoryview:
-        """The next bytes; raises InvalidArgument where fewer are left."""
+        """Take the next bytes. Raises InvalidArgument if fewer are left."""
         start = self._position
         missing = size - (len(self._data) - start)
         if missing > 0:
@@ -60,14 +63,16 @@ class Tail:
         return self._data[start : start + size]
 
     def end(self) -> None:
-        """Raises InvalidArgument where something is left over."""
+        """Raise InvalidArgument if something is left over."""
         if self._position != len(self._data):
             raise InvalidArgument(f"unexpected additional input data for model '{self._model}'")
 
 
 def raw_request(model: ModelVersion, data: bytes | memoryview) -> RequestBody:
-    """A body that is nothing but the one input of its model. Raises InvalidArgument where the model
-    leaves room for guesses, or the bytes don't fill its shape."""
+    """Read a body that is nothing but the one input of its model.
+
+    Raises InvalidArgument if the model leaves room for guesses, or the bytes don't fill its shape.
+    """
     inputs = model.config.get("input", [])
     if len(inputs) != 1:
         raise _refused(

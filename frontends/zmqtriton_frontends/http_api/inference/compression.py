@@ -1,7 +1,4 @@
-"""Content codings of bodies over HTTP: what clients may send, and which one they get.
-
-Used by infer.py and response_encoding.py; codings.py does the work.
-"""
+"""Content codings of HTTP bodies: what clients may send, and which one they get."""
 
 from __future__ import annotations
 
@@ -10,8 +7,11 @@ from zmqtriton_frontends.process import codecs
 
 
 def inflate(data: bytes, coding: str, limit: int) -> bytes:
-    """The body as it was. Raises Unsupported for another coding, InvalidArgument for data that are
-    not exactly one stream of it, or that hold more than `limit` bytes."""
+    """Inflate a body.
+
+    Raises Unsupported for another coding, InvalidArgument for data that are not exactly one stream
+    of it, or that hold more than `limit` bytes.
+    """
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return data
@@ -29,7 +29,7 @@ def inflate(data: bytes, coding: str, limit: int) -> bytes:
 
 
 def choose(accepted: str) -> str:
-    """The coding for a response to this Accept-Encoding; "" for none."""
+    """Return the coding for a response to this Accept-Encoding; "" for none."""
     best, best_quality = "", 0.0
     for item in accepted[:1024].split(","):
         name, *attributes = (part.strip().lower() for part in item.split(";"))

@@ -1,7 +1,7 @@
 """POST /v2/models/{model}/generate and /generate_stream: flat JSON in, flat JSON or events out.
 
-For decoupled models and others alike. The first response decides the status; what goes wrong later
-is told in the body. A client that goes away has gunicorn cancel the task, and that the request.
+For decoupled models and others alike. The first response decides the status; later errors are part
+of the body. When a client goes away, gunicorn cancels the task, and that cancels the request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOT_ONE = InternalError(
 
 
 class Generate:
-    """The two responders and what they need of the settings."""
+    """The two responders and the settings that they need."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -84,7 +84,7 @@ class Generate:
 
     async def _read(self, req: Request, model: str, version: str) -> admission.CheckedRequest:
         begun_ns = now_ns()
-        # Before anything is refused: an answer to half a body would be lost with the connection.
+        # before anything is refused: an answer to half a body would be lost with the connection
         text = await req.read_body(self._max_input_size)
         try:
             return await self._check(req, text, (model, version), begun_ns)
@@ -105,7 +105,7 @@ class Generate:
             lambda text: generate_request.read(json_documents.parse(text), found.signature.inputs),
         )
         options = admission.Options()
-        # Found anew: while a thread read the document the model may have been loaded again.
+        # found again: while a thread read the document the model may have been reloaded
         found = self._gateway.catalogue.find(model, version)
         checked = admission.prepare(self._gateway.catalogue, found, body, options)
         traces = self._gateway.traces

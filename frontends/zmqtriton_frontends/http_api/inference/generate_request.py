@@ -1,8 +1,7 @@
-"""The flat JSON of generate becomes a request: keys that name inputs are tensors, all others are
-parameters.
+"""The flat JSON of generate: keys that name inputs are tensors, all others are parameters.
 
-Called by generate.py. The document says no shapes; they are deduced from the model's. Whether the
-request fits its model is checked behind kserve.prepare. Texts are Triton's.
+The document has no shapes; they are deduced from the model's. Whether the request fits its model is
+checked by admission.prepare. Texts are Triton's.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from zmqtriton_frontends.http_api.inference.infer_request import (
 )
 from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
 
-#: The key whose value is read as if it stood at the top.
+#: The key whose members are read as if they stood at the top.
 _NESTED = "parameters"
 
 
 def read(document: Any, inputs: dict[str, Input]) -> RequestBody:
-    """The request for a model with these inputs. Raises InvalidArgument."""
+    """Read the request for a model with these inputs. Raises InvalidArgument."""
     if type(document) is not dict:
         raise InvalidArgument("attempt to get members for non-object")
     tensors: list[Tensor] = []
@@ -81,7 +80,10 @@ def _tensor(wanted: Input, value: Any) -> Tensor:
 
 
 def _shape(name: str, dims: tuple[int, ...], count: int) -> list[int]:
-    """The innermost dimension of any length takes what the fixed ones leave, others are 1."""
+    """Deduce the shape.
+
+    The innermost variable dimension takes what the fixed ones leave, others are 1.
+    """
     shape = list(dims)
     for dim in dims:
         if dim == 0 or (dim > 0 and count % dim):

@@ -1,7 +1,7 @@
-"""Responses to generate as flat JSON documents, bare or as server-sent events.
+"""Responses of generate as flat JSON documents, bare or as server-sent events.
 
-Called by generate.py. Nothing here knows how many there will be or when they are sent. What takes
-long is left to a thread, in pieces, so that others are answered meanwhile.
+How many there will be and when they are sent is not known here. What takes long is left to a
+thread, in pieces, so that others are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ class Writer:
         self._reserved["model_version"] = str(model.version)
 
     async def document(self, item: StreamItem) -> tuple[bytes, int]:
-        """The JSON of a response or an error, also of one that JSON cannot carry, and the HTTP
-        status of that; no JSON for an end without a response."""
+        """Return the JSON of a response or an error, and the HTTP status.
+
+        The error may be that JSON cannot carry the response. There is no JSON for an end without a
+        response.
+        """
         body = item.body
         if body is not None and json_documents.is_long(sum(len(t.data) for t in body.outputs)):
             return await json_documents.aside(self._document, item, _in_pieces)
         return self._document(item, json_documents.write)
 
     async def event(self, item: StreamItem) -> bytes:
-        """The same as an event."""
+        """Return the same as an event."""
         return as_event((await self.document(item))[0])
 
     def _document(self, item: StreamItem, write: _Write) -> tuple[bytes, int]:
@@ -54,7 +57,7 @@ class Writer:
 
     def _fields(self, body: ResponseBody) -> dict[str, Any]:
         fields = {tensor.name: self._value(tensor) for tensor in body.outputs}
-        # Of those with the same name Triton keeps its own, then a parameter, then an output.
+        # of members with the same name Triton keeps its own, then a parameter, then an output
         fields.update(body.parameters)
         fields.update(self._reserved)
         return dict(sorted(fields.items()))
@@ -79,5 +82,5 @@ def error_document(error: ZmqTritonError) -> bytes:
 
 
 def as_event(document: bytes) -> bytes:
-    """Nothing for nothing."""
+    """Return the event; b"" for b""."""
     return b"data: %b\n\n" % document if document else b""

@@ -1,7 +1,7 @@
-"""POST /v2/models/{model}/infer, and its parts for small requests, which take a shortcut.
+"""POST /v2/models/{model}/infer, and its parts for small requests, which take the fast path.
 
-Reads the body, has it checked, waits for the gateway and writes the response. A client that goes
-away has gunicorn cancel the task, and the gateway then cancels the request.
+Reads the body, has it checked, waits for the gateway and writes the response. When a client goes
+away, gunicorn cancels the task, and the gateway then cancels the request.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from zmqtriton_frontends.inference.request_trace import ending, now_ns
 from zmqtriton_frontends.inference.trace_sampling import parent_in_headers
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
-#: Of a request, whole; a view where it lies in shared memory.
+#: A whole request; a view if it lies in shared memory.
 Body = bytes | memoryview
-#: Makes a request of a body's JSON; may be left to a thread.
+#: Makes a request of a body's JSON; may run in a thread.
 Reader = Callable[[bytes], InferRequest]
 
 JSON_LENGTH = binary.HEADER.lower().encode()
 
 
 class Inference:
-    """The responder and what it needs of the settings."""
+    """The responder and the settings that it needs."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -53,7 +53,7 @@ class Inference:
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         begun_ns = now_ns()
-        # Before anything is refused: an answer to half a body would be lost with the connection.
+        # before anything is refused: an answer to half a body would be lost with the connection
         with await self._receive(req, resp) as body:
             try:
                 await self._infer(req, resp, (model, version), body, begun_ns)
@@ -87,12 +87,12 @@ class Inference:
         body: Body,
         begun_ns: int,
     ) -> None:
-        # In no variable: the traceback of an error would keep the reader, and with it the body.
+        # in no variable: the traceback of an error would keep the reader, and with it the body
         plan = self.find(target), body, req.header(JSON_LENGTH)
         parsed = await json_documents.read(*self.reader(*plan))
         if self._forwarding:
             self._forwarding.add(parsed.body.parameters, req.spelled_headers())
-        # Found anew: while a thread read the document the model may have been loaded again.
+        # found again: while a thread read the document the model may have been reloaded
         checked = self.check(self.find(target), parsed)
         traces = self._gateway.traces
         if traces.is_on:
@@ -120,8 +120,10 @@ class Inference:
     # ------------------------------------------- what fast_path.py does too, one after the other
 
     def find(self, target: tuple[str, str]) -> ModelVersion:
-        """The model of an inference over HTTP. Raises what Catalogue.find raises, and Unsupported
-        for one that may answer more than once."""
+        """Find the model of an inference over HTTP.
+
+        Raises what Catalogue.find raises, and Unsupported for one that may answer more than once.
+        """
         found = self._gateway.catalogue.find(*target)
         if found.signature.is_decoupled:
             raise Unsupported(
@@ -130,7 +132,7 @@ class Inference:
         return found
 
     def reader(self, model: ModelVersion, body: Body, header: str | None) -> tuple[bytes, Reader]:
-        """The JSON of a body, and what makes a request of it. Raises InvalidArgument."""
+        """Return the JSON of a body, and what makes a request of it. Raises InvalidArgument."""
         if header is None:
             return bytes(body), _read_json
         length = binary.json_length(header, len(body))

@@ -1,4 +1,4 @@
-"""An inference's body becomes the protocol-neutral request and what the response has to look like.
+"""The body of an inference: turns it into the protocol-neutral request and the output forms.
 
 Raises InvalidArgument with Triton's texts. Whether the request fits its model is not checked here,
 but no name, number or count leaves this file that the wire could not carry.
@@ -31,14 +31,14 @@ _DEFAULT_OPTIONS = Options()
 
 
 class OutputForm(NamedTuple):
-    """Which outputs go out as binary, and which do not go out but into shared memory."""
+    """Which outputs are sent as binary, and which go into shared memory instead."""
 
     #: Those that the client listed.
     listed: dict[str, bool]
     #: All others.
     default: bool
     places: Mapping[str, RegionSlice] = NO_PLACES
-    #: Of those that become classes.
+    #: Those that become classes.
     classes: Classes = NO_CLASSES
 
 
@@ -49,7 +49,7 @@ class InferRequest(NamedTuple):
 
 
 def read(document: Any, tail: Tail | None) -> InferRequest:
-    """The request of a document; `tail` is None where the body was JSON alone."""
+    """Read the request of a document; `tail` is None if the body was JSON only."""
     if type(document) is not dict:
         document = {}
     own_id = request_id(document)
@@ -72,7 +72,7 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
 
 
 def request_id(document: dict[str, Any]) -> str:
-    """What its client calls it. Raises InvalidArgument."""
+    """Return the client's id of the request. Raises InvalidArgument."""
     given = document.get("id", "")
     if type(given) is not str:
         raise _mismatch("id", "string")
@@ -154,7 +154,7 @@ def _shape(entry: dict[str, Any]) -> list[int]:
 
 
 def _source(entry: dict[str, Any], parameters: Any) -> str:
-    """The one place that an input's data are in."""
+    """Return the one place of an input's data."""
     found = ["data"] if "data" in entry else []
     if type(parameters) is dict:
         found += [k for k in ("binary_data_size", "shared_memory_region") if k in parameters]
@@ -214,7 +214,7 @@ def _outputs(document: dict[str, Any], default_binary: bool) -> OutputForm:
 
 
 def _class_count(parameters: dict[str, Any]) -> int:
-    """0: the output itself."""
+    """Return the number of classes; 0 means the output itself."""
     count = parameters["classification"]
     if type(count) is not int or not 0 <= count <= _MAX_COUNT:
         raise InvalidArgument(
@@ -230,7 +230,10 @@ def _class_count(parameters: dict[str, Any]) -> int:
 
 
 def _parameters(given: Any) -> tuple[dict[str, Any], Options, bool]:
-    """Those for the model, those for the scheduler, and whether outputs go out as binary."""
+    """Return the parameters for the model, those for the scheduler.
+
+    The default of binary outputs.
+    """
     if type(given) is not dict:
         raise InvalidArgument(
             "failed to get request params.: attempt to get members for non-object"

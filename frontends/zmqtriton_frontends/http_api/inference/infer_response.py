@@ -1,4 +1,4 @@
-"""A response becomes the body that the client reads: JSON, and behind it what goes as binary."""
+"""The body of a response: JSON, and after it the binary outputs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 class WrittenResponse(NamedTuple):
     text: bytes | list[bytes]
-    #: What goes out as binary, behind the text.
+    #: The binary outputs, after the text.
     tail: list[bytes | memoryview]
 
 
 def json_bytes(response: ResponseBody, form: OutputForm) -> int:
-    """How much of it write() makes numbers of."""
+    """The size of the outputs that become numbers in JSON."""
     return sum(
         len(tensor.data)
         for tensor in response.outputs
@@ -36,8 +36,11 @@ def write(
     *,
     in_pieces: bool = False,
 ) -> WrittenResponse:
-    """Raises InternalError for a tensor whose bytes are not its shape's, InvalidArgument for one
-    that JSON cannot carry."""
+    """Write a response.
+
+    Raises InternalError for a tensor whose bytes do not fit its shape, InvalidArgument for one that
+    JSON cannot carry.
+    """
     document: dict[str, Any] = {"id": request_id} if request_id else {}
     document["model_name"] = model.name
     document["model_version"] = str(model.version)
@@ -47,7 +50,7 @@ def write(
     document["outputs"] = outputs
     tail: list[bytes | memoryview] = []
     for tensor in response.outputs:
-        # What lies in a client's shared memory is there already.
+        # what lies in a client's shared memory is there already
         is_placed = tensor.name in form.places
         entry = _describe(model, tensor, is_placed)
         if is_placed:

@@ -1,7 +1,7 @@
-"""JSON in and out, as Triton reads and writes it: NaN and Infinity are numbers, depth is bounded.
+"""JSON in and out, as Triton reads and writes it: NaN and Infinity are numbers, depth is limited.
 
-orjson does the work; the standard library steps in where NaN or Infinity occur, which orjson knows
-neither to read nor to write.
+orjson does the work; the standard library is used where NaN or Infinity occur, which orjson can
+neither read nor write.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MAX_DEPTH = 100
 MAX_CONTAINERS = 1 << 21
 #: Members of all objects together: a key costs ten times what a number does.
 MAX_MEMBERS = 1 << 20
-#: Above this the garbage collector is told to wait: it would look at all that is read, many times;
-#: and a thread reads it.
+#: Larger documents are read by a thread, and garbage collection pauses meanwhile: it would look at
+#: all that is read, many times.
 _LARGE_BYTES = 1 << 20
-#: One document after another, which also bounds what they take.
+#: One document after another, which also limits the memory that they take.
 _reader = ThreadPoolExecutor(1, "documents")
 #: The end of a key. In a string it can only be the beginning of one that begins with a colon.
 _KEY = re.compile(rb'(?<!\\)"\s*:')
-#: Numbers of an array that are written at a time where some are not finite.
+#: How many numbers of an array are written at a time if some are not finite.
 _STEP = 1 << 16
 
 _TOO_DEEP = f"JSON nesting depth exceeds maximum allowed limit ({MAX_DEPTH})"
@@ -44,25 +44,27 @@ _Read = TypeVar("_Read")
 
 
 async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
-    """What the reader makes of the text; the loop goes on while it is large. Orjson never gives way
-    to other threads, but needs a fraction of the time that all the steps together do."""
+    """Return what the reader makes of the text; the loop goes on if it is large.
+
+    orjson never gives way to other threads, but needs a fraction of the time of the rest.
+    """
     if len(text) < _LARGE_BYTES:
         return reader(text)
     return await aside(reader, text)
 
 
 def is_long(size: int) -> bool:
-    """Whether numbers of so many bytes take so long to write that others should not wait."""
+    """True if numbers of so many bytes take so long to write that others should not wait."""
     return size >= _LARGE_BYTES
 
 
 async def aside(work: Callable[..., _Read], *arguments: Any) -> _Read:
-    """Has a thread do it, one after the other, while the loop goes on."""
+    """Run it in the thread, one after the other, while the loop goes on."""
     return await asyncio.get_running_loop().run_in_executor(_reader, work, *arguments)
 
 
 def parse(text: bytes) -> Any:
-    """The document; raises InvalidArgument for what is none, nests too deep or is too much."""
+    """Parse a document. Raises InvalidArgument if it is malformed, too deep or too large."""
     containers = text.count(b"[") + text.count(b"{")
     if containers > MAX_CONTAINERS:
         raise InvalidArgument(f"request JSON has more than {MAX_CONTAINERS} arrays and objects")
@@ -102,10 +104,10 @@ def _unparsable(reason: str, position: int) -> InvalidArgument:
 
 def _parse_with_nan(text: bytes) -> Any:
     try:
-        # Functions in Python, for each of which this thread can give way.
+        # functions in Python, during each of which this thread can give way
         document = json.loads(text.decode(), parse_int=_integer, parse_float=_float)
         if b"\\u" in text:
-            # Escaped lone surrogates, which only this parser lets pass, cannot be encoded later.
+            # escaped lone surrogates, which only this parser accepts, cannot be encoded later
             json.dumps(document, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise _unparsable(error.msg, error.pos) from None
@@ -117,7 +119,7 @@ def _parse_with_nan(text: bytes) -> Any:
 
 
 def _integer(digits: str) -> int | float:
-    """An integer where 64 bits hold it, else a float, as orjson does."""
+    """Return an integer if 64 bits hold it, else a float, as orjson does."""
     if len(digits) <= 20 and _INT64_MIN <= int(digits) <= _UINT64_MAX:
         return int(digits)
     return float(digits)
@@ -135,7 +137,7 @@ def _is_too_deep(document: Any) -> bool:
         deeper: list[Any] = []
         for container in level:
             values = container.values() if type(container) is dict else container
-            # The set of types is made in C, so long lists of numbers cost little.
+            # the set of types is made in C, so long lists of numbers cost little
             if not {dict, list}.isdisjoint(map(type, values)):
                 deeper += [value for value in values if type(value) in _CONTAINERS]
         level = deeper
@@ -143,15 +145,18 @@ def _is_too_deep(document: Any) -> bool:
 
 
 def write(document: Any) -> bytes:
-    """The text of a document that may hold numpy arrays."""
+    """Write a document that may hold numpy arrays."""
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    # Our documents hold no None, so a null is a number that is not finite, or stands in a string.
+    # our documents hold no None, so a null is a number that is not finite, or stands in a string
     return orjson.dumps(_with_all_numbers(document)) if b"null" in text else text
 
 
 def pieces(document: dict[str, Any], rows: str, elements: str) -> list[bytes]:
-    """The same text, for a thread: others go on between its pieces. The document's last member is
-    an array of objects, of which some have an array as their last member."""
+    """Write the same in pieces, for a thread: others go on between them.
+
+    The document's last member is an array of objects, of which some have an array as their last
+    member.
+    """
     first = {key: value for key, value in document.items() if key != rows}
     found = [write(first)[:-1] + (b"," if first else b"") + write(rows) + b":["]
     for i, row in enumerate(document[rows]):
@@ -166,7 +171,7 @@ def pieces(document: dict[str, Any], rows: str, elements: str) -> list[bytes]:
 
 
 def members(document: dict[str, Any]) -> list[bytes]:
-    """The text of a document whose members may be long arrays, in pieces too."""
+    """Write a document whose members may be long arrays, in pieces, too."""
     found = [b"{"]
     for i, (key, value) in enumerate(document.items()):
         found.append((b"," if i else b"") + write(key) + b":")
@@ -185,7 +190,7 @@ def _in_steps(values: Any) -> Iterator[bytes]:
 
 
 def _with_all_numbers(value: Any) -> Any:
-    """The same with lists and arrays as fragments that say NaN and Infinity."""
+    """Return the document with lists and arrays as fragments that contain NaN and Infinity."""
     if type(value) is dict:
         return {key: _with_all_numbers(member) for key, member in value.items()}
     if type(value) is list and value and type(value[0]) is dict:
@@ -200,7 +205,7 @@ def _with_all_numbers(value: Any) -> Any:
 
 
 def _numbers(array: np.ndarray[Any, Any]) -> bytes:
-    """Numbers with commas between them."""
+    """Write numbers with commas between them."""
     text = orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
     if b"null" not in text:
         return text

@@ -1,5 +1,7 @@
-"""The `data` of tensors as JSON lists, to and from the bytes that travel. Checks elements against
-their datatype and their number against the shape; whether they fit a model is checked later.
+"""The `data` of tensors as JSON lists, to and from the bytes of messages.
+
+Elements are checked against their datatype, and their number against the shape; whether they fit a
+model is checked later.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from zmqtriton_floor.tensors import decode_bytes
 _BOOL = BY_NAME["BOOL"].number
 _FP16 = BY_NAME["FP16"].number
 _FP32 = BY_NAME["FP32"].number
-#: Up to here a list is quicker than an array that orjson has to look into.
+#: Up to this length a list is faster than an array that orjson has to inspect.
 _LIST_UP_TO = 256
-#: Codes of the array module, which checks types and ranges in C. It takes true as 1.
+#: Codes of the array module, which checks types and ranges in C. It accepts true as 1.
 _CODES = {
     BY_NAME[name].number: code
     for name, code in (
@@ -39,7 +41,7 @@ _NUMPY: dict[int, Any] = {d.number: np.dtype(d.numpy) for d in DATATYPES if d.nu
 
 
 def to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes:
-    """The bytes of an input; `count` is the product of its shape. Raises InvalidArgument."""
+    """Return the bytes of an input; `count` is the product of its shape. Raises InvalidArgument."""
     number = datatype.number
     if number in (_FP16, BF16):
         raise InvalidArgument(
@@ -78,7 +80,10 @@ def _other_kind(number: int) -> InvalidArgument:
 
 
 def _flatten(data: list[Any]) -> list[Any]:
-    """The elements in row-major order. Rows may be ragged: only the number of elements counts."""
+    """Return the elements in row-major order.
+
+    Rows may be ragged: only the number of elements counts.
+    """
     while data:
         kinds = set(map(type, data))
         if list not in kinds:
@@ -123,7 +128,7 @@ def _strings(data: list[Any]) -> bytes:
 
 
 def from_bytes(name: str, number: int, data: bytes) -> Any:
-    """The flat `data` of an output: a list, or a numpy array where that is long.
+    """Return the flat `data` of an output: a list, or a numpy array if it is long.
 
     Raises InvalidArgument for what JSON cannot carry, InternalError for malformed BYTES.
     """
@@ -133,7 +138,7 @@ def from_bytes(name: str, number: int, data: bytes) -> Any:
     elements = np.frombuffer(data, kind)
     if len(elements) <= _LIST_UP_TO:
         return elements.tolist()
-    # As 64-bit, so that a long tensor is written with the same digits as a short one.
+    # as 64-bit, so that a long tensor is written with the same digits as a short one
     return elements.astype(np.float64) if number == _FP32 else elements
 
 

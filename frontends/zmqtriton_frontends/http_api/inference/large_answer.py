@@ -1,7 +1,7 @@
-"""Large outputs on their way to the client, from where the model's process has written them.
+"""Sends large outputs to the client from where the model's process has written them.
 
-Made by infer.py. Nothing is copied for a client that reads; one that takes its time gets a copy, so
-that it does not keep memory of the model's process.
+Nothing is copied for a client that reads; for a slow one a copy is made, so that it does not occupy
+memory of the model's process.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-#: So long a client may keep the memory that its response lies in.
+#: How long a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
-#: What a process may have of such copies. Clients beyond keep the memory that they have.
+#: The limit of such copies in a process. Further clients keep the memory that they have.
 MAX_COPIED_BYTES = 256 << 20
-#: Written at a time; more only when most of it has gone.
+#: How much is written at a time; more only when most of it has gone.
 _STEP_BYTES = 4 << 20
 
 
 class View:
-    """Bytes that gunicorn passes on unread, and what stands before them. It copies a body that is
-    true and no bytes; if it stops asking for the truth of it, it makes bytes of this one too."""
+    """Bytes that gunicorn passes on unread, and what precedes them.
+
+    It copies a body that is true and not bytes; if it stops testing that, it makes bytes of this
+    one, too.
+    """
 
     __slots__ = ("head", "view")
 
@@ -38,13 +41,13 @@ class View:
 
 
 class Copies:
-    """How much of what has not been read was copied."""
+    """How much of the unread answers was copied."""
 
     def __init__(self) -> None:
         self._bytes = 0
 
     def take(self, size: int) -> int:
-        """The size, if there is room for it, or 0."""
+        """Take the size, if there is room for it, or 0."""
         if self._bytes + size > MAX_COPIED_BYTES:
             return 0
         self._bytes += size
@@ -63,14 +66,14 @@ async def pieces(
     clock: Callable[[], float],
     copies: Copies = _copies,
 ) -> AsyncGenerator[Any, None]:
-    """The body as Views, the first with the head before it. The list is emptied."""
+    """Return the body as Views, the first with the head before it. The list is emptied."""
     late_s, copied = clock() + PATIENCE_S, 0
     try:
         while tail:
             rest = memoryview(tail.pop(0))
             while rest:
                 if not copied and clock() > late_s:
-                    # Who has not read it by now may never do.
+                    # a client that has not read it by now may never do
                     copied = copies.take(len(rest) + sum(map(len, tail)))
                     if copied:
                         rest = memoryview(bytes(rest))

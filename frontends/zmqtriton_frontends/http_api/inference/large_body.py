@@ -47,7 +47,10 @@ async def receive_into_arena(req: Request, gateway: Gateway, read: Pieces) -> Ar
 
 
 def _announced(req: Request) -> int:
-    """What the body will have; 0: not known, too much, or not to be had this way."""
+    """Return the announced size of a body.
+
+    0 if it is unknown, too large, or not to be had this way.
+    """
     length = req.header(b"content-length")
     size = int(length) if length is not None and length.isdigit() else 0
     is_plain = req.header(b"content-encoding") is None and req.connection is not None
@@ -55,7 +58,7 @@ def _announced(req: Request) -> int:
 
 
 async def _fill(req: Request, view: memoryview, read: Pieces) -> bool:
-    """Whether the body came in time; what came of it is at the front of the view."""
+    """Fill the view; False if the body did not come in time, and what came is at its front."""
     position = 0
     for piece in read.pieces:
         view[position : position + len(piece)] = piece
@@ -78,7 +81,7 @@ async def _fill(req: Request, view: memoryview, read: Pieces) -> bool:
         return False
     finally:
         read.size = len(view) - connection.stop_filling()
-    # The last byte comes once more, as what completes the request.
+    # the last byte comes once more, as what completes the request
     read.size -= 1
     await req.read_piece(read, MAX_BODY_BYTES)
     return True

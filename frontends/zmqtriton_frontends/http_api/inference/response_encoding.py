@@ -1,7 +1,6 @@
-"""A response as its client wants it: with outputs as classes, JSON or bytes, and compressed or not.
+"""A response as its client wants it: with classes, as JSON or bytes, compressed or not.
 
-Used by infer.py and fast_path.py. What takes long is left to a thread, in pieces, so that others
-are answered meanwhile.
+What takes long is left to a thread, in pieces, so that others are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Encoded(NamedTuple):
 
 
 class ResponseFormat(NamedTuple):
-    """What a client has asked for, and how."""
+    """What a client has asked for."""
 
     checked: CheckedRequest
     parsed: InferRequest
@@ -38,14 +37,14 @@ class ResponseFormat(NamedTuple):
     accepted: str | None
 
     def takes_long(self, response: ResponseBody) -> bool:
-        """Whether encode_in_pieces() is to be called, by a thread."""
+        """True if a thread should call encode_in_pieces()."""
         outputs, form = response.outputs, self.parsed.form
         if self.accepted is not None:
             return json_documents.is_long(sum(len(tensor.data) for tensor in outputs))
         return json_documents.is_long(json_bytes(response, form))
 
     def encode(self, response: ResponseBody, *, in_pieces: bool = False) -> Encoded:
-        """Raises what infer_response.write raises."""
+        """Encode the response. Raises what infer_response.write raises."""
         checked, parsed, accepted = self
         form = parsed.form
         if form.classes:

@@ -1,4 +1,4 @@
-"""The body of a response of server-sent events: those that are ready go out in one chunk.
+"""The body of a response of server-sent events: ready ones are sent in one chunk.
 
 Made by generate.py, iterated and closed by Falcon. It takes no more from the gateway's stream while
 the connection is not writable, and closing it cancels the request.
@@ -16,7 +16,7 @@ from zmqtriton_frontends.http_api.inference.generate_response import as_event, e
 
 _log = logging.getLogger(__name__)
 
-#: One chunk has no more events, or hardly more bytes.
+#: A chunk has no more events, and hardly more bytes.
 _MAX_EVENTS = 256
 _MAX_BYTES = 1 << 20
 
@@ -30,7 +30,7 @@ class Events:
         items: AsyncGenerator[StreamItem, None],
         write: Callable[[StreamItem], Awaitable[bytes]],
     ) -> None:
-        """What was ready before, the items that follow, and how an item is written."""
+        """Set up with what was ready before, the items that follow, and how an item is written."""
         self._loop = asyncio.get_running_loop()
         self._items = items
         self._write = write

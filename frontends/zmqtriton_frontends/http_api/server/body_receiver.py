@@ -1,8 +1,8 @@
-"""A body's bytes go from the socket straight to where they are wanted.
+"""Receives a body's bytes from the socket straight to where they are wanted.
 
 The protocol of a connection from its first large body on, in front of gunicorn's, which would copy
 them four times. It reads little until a request's headers are there, so that most of the next body
-can go straight too. Made by connections.py; knows nothing of what the bytes are.
+can go straight, too. Knows nothing of what the bytes are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOTHING = memoryview(b"")
 
 
 class BodyReceiver(asyncio.BufferedProtocol):
-    """Fills views; whatever else happens to the connection is told to its owner."""
+    """Fills views; all other events of the connection are passed to its owner."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
@@ -33,7 +33,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self.whole = asyncio.get_running_loop().create_future()
 
     def stop(self) -> int:
-        """The view is not touched any more; how many bytes of it were not filled."""
+        """Stop filling; return how many bytes of the view were not filled."""
         missing = len(self._rest)
         self._rest = self._last = _NOTHING
         return missing

@@ -1,4 +1,4 @@
-"""The open connections of one process: who is idle, who stalls, and how they end when it stops.
+"""The open connections of one process: which are idle, which stall, and how they end.
 
 Built on gunicorn's own protocol for ASGI, of which it reads a few private fields; nothing else in
 the project knows them. It adds no work to a request.
@@ -30,15 +30,15 @@ _log = logging.getLogger(__name__)
 
 #: From the connection to the end of its first request's headers.
 HEADERS_WITHIN_S = 9.0
-#: So many bytes of a body must come in each such time, and so many be read of an answer.
+#: The time in which some bytes of a body must come, and some of an answer be read.
 STALL_S = 30.0
 MIN_PROGRESS_BYTES = 30 * 1024
 
 _SERVER_EXITING = b'{"error":"Server exiting"}'
-#: How the paths end that infer.
+#: The last part of paths that infer.
 _INFERENCE = ("/infer", "/generate", "/generate_stream")
 
-# Which server this is, and which version of it, is nobody's business. There is no setting for it.
+# clients need not know which server this is, and which version; there is no setting for it
 protocol._CACHED_SERVER_HEADER = b""
 
 
@@ -59,11 +59,11 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         shortcut: FastPath | None = owner.shortcut
         self._arrivals = FastPathConnection(self, shortcut) if shortcut is not None else None
         self._is_refusing = False
-        #: Sends what the transport has encrypted; None where that sends by itself.
+        #: Sends what the transport has encrypted; None if that sends by itself.
         self._below: Any = None
 
     def secured(self, plain: Any) -> None:
-        """The transport to come encrypts, and gives what it has to this one."""
+        """Note that the coming transport encrypts, and gives its output to this one."""
         self._below = plain
 
     @property
@@ -118,7 +118,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         return goes_on
 
     def _is_websocket_upgrade(self, request: Any) -> bool:
-        """There are none here: a client that asks for one gets what any other would."""
+        """Return False: a client that asks for a websocket gets what any other would."""
         return False
 
     def _on_headers_complete(self) -> Any:
@@ -128,8 +128,10 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
 
     @property
     def spellings(self) -> Mapping[bytes, bytes]:
-        """The names of the request's headers as the client wrote them, by those in lower case; only
-        where the process keeps them."""
+        """The header names as the client wrote them, by those in lower case.
+
+        Only if the process keeps them.
+        """
         return self._spelling.names if self._spelling is not None else {}
 
     def _build_http_scope(self, *request: Any) -> dict[str, Any]:
@@ -148,7 +150,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
 
     @property
     def awaits_request(self) -> bool:
-        """Gunicorn has read all that came, and nothing is under way."""
+        """True if gunicorn has read all that came, and nothing is in flight."""
         parser = self._callback_parser
         return (
             self._awaiting_request
@@ -170,14 +172,14 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
 
     @property
     def is_read(self) -> bool:
-        """The client takes what it is sent."""
+        """True if the client reads what it is sent."""
         return not self._flow_control.write_paused
 
     def now(self) -> float:
         return self._connections.now()
 
     def response_head(self, status: int) -> tuple[bytes, bytes]:
-        """How it begins, and which headers are last."""
+        """Return the beginning of a response, and its last headers."""
         line: bytes = protocol._get_cached_status_line((1, 1), status)
         date: bytes = protocol._get_cached_date_header()
         return line, date if self.keeps_open else date + b"Connection: close\r\n"
@@ -193,7 +195,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         self._resume_reading()
 
     def _is_unused(self, now: float) -> bool:
-        """By requests that took the shortcut."""
+        """True if requests on the fast path have not used the connection."""
         arrivals = self._arrivals
         is_busy = arrivals is not None and arrivals.is_busy
         used_at = arrivals.used_at if arrivals is not None else 0.0
@@ -203,27 +205,31 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
 
     @property
     def has_pieces(self) -> bool:
-        """Whether something of the body has arrived that the application has not received."""
+        """True if a part of the body has arrived that the application has not received."""
         return bool(self._body_receiver.buffered)
 
     @property
     def is_receiving(self) -> bool:
-        """Whether a request has begun and is not complete."""
+        """True if a request has begun and is not complete."""
         receiver = self._body_receiver
         return receiver is not None and not receiver._complete
 
     @property
     def is_amid_body(self) -> bool:
-        """Whether some of a body has come, and not all of it; asked only where fill() works."""
+        """True if a part of a body has come, and not all of it; asked only where fill() works."""
         parser = self._callback_parser
         has_begun = parser.is_chunked or parser._body_remaining != parser.content_length
         return self.is_receiving and has_begun
 
     def fill(self, view: memoryview) -> asyncio.Future[None] | None:
-        """Puts the rest of the body, which is as large as the view, there; stop_filling() has to
-        follow. None where that cannot be. Its last byte arrives in the usual way as well."""
+        """Receive the rest of the body into the view, which has its size.
+
+        None if that is impossible.
+
+        stop_filling() must follow. The last byte arrives in the usual way as well.
+        """
         parser = self._callback_parser
-        # Gunicorn's own parser in C keeps its counts to itself.
+        # gunicorn's own parser in C keeps its counts to itself
         is_body = type(parser) is PythonProtocol and parser._state == "body"
         if not is_body or self.has_pieces or parser._body_remaining != len(view):
             return None
@@ -232,8 +238,10 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         return whole
 
     def fill_room(self, view: memoryview) -> asyncio.Future[None]:
-        """The same where gunicorn knows nothing of the request, and will not; until end_room() or
-        until it is full, which is told to the arrivals."""
+        """Receive likewise if gunicorn does not know the request, and will not.
+
+        Until end_room() or until the view is full, which is told to the fast path.
+        """
         if self._filling is None:
             self._filling = BodyReceiver(self)
             self.transport.set_protocol(self._filling)
@@ -241,23 +249,23 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         return self._filling.whole
 
     def end_room(self) -> int:
-        """How much of it was not filled."""
+        """Return how much of it was not filled."""
         return self._filling.stop() if self._filling is not None else 0
 
     def take(self, data: bytes) -> None:
-        """What arrives while nothing is filled."""
+        """Take what arrives while nothing is filled."""
         had_begun = self.is_amid_body
         self.data_received(data)
         if not had_begun and self.is_amid_body and self.has_pieces:
-            # The application shall say where the body goes before more of it is read; it reads on
-            # by receiving what is here.
+            # the application says where the body goes before more of it is read; it reads on by
+            # receiving what is here
             self._pause_reading()
 
     def count(self, size: int) -> None:
         self._received += size
 
     def filled(self, last: bytes) -> None:
-        """All is there; the parser sees one byte of it, and that the body ends with it."""
+        """Let the parser see one byte, and the end of the body: all of it is there."""
         if self._arrivals is not None and self._arrivals.is_receiving:
             self._arrivals.filled()
             return
@@ -265,7 +273,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         self.data_received(last)
 
     def stop_filling(self) -> int:
-        """From here on what arrives is gunicorn's again; how much of the view was not filled."""
+        """Give what arrives to gunicorn again; return how much of the view was not filled."""
         assert self._filling is not None, "nothing is stopped that was not begun"
         missing = self._filling.stop()
         if missing:
@@ -273,7 +281,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         return missing
 
     def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
-        """Gunicorn's own refusals, in the form that all our errors have."""
+        """Send gunicorn's own refusals in the form that all our errors have."""
         data = json.dumps({"error": message[:1024]}).encode()
         reason = self._get_reason_phrase(status)
         head = (
@@ -285,21 +293,23 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is under way here: at most the beginning of a request's headers has come, and all
-        that was answered has gone."""
+        """True if nothing is in flight here.
+
+        At most the beginning of a request's headers has come, and all answers have gone.
+        """
         is_busy = self._arrivals is not None and self._arrivals.is_busy
         is_served = self._awaiting_request and not self._finishing_calls
         return is_served and not is_busy and not self._unsent
 
     def leave(self) -> None:
-        """What is being answered now is the last."""
+        """Leave: what is being answered now is the last."""
         self._is_refusing = True
 
     def _will_close(self, *asked: Any) -> bool:
         return self._is_refusing or bool(super()._will_close(*asked))
 
     def refuse(self, application: Any) -> None:
-        """Any further request gets this application's answer."""
+        """Give any further request this application's answer."""
         self.app = application
         self._is_refusing = True
         begun = self._arrivals.leave() if self._arrivals is not None else b""
@@ -310,7 +320,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         self._close_transport()
 
     def check(self, now: float) -> None:
-        """Ends the connection if its client stalls."""
+        """End the connection if its client stalls."""
         if self._arrivals is not None:
             late = self._arrivals.check()
             if late:
@@ -336,7 +346,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
             self._end(408 if is_receiving and not unsent else 0, "Request Timeout")
 
     def _has_begun_request(self) -> bool:
-        # A parser without such a field may hold something, so it counts as begun.
+        # a parser without such a field may hold something, so it counts as begun
         return bool(getattr(self._callback_parser, "_buffer", True))
 
     def _end(self, status: int, text: str) -> None:
@@ -348,7 +358,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
 
 
 class Connections:
-    """All of them."""
+    """All connections of the process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.now = loop.time
@@ -361,13 +371,13 @@ class Connections:
         self._open.discard(connection)
 
     def check(self) -> None:
-        """To be called once a second."""
+        """Check all connections. To be called once a second."""
         now = self.now()
         for connection in tuple(self._open):
             connection.check(now)
 
     def refuse_requests(self) -> None:
-        """From now on new requests are told that the server is exiting."""
+        """Refuse new requests from now on, because the server is exiting."""
         for connection in self._open:
             connection.refuse(_say_exiting)
 

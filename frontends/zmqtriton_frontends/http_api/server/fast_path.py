@@ -1,9 +1,8 @@
 """Inferences up to 16 MiB without what gunicorn and Falcon do, which is most of their cost.
 
-One object for a process, made by server.py; fast_path_connection.py asks it about what arrives. It
-takes only heads that mean the same to everybody. All others are gunicorn's, so nothing is refused
-here, and no rule about them stands twice; what a request is, and what is answered, infer.py and
-problems.py say.
+One object for a process. It takes only heads that mean the same to everybody; all others are
+gunicorn's, so nothing is refused here, and no rule about them is written twice. infer.py reads the
+request, and problems.py words the errors.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from zmqtriton_frontends.tensors.arena_body import (
     ArenaBuffer,
 )
 
-#: A body of more may take its time, or memory of its own.
+#: A larger body may take its time, or memory of its own.
 MAX_BODY_BYTES = 64 << 10
-#: Unless most of it goes straight into the arena. There anybody is given room for BELIEVED_BYTES,
-#: and all together for more.
+#: Unless most of it goes straight into the arena. There anybody gets room for UNRESERVED_BYTES, and
+#: all together for more.
 MAX_ROOM_BYTES = 16 << 20
 _MAX_FIELDS = 50
 _HEAD = re.compile(
@@ -55,7 +54,7 @@ Respond = Callable[[int, Encoded], None]
 
 
 class Head(NamedTuple):
-    """Of a request: all that counts of its headers."""
+    """The head of a request: everything in its headers that counts."""
 
     target: tuple[str, str]
     body_bytes: int
@@ -83,7 +82,10 @@ class FastPath:
         self.announced = AnnouncedBytesBudget()
 
     def read(self, raw: bytes) -> Head | None:
-        """A head, with the empty line that ends it; None where gunicorn shall have the request."""
+        """Read a head, with the empty line that ends it.
+
+        None if gunicorn is to have the request.
+        """
         match = _HEAD.fullmatch(raw)
         if match is None:
             return None
@@ -108,8 +110,10 @@ class FastPath:
         return Head(target, int(length), json_length, *told)
 
     def room(self, head: Head) -> tuple[ArenaBuffer, int] | None:
-        """For a large body; None where the arena has none at the moment, or clients are believed
-        too much already. Also returns what of the budget is to be released."""
+        """Return room for a large body, and what of the budget is to be released.
+
+        None if the arena has none at the moment, or too much is announced and not sent already.
+        """
         size, reserved = head.body_bytes, 0
         if size > UNRESERVED_BYTES:
             reserved = self.announced.reserve(size)
@@ -123,7 +127,7 @@ class FastPath:
 
 
 def _wants_room(json_length: str | None, size: int) -> bool:
-    """Whether most of a body is tensors that stubs will map, and the rest is soon read."""
+    """True if most of a body is tensors that stubs will map, and the rest is soon read."""
     if json_length is None or not json_length.isascii() or not json_length.isdigit():
         return False
     tensors_at = int(json_length) if len(json_length) <= 8 else size
@@ -146,7 +150,7 @@ class PendingHttpInference(PendingRequest):
         self._wanted: ResponseFormat
 
     def begin(self, body: Body) -> None:
-        """Answers perhaps before it returns."""
+        """Begin; the answer may be given before this returns."""
         try:
             self._ask(body)
         except NotLoaded as missing:

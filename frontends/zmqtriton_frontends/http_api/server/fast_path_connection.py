@@ -1,7 +1,7 @@
-"""What arrives on one connection: most inferences take the shortcut, all else is gunicorn's.
+"""The bytes of one connection: most inferences take the fast path, everything else is gunicorn's.
 
-Made by connections.py, which shows it all bytes first. One request after the other is answered;
-what comes meanwhile waits, and where a client does not read its answers, nothing is read of it.
+connections.py shows it all bytes first. One request after the other is answered; what comes
+meanwhile waits, and if a client does not read its answers, nothing is read of it.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from zmqtriton_frontends.http_api.server.fast_path import (
 from zmqtriton_frontends.tensors.arena_body import PATIENCE_S, ArenaBuffer
 
 _MAX_HEAD_BYTES = 4096
-#: While a request is under way no more is read of what follows it.
+#: While a request is in flight no more is read of what follows it.
 _MAX_HELD_BYTES = 64 << 10
 _END = b"\r\n\r\n"
 _JSON = b"content-type: application/json\r\n"
 
 
 class FastPathConnection:
-    """`owner` is the connection."""
+    """The fast path of one connection, its `owner`."""
 
     def __init__(self, owner: Any, shortcut: FastPath) -> None:
         self._owner = owner
         self._shortcut = shortcut
         #: What has come and is nobody's yet; what of it check() has seen before.
         self._held = self._seen = b""
-        #: Clients repeat themselves, so what the last head meant is often what the next one means.
+        #: Clients repeat themselves, so the meaning of the last head is often that of the next one.
         self._raw, self._head = b"", None  # type: bytes, Head | None
-        #: A request is under way, or its answer is not read.
+        #: A request is in flight, or its answer is not read.
         self.is_busy = False
         self._exchange: PendingHttpInference | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -55,7 +55,7 @@ class FastPathConnection:
         self._reserved = 0
 
     def take(self, data: bytes) -> bytes:
-        """Returns what gunicorn shall have."""
+        """Take bytes, and return what gunicorn is to have."""
         if self.is_busy:
             self._held += data
             if len(self._held) > _MAX_HELD_BYTES:
@@ -95,7 +95,7 @@ class FastPathConnection:
     # ---------------------------------------------------------- large bodies
 
     def _receive(self, head: Head, data: bytes, start: int) -> bytes:
-        """Its body goes into the arena, what is still to come past everything else."""
+        """Receive a body into the arena, past everything else."""
         found = self._shortcut.room(head)
         if found is None:
             return data
@@ -114,12 +114,12 @@ class FastPathConnection:
 
     @property
     def is_receiving(self) -> bool:
-        """A large body comes."""
+        """True while a large body comes."""
         return bool(self._begun)
 
     def filled(self) -> None:
-        """It has come."""
-        self._owner.end_room()  # or the view would keep its segment mapped
+        """Take note that it has come."""
+        self._owner.end_room()  # otherwise the view would keep its segment mapped
         self._release_reservation()
         room, self._begun = self._room, b""
         assert self._head is not None, "it has begun with one"
@@ -127,7 +127,7 @@ class FastPathConnection:
         self._begin(self._head, room.data)
 
     def give_up(self) -> bytes:
-        """Receives no more of it. Returns what of the request has come, for gunicorn."""
+        """Receive no more of it, and return what of the request has come, for gunicorn."""
         room, head, self._begun = self._room, self._begun, b""
         if room is None or not head:
             return b""
@@ -138,7 +138,7 @@ class FastPathConnection:
         return come
 
     def _release_reservation(self) -> None:
-        """The announced body has come, or will not."""
+        """Release the reservation: the announced body has come, or will not."""
         reserved, self._reserved = self._reserved, 0
         self._shortcut.announced.release(reserved)
 
@@ -148,8 +148,10 @@ class FastPathConnection:
             self._room = None
 
     def check(self) -> bytes:
-        """To be called now and then. Returns what gunicorn shall have: a request whose body does
-        not come."""
+        """Return what gunicorn is to have: a request whose body does not come.
+
+        To be called now and then.
+        """
         if self._begun:
             return self.give_up() if self._owner.now() >= self._late_at else b""
         late = self.leave() if self._held is self._seen else b""
@@ -157,14 +159,14 @@ class FastPathConnection:
         return late
 
     def leave(self) -> bytes:
-        """What is gunicorn's from now on: a head whose body has not come."""
+        """Return what is gunicorn's from now on: a head whose body has not come."""
         if self.is_busy:
             return b""
         head, self._held = self._held, b""
         return head
 
     def lost(self) -> None:
-        """The client has left."""
+        """Take note that the client has left."""
         if self._begun:
             self._owner.end_room()
             self._release_reservation()
@@ -214,7 +216,7 @@ class FastPathConnection:
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def read(self) -> None:
-        """The client has read what it was sent."""
+        """Take note that the client has read what it was sent."""
         if self.is_busy:
             asyncio.get_running_loop().call_soon(self._go_on)
 

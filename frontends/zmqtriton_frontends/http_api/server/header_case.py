@@ -1,7 +1,7 @@
-"""How a client wrote the names of its headers, which gunicorn's parser makes lower case.
+"""The names of headers as the client wrote them; gunicorn's parser makes them lower case.
 
-Fed by connections.py, and only where headers become parameters of models: those look for the names
-that their clients use.
+Used only where headers become parameters of models, which look for the names that their clients
+use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _NAME = re.compile(rb"\r\n([^:\r\n]+):")
-#: Where gunicorn's parser is while it has not read all headers.
+#: The states of gunicorn's parser while it has not read all headers.
 _HEADERS = ("request_line", "headers")
 _END = b"\r\n\r\n"
 
@@ -25,14 +25,14 @@ class Spelling:
         self._fed = bytearray()
 
     def feed(self, parser: Any, data: bytes) -> None:
-        """What the parser is about to read."""
+        """Take what the parser is about to read."""
         if getattr(parser, "_state", "") not in _HEADERS:
-            # A body, or a parser in C, of which nobody knows where it is.
+            # a body, or a parser in C, of which nobody knows where it is
             del self._fed[:]
         self._fed += data
 
     def end(self, parser: Any) -> None:
-        """The parser has read the headers of a request."""
+        """Return the names: the parser has read the headers of a request."""
         if not hasattr(parser, "_state"):
             return
         head = self._fed[: len(self._fed) - len(parser._buffer)]

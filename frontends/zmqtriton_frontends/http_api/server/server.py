@@ -1,8 +1,8 @@
 """Gunicorn as this server needs it: an arbiter that watches processes, and in each an ASGI loop.
 
-The arbiter is started by `__main__`. Each process that it forks makes a lifeline of its own, dies
-with the arbiter, serves what `app.build` makes, and at the end drains: it stops accepting, answers
-new requests with 503, and leaves as soon as nothing is under way. No ZeroMQ before the fork.
+Each process that the arbiter forks makes a lifeline of its own, dies with the arbiter, serves what
+`app.build` makes, and at the end drains: it stops accepting, answers new requests with 503, and
+leaves as soon as nothing is in flight. No ZeroMQ before the fork.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 #: A loop that does not turn for so long hangs; requests that wait for a model never stop it.
 _HANG_S = 120
 _CHECK_EVERY_S = 1.0
-#: How often a draining process looks whether it is done.
+#: How often a draining process checks whether it is done.
 _DRAIN_STEP_S = 0.01
 
 
@@ -69,13 +69,13 @@ class Server(BaseApplication):  # type: ignore[misc]
             "preload_app": True,
             "asgi_loop": "auto",  # uvloop where it is installed
             "asgi_lifespan": "off",
-            # With a grace period a client that has gone would be noticed that much later.
+            # with a grace period a client that has gone would be noticed that much later
             "asgi_disconnect_grace_period": 0,
             "timeout": _HANG_S,
             "graceful_timeout": max(1, self.settings["exit_timeout_secs"]),
             "keepalive": 75,
             "backlog": 4096,
-            # Names with `_` too; they become no variables here, so that none can pose as another.
+            # names with `_`, too; they become no variables here, so that none can pose as another
             "header_map": "dangerous",
             "limit_request_line": 8190,
             "limit_request_fields": 100,
@@ -83,19 +83,22 @@ class Server(BaseApplication):  # type: ignore[misc]
             "control_socket_disable": True,
             "accesslog": None,
             "logger_class": _Log,
-            # Its heartbeat is a file's time, which on a real disk can block.
+            # its heartbeat is a file's time, which on a real disk can block
             "worker_tmp_dir": self._directory,
         }
 
     def load(self) -> Callable[[Gateway, list[Route]], Any]:
-        """Not an application yet: that needs a gateway, which a process makes after the fork."""
+        """Return nothing yet.
+
+        An application needs a gateway, which a process makes after the fork.
+        """
         gc.collect()
         gc.freeze()  # the pages with what is imported by now stay shared
         return app.build
 
 
 class _Log(Logger):  # type: ignore[misc]
-    """Gunicorn's records go where all others go; its news of every day don't."""
+    """Sends gunicorn's records where all others go, without its everyday messages."""
 
     def setup(self, cfg: Any) -> None:
         self.cfg = cfg
@@ -113,7 +116,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         keep_freed_memory()
         self._lifeline = branch(self.app.lifeline)
         self._stopping = asyncio.Event()
-        #: Whether models see names of headers as clients write them.
+        #: Models see names of headers as clients write them.
         self.keeps_spelling = bool(self.app.settings["http_header_forward_pattern"])
         super().init_process()
 
@@ -131,8 +134,10 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         self._stopping.set()
 
     def _stop(self, within_ms: int) -> None:
-        """The supervisor says that the server stops. The arbiter is told too, lest it replace this
-        process when that has gone."""
+        """Stop: the server stops.
+
+        The arbiter is told, too, or it would replace this process when that has gone.
+        """
         self.alive = False
         self._stopping.set()
         os.kill(self.ppid, signal.SIGTERM)
@@ -140,7 +145,10 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
     # ---------------------------------------------------------------- serving
 
     async def _serve(self) -> None:
-        """Replaces gunicorn's, whose end waits for idle connections and looks once a second."""
+        """Serve.
+
+        Replaces gunicorn's method, whose end waits for idle connections and checks once a second.
+        """
         gateway = Gateway(self._lifeline)
         gateway.on_stop = self._stop
         stopping = asyncio.ensure_future(self._stopping.wait())
@@ -154,7 +162,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         make: Any = lambda: Connection(self, connections)  # noqa: E731
         if secured is not None:
             make = secured.secured(make)
-        # Without it the loop would have them listen for a hundred at a time.
+        # without it the loop would have them listen for a hundred at a time
         backlog = self.cfg.backlog
         servers = [
             await self.loop.create_server(make, sock=s.sock, backlog=backlog) for s in self.sockets
@@ -183,10 +191,10 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         gateway.traces.end()
 
     def _leave_port(self, servers: Iterable[Any]) -> None:
-        """Other servers listen there too: whoever connects from now on shall find them."""
+        """Leave the port: whoever connects from now on must find the other servers there."""
         for listener in self.sockets:
             with suppress(OSError):  # another process of ours was faster
-                # Closed it would still be the arbiter's, for which the kernel accepts too.
+                # closed it would still be the arbiter's, for which the kernel accepts, too
                 listener.sock.shutdown(socket.SHUT_RD)
         for server in servers:
             server.close()
@@ -195,7 +203,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         connections.refuse_requests()
         deadline = self.loop.time() + self.cfg.graceful_timeout
         while self.loop.time() < deadline and not self._quick_shutdown:
-            # At least one turn, so that requests already received are answered.
+            # at least one turn, so that requests already received are answered
             await asyncio.sleep(_DRAIN_STEP_S)
             if connections.are_idle:
                 return
@@ -205,7 +213,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
 
 
 def branch(arbiters: Lifeline) -> Lifeline:
-    """A lifeline of this process's own, made by sending one end of a pair over the arbiter's."""
+    """Make a lifeline of this process's own, by sending one end of a pair over the arbiter's."""
     ours, theirs = pair()
     arbiters.send(WorkerForked(os.getpid()), theirs.fileno())
     while arbiters.is_backed_up:

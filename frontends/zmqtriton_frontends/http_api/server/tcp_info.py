@@ -1,6 +1,6 @@
-"""How much of what was sent to a client its side has taken, as the kernel knows it.
+"""How much a client has acknowledged of what it was sent, according to the kernel.
 
-Asked by connections.py about clients that may have stopped to read.
+For clients that may have stopped reading.
 """
 
 from __future__ import annotations

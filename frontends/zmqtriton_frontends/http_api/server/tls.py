@@ -1,7 +1,7 @@
 """HTTPS: how a connection becomes an encrypted one.
 
-Made by server.py where the settings ask for it. The loop could do the handshake itself, but would
-hide what it has not sent yet, by which connections.py knows who reads and who stalls.
+The loop could do the handshake itself, but would hide what it has not sent yet, by which
+connections.py knows who reads and who stalls.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 from zmqtriton_frontends.http_api.server.connections import Connection
 from zmqtriton_frontends.process.tls import Encryption
 
-#: A client that has not made itself understood by then is none.
+#: The limit for a client's handshake.
 HANDSHAKE_WITHIN_S = 9.0
 
 
 class Tls:
     def __init__(self, settings: dict[str, Any]) -> None:
-        """Raises OSError for files that cannot be used."""
+        """Set up. Raises OSError for files that cannot be used."""
         self._encryption = Encryption(settings, "http", "http/1.1")
         self.context = self._encryption.context
         self.renew = self._encryption.renew
         self._handshakes: set[asyncio.Task[None]] = set()
 
     def secured(self, make: Callable[[], Connection]) -> Callable[[], asyncio.Protocol]:
-        """What a listener makes in place of connections."""
+        """Make what a listener gets in place of connections."""
         return lambda: _Unsecured(self, make)
 
     def begin(self, plain: Any, unread: bytearray, make: Callable[[], Connection]) -> None:
@@ -45,10 +45,10 @@ class Tls:
         )
         try:
             await asyncio.sleep(0)
-            # By now the loop's own protocol is there, and in a turn it can take what came before.
+            # by now the loop's own protocol is there, and in a turn it can take what came before
             loop.call_soon(_feed, plain.get_protocol(), unread)
             transport = await upgrade
-        except OSError:  # no client of ours
+        except OSError:  # not a client of ours
             plain.abort()
             return
         except BaseException:
@@ -66,13 +66,13 @@ class Tls:
             connection.data_received(bytes(early.data))
 
     def close(self) -> None:
-        """Who is still shaking hands need not go on."""
+        """Close: handshakes in progress need not go on."""
         for handshake in self._handshakes:
             handshake.cancel()
 
 
 def _feed(protocol: Any, data: bytearray) -> None:
-    """Gives it what somebody else has read."""
+    """Give a protocol what somebody else has read."""
     while data:
         room = protocol.get_buffer(len(data))
         size = min(len(room), len(data))
@@ -97,7 +97,7 @@ class _Unsecured(asyncio.Protocol):
 
 
 class _Early(asyncio.Protocol):
-    """What comes between the end of the handshake and the next turn of the loop."""
+    """Keeps what comes between the end of the handshake and the next turn of the loop."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -115,5 +115,5 @@ class _Early(asyncio.Protocol):
 
 
 def of(settings: dict[str, Any]) -> Tls | None:
-    """None where connections are plain."""
+    """Return the TLS settings; None if connections are plain."""
     return Tls(settings) if settings["http_use_ssl"] else None

@@ -1,4 +1,4 @@
-"""The part of pb_utils that is a module of C in Triton, where models also find a few more names."""
+"""The part of pb_utils that is a C module in Triton, where models find a few more names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What models import as pb_utils. Their classes are those of c_python_backend_utils."""
+"""The module that models import as pb_utils. Its classes are those of c_python_backend_utils."""
 
 from __future__ import annotations
 
-# Models have been seen to use these three from here.
+# models have been seen to use these three from here
 import json
 import struct
 

@@ -1,5 +1,7 @@
-"""Each request is asked twice on real connections: as it is, and with a header that leaves it to
-gunicorn and Falcon. Clients must not be able to tell the answers apart.
+"""The fast path answers exactly as gunicorn and Falcon do.
+
+Each request is sent twice on real connections: as it is, and with a header that leaves it to
+gunicorn.
 """
 
 from __future__ import annotations

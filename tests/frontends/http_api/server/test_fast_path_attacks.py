@@ -1,5 +1,7 @@
-"""What could mean one thing to the shortcut and another to gunicorn is sent to a server that has
-the shortcut and to one that has not. Whoever attacks must not be able to tell them apart.
+"""Requests that could mean one thing to the fast path and another to gunicorn.
+
+They are sent to a server with the fast path and to one without. An attacker must not be able to
+tell them apart.
 """
 
 from __future__ import annotations
@@ -170,8 +172,11 @@ HEADS = {
 
 @pytest.fixture(scope="module")
 def answers() -> tuple[Answers, Answers]:
-    """By the names of HEADS. Each stands behind a request that takes the shortcut and before one
-    that must not be answered if it is refused."""
+    """Return the answers by the names of HEADS.
+
+    Each head comes after a request on the fast path and before one that must not be answered if the
+    head is refused.
+    """
     conversations = {name: [ONE, data + SMUGGLED + LAST] for name, data in HEADS.items()}
     return ask_all(conversations)
 

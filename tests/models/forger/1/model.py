@@ -1,5 +1,4 @@
-"""Refers to memory as FORGE says, in place of where its own tensor lies: in its response, or in
-what it asks another model."""
+"""Refers to memory as FORGE says, in its response or in a request to another model."""
 
 import json
 

@@ -6,8 +6,10 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Sleeps MS milliseconds per row and gives its ID back, with a record before and after; below
-    zero it waits for a file, which tests/journal.py makes."""
+    """Sleeps MS milliseconds per row and returns its ID, with a record before and after.
+
+    Below zero it waits for a file, which tests/journal.py makes.
+    """
 
     def initialize(self, args):
         self._path = json.loads(args["model_config"])["parameters"]["JOURNAL"]["string_value"]

@@ -7,8 +7,10 @@ KEEPS = 4
 
 
 class TritonPythonModel:
-    """OUTPUT0 is INPUT0 + 1, calculated in place; KEPT are the first numbers of the last inputs,
-    each twice: as it was then and as it is now."""
+    """OUTPUT0 is INPUT0 + 1, calculated in place.
+
+    KEPT are the first numbers of the last inputs, each twice: as it was then and as it is now.
+    """
 
     def initialize(self, args):
         self._kept = []

@@ -1,1 +1,1 @@
-"""Child processes: how they are spawned or forked, watched, told things and reaped."""
+"""Child processes: spawned or forked, watched, sent messages, and reaped."""

@@ -1,4 +1,4 @@
-"""What the loop keeps of one child, and who hears of all of them. Only data and types."""
+"""The loop's data of one child, and the listener for all of them. Only data and types."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ class Child:
     lifeline: Lifeline
     pid: int = 0
     process: Process | None = None
-    #: Of a process that somebody else will reap.
+    #: Set for a process that somebody else reaps.
     pidfd: int | None = None
     output: StubOutput | None = None
-    #: It may hand over lifelines of processes that it has forked.
+    #: It may hand over the lifelines of processes that it has forked.
     can_fork_workers: bool = False
-    #: The fork server.
+    #: It is the fork server.
     can_fork: bool = False
     frozen_polls: int = 0
     is_watched_for_writing: bool = False
-    #: A stub's, in which it tells the broker how far it has come.
+    #: A stub's page, in which it tells the broker how far it has come.
     progress_page: int | None = None
-    #: Where it is kept; () is anywhere.
+    #: The cores that it is pinned to; () means any.
     cores: tuple[int, ...] = ()
 
 
 class ChildListener(Protocol):
-    """Who hears of the children: the core."""
+    """Hears of the children's events; the core implements it."""
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """It runs, and can be told who it is."""
+        """The process runs, and can be told who it is."""
 
     def process_ended(
         self, serial: int, reason: str, last_words: str = "", crash: str = ""
     ) -> None:
-        """It is dead, and everything that it had said was received before."""
+        """The process is dead, and everything that it had sent was received before."""
 
     def process_frozen(self, serial: int) -> None:
-        """It was stopped by a signal and does not go on."""
+        """The process was stopped by a signal and does not go on."""
 
     def worker_forked(self, pid: int, started_s: float) -> int:
-        """Gunicorn has forked; returns the serial number of the new process's lifeline."""
+        """Gunicorn has forked; return the serial number of the new process's lifeline."""
 
     def messages_malformed(self, messages: int) -> None:
-        """Dropped, because they did not decode."""
+        """Messages were dropped because they did not decode."""
 
     def message_received(self, serial: int, message: Any) -> None:
-        """A message of a process, or of a caller on the control socket."""
+        """A message came from a process, or from a caller on the control socket."""

@@ -1,8 +1,7 @@
-"""The children as the loop sees them: descriptors to watch, messages to pass on, ends to report.
+"""The children in the service's loop: descriptors to watch, messages to pass on, deaths to report.
 
-Owned by the service, which is told by callbacks what has happened. A death is told after everything
-that the dead process has said; its lifeline alone says nothing, since a child of the model may hold
-it open.
+A death is reported after everything that the dead process has sent. The end of its lifeline alone
+proves nothing, since a child of the model may hold it open.
 """
 
 from __future__ import annotations
@@ -37,12 +36,13 @@ from zmqtriton_floor.logs import LEVEL_NUMBERS
 _log = logging.getLogger(__name__)
 _child_log = logging.getLogger("zmqtriton.said")
 
-#: A process must be found stopped in so many looks in a row: a profiler stops it for moments.
+#: A process counts as frozen if it is found stopped so many times in a row: a profiler stops it for
+#: moments.
 _FROZEN_POLLS = 2
 
 
 class _ForkedStub:
-    """A stub that the fork server has been asked for, until its process is known."""
+    """A stub that the fork server was asked for, until its process is known."""
 
     def __init__(self, child: Child, reading: int, begin: Callable[[Process], None]) -> None:
         self._child = child
@@ -63,7 +63,7 @@ class Children:
     def __init__(
         self, selector: selectors.BaseSelector, listener: ChildListener, segment_bytes: int = 0
     ) -> None:
-        """`segment_bytes` is what all processes together may have of shared memory."""
+        """Set up; `segment_bytes` limits the shared memory of all processes together."""
         self._selector = selector
         self._listener = listener
         self._children: dict[int, Child] = {}
@@ -72,7 +72,7 @@ class Children:
         self.fork_server = ForkServer(self)
         self._probes = ReadinessLifelines(selector, listener.message_received)
         self._out_of_memory = OomDetector(now_s=time.monotonic())
-        #: Called with the serial of each that is dead, before the listener is.
+        #: Called with the serial of each dead process, before the listener is.
         self.on_process_end: Callable[[int], None] = lambda serial: None
 
     def stub_pids(self) -> set[int]:
@@ -93,8 +93,10 @@ class Children:
         cores: tuple[int, ...] = (),
         **how: Any,
     ) -> None:
-        """Starts what `command` makes of the lifeline's number. The page is the child's from here
-        on, and closed when it is dead."""
+        """Start the command that `command` makes of the lifeline's number.
+
+        The page belongs to the child from here on and is closed when it is dead.
+        """
         ours, theirs = pair()
         reading = writing = None
         if stub is not None:
@@ -181,7 +183,7 @@ class Children:
         )
 
     def add_caller(self, serial: int, line: Lifeline) -> None:
-        """Somebody on the control socket."""
+        """Add a caller on the control socket."""
         self._watch(Child(serial, line))
 
     def _watch(self, child: Child) -> None:
@@ -193,7 +195,10 @@ class Children:
     # --------------------------------------------------------------- talking
 
     def send(self, serial: int, message: Any, descriptor: int | None = None) -> None:
-        """Lost if the process is dead; that is told separately. Copies the descriptor."""
+        """Send a message and a copy of the descriptor.
+
+        If the process is dead it is lost; the death is reported separately.
+        """
         child = self._children.get(serial)
         if child is not None and child.progress_page is not None and type(message) is wire.Call:
             self._probes.send(serial, message)
@@ -229,7 +234,7 @@ class Children:
         if child.lifeline.ended:
             self._selector.unregister(child.lifeline)
             if child.process is None:
-                # Nothing else tells the end of a caller, or of a process that is not our child.
+                # Nothing else shows the end of a caller, or of a process that is not our child.
                 self._remove_child(child, "its lifeline has ended")
 
     def _receive(self, child: Child) -> None:
@@ -269,18 +274,18 @@ class Children:
         try:
             child.pidfd = os.pidfd_open(pid)
         except OSError:
-            child.pidfd = None  # dead already, which its line says too
+            child.pidfd = None  # dead already, which the end of its lifeline shows, too
         self._watch(child)
 
     # -------------------------------------------------------------- watching
 
     def _read_output(self, child: Child) -> None:
         if child.output is not None and not child.output.read():
-            # Closed by the process, which may go on without.
+            # Closed by the process, which may go on without it.
             self._selector.unregister(child.output)
 
     def detect_frozen(self) -> None:
-        """Call it once a second."""
+        """Find frozen processes. To be called once a second."""
         self._out_of_memory.poll(time.monotonic())
         for child in list(self._children.values()):
             if not child.pid:
@@ -290,9 +295,10 @@ class Children:
                 self._listener.process_frozen(child.serial)
 
     def reap_orphans(self) -> None:
-        """Call it once a second."""
+        """Reap orphans. To be called once a second."""
         if self.fork_server.is_under_way:
-            return  # one of them may be dead before we hear of it, and its status is wanted
+            # One of them may be a child whose death is not noticed yet, and its status is needed.
+            return
         processes.reap_orphans({c.pid for c in self._children.values() if c.process is not None})
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
@@ -305,7 +311,7 @@ class Children:
             try:
                 signal.pidfd_send_signal(child.pidfd, number)
             except ProcessLookupError:
-                pass  # its line ends in this moment
+                pass  # its lifeline ends at this moment
 
     # ------------------------------------------------------------------- ends
 
@@ -343,7 +349,7 @@ class Children:
             pass  # it had ended by itself before
 
     def kill_all(self, within_s: float) -> None:
-        """Kills everything that is left and waits for it."""
+        """Kill all remaining children and wait for them."""
         self.fork_server.close()
         for serial in list(self._children):
             self.signal(serial, signal.SIGKILL, group=True)

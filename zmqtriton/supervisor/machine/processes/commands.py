@@ -16,7 +16,7 @@ _MODULES = {
     "storage": "zmqtriton.storage",
     "tracer": "zmqtriton.tracing",
 }
-#: Which of them listen on a socket that they are given.
+#: The roles that listen on an inherited socket.
 _ROLES_WITH_SOCKET = frozenset({"http-arbiter", "metrics"})
 
 
@@ -27,11 +27,11 @@ def role_command(role: str, lifeline: int, socket: int | None) -> list[str]:
     return command
 
 
-#: The directory in which the server was started is not a place to look for its modules.
+#: Modules must not be looked up in the directory in which the server was started.
 ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1"}
 
 
-#: The arguments of a stub that it becomes must find room in its own.
+#: A forked stub writes its own arguments over these, so they need room for it.
 _ROOM = " " * 2048
 
 
@@ -48,7 +48,7 @@ def fork_server_command(lifeline: int) -> list[str]:
 def stub_command(
     environment: Environment, lifeline: int, page: int, model: str, instance: str
 ) -> list[str]:
-    """Started by path, so that the model's interpreter sees nothing else of ours."""
+    """Return the command of a stub, by path: the model's interpreter sees nothing else of ours."""
     arguments = ["--lifeline", str(lifeline), "--progress", str(page)]
     if environment.support_directory:
         arguments += ["--support", environment.support_directory]

@@ -1,6 +1,6 @@
-"""What Python writes of its own crash, read for where in the model that was.
+"""Finds where in the model a crash happened, from what Python writes about its own crash.
 
-Asked by output.py about the last lines of a stub.
+Used for the last lines of a stub's output.
 """
 
 from __future__ import annotations
@@ -8,20 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-#: Where Python writes the stacks of a process that crashes, its own way of writing them.
+#: The line with which Python begins its report of a crash.
 _FATAL_PREFIX = "Fatal Python error: "
 _STACK = re.compile(r"(Current thread|Stack) .*\(most recent call first\):")
 _FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
-#: Of the frames that the model's code has called; in front of them is the one that crashed.
+#: How many outer frames are shown before the frame that crashed.
 _MAX_OUTER_FRAMES = 2
-#: Below these frames there is only what runs every model.
+#: Frames below this one run every model and are left out.
 _STUB_PATH = "/zmqtriton_stub/"
-#: What imports it tells nothing of it.
+#: Frames of the import system say nothing about the model.
 _IMPORT = ("<frozen importlib", "/importlib/__init__.py")
 
 
 def find_crash(lines: Sequence[str]) -> str:
-    """The last crash that these lines tell of, and where in the model it was; or ""."""
+    """Return the last crash in these lines and where in the model it happened; or ""."""
     fatal = [n for n, line in enumerate(lines) if line.startswith(_FATAL_PREFIX)]
     if not fatal:
         return ""

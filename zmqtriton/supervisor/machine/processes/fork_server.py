@@ -1,8 +1,8 @@
-"""The fork server as the supervisor uses it: stubs are forked by it or, if it cannot, spawned.
+"""The fork server as the supervisor uses it: it forks stubs; those that it cannot are spawned.
 
-It has loaded what stubs on the server's own interpreter need, so it serves only those. When the
-server starts, stubs wait for it; later they do not, and a stub that it does not fork in time is
-spawned. Decides what is to be done; a `Spawner` does it.
+It has loaded what stubs on the server's own interpreter need, so it serves only those. At the
+server's start, stubs wait for it; later they do not, and a stub that it does not fork in time is
+spawned. Decides what to do; a `Spawner` does it.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import NamedTuple, Protocol
 from zmqtriton.environments.demand import Environment
 from zmqtriton.supervisor.machine.log_ring import StubName
 
-#: It loads as much as one stub, while everything else starts too.
+#: It loads as much as one stub, while everything else starts, too.
 _READY_WITHIN_S = 20.0
 #: A fork takes milliseconds.
 _FORK_WITHIN_S = 5.0
 
 
 class StubSpec(NamedTuple):
-    """What a stub is started with."""
+    """The parameters of a stub's start."""
 
     serial: int
     environment: Environment
     stub: StubName
-    #: Descriptor of its progress page; passed on with the spec.
+    #: Descriptor of its progress page, which goes with the parameters.
     page: int
-    #: The cores on which it may run; (): all.
+    #: The cores on which it may run; () means any.
     cores: tuple[int, ...] = ()
 
 
 class PendingStub(Protocol):
-    """What the supervisor holds for a stub that the fork server has been asked for."""
+    """What the supervisor holds for a stub that the fork server was asked for."""
 
     def adopt(self, pid: int) -> None:
         """Take over the new process. Raises OSError if it does not exist."""
@@ -68,10 +68,10 @@ class ForkServer:
     def __init__(self, spawner: Spawner, now_s: Callable[[], float] = time.monotonic) -> None:
         self._spawner = spawner
         self._now_s = now_s
-        #: Its serial; 0: there is none.
+        #: Its serial; 0 if there is none.
         self._fork_server = 0
         self._is_ready = False
-        #: Deadline for the first one to be ready; None: it is, or nobody waits any more.
+        #: When the first one must be ready; None once it is, or nobody waits any more.
         self._until_s: float | None = None
         self._is_first = True
         self._queue: list[StubSpec] = []
@@ -79,7 +79,7 @@ class ForkServer:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a process may have become a child of this one without being known yet."""
+        """True if a process may have become a child of this one without being known yet."""
         return bool(self._pending)
 
     def start(self, spec: StubSpec) -> None:
@@ -117,7 +117,7 @@ class ForkServer:
             self._ask(spec)
 
     def answered(self, serial: int, pid: int) -> None:
-        """Take note of a new stub, which reports itself; pid 0: the fork server could not fork."""
+        """Take note of a new stub, which reports itself; pid 0 means that the fork failed."""
         request = self._pending.pop(serial, None)
         if request is None:
             return  # too late: its lifeline is closed, so it exits
@@ -141,7 +141,7 @@ class ForkServer:
             self._spawner.spawn_stub(spec)
 
     def tick(self, now_s: float) -> None:
-        """Kill a fork server that is late; to be called once a second."""
+        """Kill a fork server that is late. To be called once a second."""
         ends = [request.until_s for request in self._pending.values()]
         if self._until_s is not None:
             ends.append(self._until_s)
@@ -151,7 +151,7 @@ class ForkServer:
             self._spawner.signal(fork_server, 9, group=True)
 
     def close(self) -> None:
-        """Nobody starts any more."""
+        """Fork nothing any more."""
         for request in self._pending.values():
             request.pending.drop()
         for spec in (*self._queue, *(request.spec for request in self._pending.values())):

@@ -1,8 +1,7 @@
-"""Whether the kernel has just killed a process because memory had run out.
+"""Tells whether the kernel has just killed a process because memory had run out.
 
-A process that it kills dies of SIGKILL like any other, so its counters are read: those of the
-control group where there are some, else the machine's. Asked by the service once a second, and by
-whoever has found a death. Says nothing of who was killed.
+Such a process dies of SIGKILL like any other, so the kernel's counters are read: those of the
+control group if there is one, else the machine's. They do not say who was killed.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-#: So old a kill is another's.
+#: An older kill belongs to another death.
 _RECENT_KILL_S = 3.0
 _COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
@@ -25,14 +24,14 @@ class OomDetector:
         self._changed_s = now_s - 2 * _RECENT_KILL_S
 
     def poll(self, now_s: float) -> None:
-        """Call it once a second."""
+        """Read the counters. To be called once a second."""
         killed = self._count()
         if killed != self._kill_count:
             self._kill_count = killed
             self._changed_s = now_s
 
     def explain_death(self, reason: str, now_s: float) -> str:
-        """Of a death, with what it probably was; `reason` where it was something else."""
+        """Return the probable reason of a death, or `reason` if it was something else."""
         if reason != "killed by SIGKILL":
             return reason
         self.poll(now_s)

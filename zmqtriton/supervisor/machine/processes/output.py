@@ -1,8 +1,8 @@
-"""What a stub writes to its stdout and stderr: it becomes records of the server's log.
+"""A stub's stdout and stderr, which become records of the server's log.
 
-Each line carries the instance's name and its number where other records have file and line. A
-model that floods its output loses lines, which are counted; the last lines are kept as its last
-words.
+Each line carries the instance's name and its number, where other records have file and line. A
+model that floods its output loses lines, which are counted; the last lines are kept to explain a
+death.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = logging.getLogger("zmqtriton.output")
 
 _READ_BYTES = 65536
 _MAX_LINE_BYTES = 16384
-#: Lines in a second that get through, after a first burst of as many again.
+#: The number of lines per second that get through, after a first burst of as many.
 _LINES_PER_S = 1000
 _LAST_WORDS_BYTES = 4096
 
@@ -44,7 +44,7 @@ class StubOutput:
         return self._descriptor
 
     def read(self) -> bool:
-        """Takes some of what is there; False if there is nothing, or never will be."""
+        """Read some of what is there; False if there is nothing, or never will be."""
         try:
             data = os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -60,7 +60,10 @@ class StubOutput:
         return True
 
     def close(self, at_most: int = 64) -> None:
-        """Takes what is left; a child of the model may hold the other end and go on for ever."""
+        """Read what is left.
+
+        A child of the model may hold the other end open and go on for ever.
+        """
         for _ in range(at_most):
             if not self.read():
                 break
@@ -75,17 +78,17 @@ class StubOutput:
 
     @property
     def crash(self) -> str:
-        """What Python wrote about its own crash."""
+        """Return what Python wrote about its own crash."""
         return find_crash([line.strip() for line in self._recent_lines if line.strip()])
 
     @property
     def last_words(self) -> str:
-        """What Python wrote about its own crash, else the last line that says something."""
+        """Return what Python wrote about its own crash, or else the last line with any text."""
         lines = [line.strip() for line in self._recent_lines if line.strip()]
         return self.crash or (lines[-1] if lines else "")
 
     def _log_line(self, data: bytes) -> None:
-        # A progress bar writes over itself; what a terminal would show in the end is its line.
+        # A progress bar overwrites its line; the log gets what a terminal would show in the end.
         shown = data.rstrip(b"\r").rpartition(b"\r")[2]
         line = shown[:_MAX_LINE_BYTES].decode("utf-8", "replace")
         self._number += 1

@@ -1,7 +1,7 @@
-"""The second lifelines of stubs whose models have is_ready: what is asked there is answered by a
-thread, while the main one may be within execute().
+"""The second lifelines of stubs whose models define is_ready.
 
-Owned by the children. One question at a time, so that nothing ever waits to be written.
+A thread of the stub answers there while the main one may be in execute(). There is one question at
+a time, so that nothing ever waits to be written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ReadinessLifelines:
         self._lifelines: dict[int, Lifeline] = {}
 
     def open(self, serial: int) -> int:
-        """A descriptor for this stub, which the caller closes."""
+        """Open a lifeline and return the stub's end, which the caller closes."""
         self.close(serial)
         ours, theirs = pair()
         self._lifelines[serial] = line = Lifeline(ours)
@@ -34,7 +34,7 @@ class ReadinessLifelines:
         return theirs.detach()
 
     def send(self, serial: int, message: Any) -> None:
-        """Lost if it has none; who asks is patient."""
+        """Send a question; it is lost if there is no lifeline, and the caller's limit applies."""
         line = self._lifelines.get(serial)
         if line is not None:
             line.send(message)
@@ -51,7 +51,7 @@ class ReadinessLifelines:
             self.close(serial)
 
     def close(self, serial: int) -> None:
-        """The stub is dead, or has closed its end."""
+        """Close the lifeline of a stub that is dead or has closed its end."""
         line = self._lifelines.pop(serial, None)
         if line is not None:
             self._selector.unregister(line)

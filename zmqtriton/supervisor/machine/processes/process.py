@@ -1,8 +1,8 @@
-"""Starting, signalling and reaping children; nothing else in the project knows Popen.
+"""Starts, signals and reaps children; nothing else in the project uses Popen.
 
-A child gets a process group of its own, the descriptors named, and nothing else of the
-supervisor's. All but the broker are killed by the kernel when the supervisor dies. Its death shows
-on a pidfd.
+A child gets a process group of its own, the named descriptors, and nothing else of the
+supervisor's. All but the broker are killed by the kernel when the supervisor dies. A pidfd shows
+its death.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS"
 
 
 def reap_orphans(known: Container[int]) -> None:
-    """Zombies that nobody else waits for; `known` are the children that have a Process."""
+    """Reap zombies that nobody else waits for; `known` are the children that have a Process."""
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -34,7 +34,7 @@ def reap_orphans(known: Container[int]) -> None:
 
 
 def kill_orphans(within_s: float) -> None:
-    """At the end, when no child has a Process any more: what is left belongs to nobody."""
+    """Kill the orphans that are left when no child has a Process any more."""
     deadline_s = time.monotonic() + within_s
     while time.monotonic() < deadline_s:
         orphans = _child_pids()
@@ -49,14 +49,14 @@ def _child_pids() -> list[int]:
     try:
         return [int(pid) for pid in Path("/proc/thread-self/children").read_text().split()]
     except OSError:
-        return []  # not every kernel tells
+        return []  # not every kernel has this file
 
 
 class Process:
     """A child from its start until it is reaped."""
 
     def __init__(self, pid: int, wait: Callable[[], int]) -> None:
-        """`wait` reaps it. Raises OSError where there is no such process."""
+        """Open the process, which `wait` reaps. Raises OSError if it does not exist."""
         self.pid = pid
         self._reap_child = wait
         self._is_reaped = False
@@ -65,11 +65,17 @@ class Process:
 
     @classmethod
     def from_orphan(cls, pid: int) -> Process:
-        """One that the fork server has forked; an orphan, so that nobody else reaps it."""
+        """Open a process that the fork server has forked.
+
+        An orphan, so that nobody else reaps it.
+        """
         return cls(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
     def signal(self, number: int, group: bool) -> None:
-        """Nothing if it is dead; its number cannot be another's before it is reaped."""
+        """Send a signal, unless it is dead.
+
+        Its number cannot be another's before it is reaped.
+        """
         if self._is_reaped:
             return
         try:
@@ -78,13 +84,13 @@ class Process:
             else:
                 os.kill(self.pid, number)
         except ProcessLookupError:
-            pass  # dead, and the death is on its way to us
+            pass  # dead, and the news of it is on its way
         except PermissionError:
-            # Its group has a process of another user; it alone may still be in reach.
+            # Its group has a process of another user; the leader alone may still be in reach.
             signal.pidfd_send_signal(self.pidfd, number)
 
     def reap(self) -> str:
-        """How it ended; kills what it has left in its process group. Only once it is dead."""
+        """Reap a dead process and kill what is left of its group; return how it ended."""
         self.signal(signal.SIGKILL, group=True)
         status = self._reap_child()
         self._is_reaped = True
@@ -93,7 +99,7 @@ class Process:
 
 
 def describe_exit_status(status: int) -> str:
-    """`killed by SIGKILL` or `exited with status 1`."""
+    """Return `killed by SIGKILL` or `exited with status 1`."""
     if status >= 0:
         return f"exited with status {status}"
     try:
@@ -111,13 +117,17 @@ def spawn(
     is_stub: bool = False,
     dies_with_parent: bool = True,
 ) -> Process:
-    """Raises OSError where the program cannot be run. `output` takes its stdout and stderr;
-    `environment` stands in front of the server's own, None there takes a variable away."""
+    """Start a program. Raises OSError if it cannot be run.
+
+    `output` takes its stdout and stderr; `environment` overrides the server's own, where None
+    removes a variable.
+    """
     parent = os.getpid()
 
     def prepare() -> None:
-        # A group, to be killed with what it starts; no session, which would make it a party of its
-        # own for the kernel's scheduler, so that each message between two waits for its turn.
+        # A process group, to be killed with what it starts; not a session, which the kernel would
+        # schedule as a group of its own, so that each message between two processes would wait for
+        # its turn.
         os.setpgid(0, 0)
         if dies_with_parent:
             prctl.die_with(parent)
@@ -141,15 +151,15 @@ def spawn(
 
 
 def _raise_oom_score(pid: int) -> None:
-    """When memory runs out a stub shall go, which can be replaced, and not the server."""
+    """Let the kernel choose a stub when memory runs out: it can be replaced, the server cannot."""
     try:
         Path(f"/proc/{pid}/oom_score_adj").write_text("500")
     except OSError:
-        return  # where this is forbidden, the kernel's own choice stands
+        return  # if this is forbidden, the kernel's own choice stands
 
 
 def is_frozen(pid: int) -> bool:
-    """Stopped by a signal or a tracer, so that it does nothing."""
+    """True if the process was stopped by a signal or a tracer."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

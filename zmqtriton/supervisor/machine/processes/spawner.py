@@ -35,7 +35,7 @@ class Spawner:
         self._listeners = sockets
         self._runtime_directory = directory
         self._log_stream = log_stream
-        #: Keeps environments that models run in from being removed.
+        #: Keeps the environments that models run in from being removed.
         self._environment_cache_lock: int | None = None
 
     def close(self) -> None:

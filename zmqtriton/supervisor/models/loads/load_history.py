@@ -19,11 +19,11 @@ class LoadHistory:
         self.read_problem = ""
         #: The last blueprint has no version.
         self.has_no_version = False
-        #: The models that the last blueprint calls if it is an ensemble.
+        #: The members of the last blueprint, if it is an ensemble.
         self.members: tuple[str, ...] = ()
-        #: The models that the last blueprint names as callees.
+        #: The callees that the last blueprint names.
         self.callees: tuple[str, ...] = ()
-        #: The files of what serves and of the last attempt; "" with an override.
+        #: Fingerprints of the serving files and of the last attempt; "" with an override.
         self._served_fingerprint = ""
         self._attempted_fingerprint = ""
         self._override: LoadOverride | None = None
@@ -34,7 +34,7 @@ class LoadHistory:
         override: LoadOverride | None,
         versions: Mapping[int, ModelVersion],
     ) -> bool:
-        """Whether exactly this blueprint serves already."""
+        """True if exactly this blueprint serves already."""
         return (
             override is None
             and self._served_fingerprint == blueprint.fingerprint
@@ -43,7 +43,7 @@ class LoadHistory:
         )
 
     def was_attempted(self, fingerprint: str) -> bool:
-        """Whether the last attempt was to load these files, with or without success."""
+        """True if the last attempt was to load these files, with or without success."""
         return self._attempted_fingerprint == fingerprint
 
     def record_dependencies(self, blueprint: Blueprint) -> None:
@@ -52,12 +52,12 @@ class LoadHistory:
         self.callees = blueprint.callees
 
     def record_read_failure(self, failure: ReadFailure) -> None:
-        """There is no model to load."""
+        """Record that there is no model to load."""
         self._attempted_fingerprint, self.read_problem = failure.fingerprint, failure.reason
         self.is_directory_gone = not failure.fingerprint
 
     def record_attempt(self, blueprint: Blueprint, override: LoadOverride | None) -> None:
-        """A load of this blueprint begins."""
+        """Record that a load of this blueprint begins."""
         self._attempted_fingerprint = blueprint.fingerprint
         self._override = override
         self.read_problem = ""
@@ -65,11 +65,11 @@ class LoadHistory:
         self.has_no_version = not blueprint.versions
 
     def record_unchanged(self, blueprint: Blueprint) -> None:
-        """The files are those of what serves, whatever was there meanwhile."""
+        """Record that the files are those that serve, whatever they were meanwhile."""
         self._attempted_fingerprint, self.read_problem = blueprint.fingerprint, ""
 
     def record_loaded(self, blueprint: Blueprint) -> None:
-        """All versions of the blueprint serve."""
+        """Record that all versions of the blueprint serve."""
         self._served_fingerprint = blueprint.fingerprint if self._override is None else ""
 
     def record_unloaded(self) -> None:

@@ -1,6 +1,6 @@
-"""What a load begins with: what there is, whether that is new, and what has to be loaded before.
+"""The first part of a load: what there is, whether it is new, and what has to be loaded before.
 
-Belongs to a load, which it tells what to build, or that nothing is to be done. Does no I/O.
+Belongs to a load, which it tells what to build, or that there is nothing to do. Does no I/O.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 
 class LoadRequest(NamedTuple):
-    """How a load was asked for."""
+    """How a load was requested."""
 
-    #: What stands in for what is on disk.
+    #: Used in place of what is on disk.
     override: LoadOverride | None = None
-    #: A poll does not try again what has failed and has not changed.
+    #: A poll does not retry what has failed and has not changed.
     is_poll: bool = False
-    #: What is new is loaded when it has been the same for so long: it may be half a copy.
+    #: New files are loaded once they have not changed for this long: they may be half a copy.
     settle_s: float = 0.0
-    #: Members of an ensemble that have failed are tried again.
+    #: Failed members of an ensemble are retried.
     retry_failed_members: bool = False
 
 
 class InquiryListener(Protocol):
-    """Has the slot, and hears one of these, unless it cancels."""
+    """Has a load slot and hears one of these results, unless it cancels."""
 
     def build(self, blueprint: Blueprint, combined: FinalConfig | ZmqTritonError | None) -> None:
-        """There is something to load; for an ensemble with its configuration, or why it cannot be
-        served."""
+        """There is something to load.
+
+        An ensemble comes with its configuration, or why it has none.
+        """
 
     def end(self, error: ZmqTritonError | None) -> None:
         """There is nothing to do, or nothing that could be loaded."""
@@ -53,9 +55,9 @@ class LoadInquiry:
         self._context = around
         self._request = wanted
         self._listener = load
-        #: What was there at the last look.
+        #: The fingerprint at the last look.
         self._seen = ""
-        #: The ticket of the reading that it waits for, or 0.
+        #: The ticket of the pending reading, or 0.
         self._reading = 0
         self._is_cancelled = False
 
@@ -63,7 +65,7 @@ class LoadInquiry:
         self._context.load_slots.acquire(self._listener, self._read)
 
     def cancel(self) -> None:
-        """Nobody wants to know any more."""
+        """Cancel the inquiry."""
         self._is_cancelled = True
         self._context.object_stores.cancel_read(self._reading)
 
@@ -73,7 +75,7 @@ class LoadInquiry:
             self._model.name,
             wanted.override,
             self._have_read,
-            # Who asks for a load says that all is there.
+            # whoever asks for a load has put everything in place
             is_patient=not wanted.retry_failed_members,
             is_poll=wanted.is_poll,
         )
@@ -83,11 +85,11 @@ class LoadInquiry:
             self._context.load_slots.release(self._listener)
             self._context.plan.call_later(self._request.settle_s, self._read_again)
             return
-        # What was not there has no fingerprint.
+        # what was not there has no fingerprint
         is_known = self._request.is_poll and bool(found.fingerprint)
         was_tried = is_known and self._model.history.was_attempted(found.fingerprint)
         if isinstance(found, Blueprint) and found.ensemble is not None:
-            # What it lacked may be there now.
+            # a member that was missing may be there now
             self._require_members(found, found.ensemble, was_tried=was_tried)
         elif was_tried:
             self._listener.end(None)
@@ -134,7 +136,7 @@ class LoadInquiry:
         self._context.load_order.break_wait_cycles(self._model.name)
 
     def _require_callees(self, blueprint: Blueprint) -> None:
-        """Those that it names are loaded first; whether they can be is not its concern."""
+        """Load the models that it names first, whether or not they can be loaded."""
         self._record_dependencies(blueprint)
         if not blueprint.callees:
             self._listener.build(blueprint, None)
@@ -153,7 +155,7 @@ class LoadInquiry:
     def _require_members(
         self, blueprint: Blueprint, ensemble: EnsembleBlueprint, *, was_tried: bool
     ) -> None:
-        """An ensemble is loaded after what it calls, which may need the slot."""
+        """Load an ensemble's members first; they may need the slot."""
         around = self._context
         around.load_slots.release(self._listener)
         self._record_dependencies(blueprint)

@@ -1,4 +1,4 @@
-"""The loads of one model, which come one after the other."""
+"""The queue of one model's loads, which run one after the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class QueuedLoad(Protocol):
-    """A load, as seen by the queue."""
+    """A load, as far as the queue needs it."""
 
     def begin(self) -> None: ...
 
@@ -16,7 +16,7 @@ class QueuedLoad(Protocol):
 
 
 class LoadQueue:
-    """The load under way and those that wait for their turn."""
+    """The running load and those that wait for their turn."""
 
     def __init__(self) -> None:
         self._current: QueuedLoad | None = None
@@ -37,7 +37,7 @@ class LoadQueue:
             self._current.begin()
 
     def call_at_end(self, then: Callable[[], None]) -> None:
-        """Call `then` when no load is under way any more."""
+        """Call `then` when no load is running any more."""
         self._end_callbacks.append(then)
 
     def load_ended(self, load: object) -> None:

@@ -1,8 +1,8 @@
-"""One load of a model: build a generation of each version, swap them in, say how it went.
+"""One load of a model: build a generation of each version, swap them in, report the outcome.
 
-Belongs to a model, which has at most one at a time; an Inquiry says what there is to build. Each
-version goes its own way; what served before goes on until its replacement does, and stays where
-that fails. Does no I/O.
+Belongs to a model, which runs at most one at a time; a LoadInquiry finds out what to build.
+Versions are independent of each other: what served before goes on until its replacement does, and
+stays if that fails. Does no I/O.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from zmqtriton_floor.errors import (
     from_number,
 )
 
-#: Hears the error, or None: all is well.
+#: Gets an error, or None if all is well.
 LoadCallback = Callable[[ZmqTritonError | None], None]
 
 
 def ignore_result(_: ZmqTritonError | None) -> None:
-    """For whom nobody asked: what went wrong is in the log and in the index."""
+    """Ignore a result that nobody asked for; the log and the index have the errors."""
 
 
 class ModelLoad:
-    """`done` is called exactly once."""
+    """Calls `done` exactly once."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class ModelLoad:
         #: An ensemble's configuration, or why it cannot be served.
         self._combined: FinalConfig | ZmqTritonError | None = None
         self._blueprint: Blueprint | None = None
-        #: What runs it, or why nothing can.
+        #: The environment, or why there is none.
         self._environment: Environment | ZmqTritonError = SERVER_ENVIRONMENT
-        #: The number of the preparation that it waits for, or 0.
+        #: The number of the pending preparation, or 0.
         self._preparing = 0
-        #: Those that do not serve yet, by version.
+        #: The generations that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
-        #: Those that stay, and get other instances.
+        #: The generations that stay and get other instances.
         self._regrouping: dict[int, Generation] = {}
         #: Versions whose new generation serves, but not every frontend knows.
         self._unacknowledged_versions: set[int] = set()
@@ -73,8 +73,7 @@ class ModelLoad:
         self._inquiry.begin()
 
     def build(self, blueprint: Blueprint, combined: FinalConfig | ZmqTritonError | None) -> None:
-        """There is something to load; for an ensemble with its configuration, or why it cannot be
-        served."""
+        """Build the generations; an ensemble comes with its configuration, or why it has none."""
         self._combined = combined
         self._blueprint = blueprint
         self._model.history.record_attempt(blueprint, self._override)
@@ -106,7 +105,7 @@ class ModelLoad:
             self._start_all()
 
     def _refuse_all(self, name: str) -> None:
-        """There is no version. The model is known from now on, also to frontends."""
+        """Record that there is no version. From now on the model is known, also to frontends."""
         # Triton's words for it; the table has others.
         error = InvalidArgument(
             f"load failed for model '{name}': at least one version must be available under the "
@@ -124,7 +123,7 @@ class ModelLoad:
         self._start_all()
 
     def _unchanged_generation(self, version: ModelVersion) -> Generation | None:
-        """What serves this version, if it differs in nothing but its instances."""
+        """Return the serving generation if it differs in nothing but its instances."""
         assert self._blueprint is not None
         generation = version.generation if version.is_serving else None
         wanted = self._blueprint.versions[version.number].fingerprint_without_instances
@@ -146,7 +145,7 @@ class ModelLoad:
 
     def _on_groups_changed(self, number: int, error: ZmqTritonError | None) -> None:
         if self._regrouping.pop(number, None) is None:
-            return  # somebody wants the model gone
+            return  # the model is being unloaded
         if error is not None:
             self._fail(number, error.number, error.text)
             return
@@ -196,14 +195,17 @@ class ModelLoad:
             generation.start(self)
 
     def _fail_unstarted(self, generation: Generation, error: ZmqTritonError) -> None:
-        """There is nothing to start."""
+        """Fail a version for which nothing can be started."""
         self._fail(generation.version, error.number, error.text)
         generation.abort(error.text)
 
     # ------------------------------------- what becomes of a new generation
 
     def generation_loaded(self, generation: Generation) -> None:
-        """The broker hears of it first, so that no request comes for what it doesn't know."""
+        """Announce the generation to the broker first.
+
+        So that it knows the requests that will come.
+        """
         generation.announce()
         around = self._context
         around.acknowledgements.sync(
@@ -252,7 +254,7 @@ class ModelLoad:
         generation.abort(generation.readiness.why_not_ready)
 
     def generation_ended(self, generation: Generation) -> None:
-        """Its failure was told before."""
+        """Its failure was reported before."""
 
     def _fail(self, number: int, code: int, text: str) -> None:
         reason = describe_error(code, text)
@@ -268,7 +270,7 @@ class ModelLoad:
     # ----------------------------------------------------------------- the end
 
     def cancel(self, why: str = UNLOADED) -> None:
-        """Somebody wants the model gone: what is not swapped in yet ends now."""
+        """Cancel the load: what is not swapped in yet ends now."""
         self._context.preparations.cancel(self._preparing)
         self._inquiry.cancel()
         generations, self._generations = self._generations, {}
@@ -294,7 +296,7 @@ class ModelLoad:
             self.end(None)
             return
         if isinstance(self._combined, ZmqTritonError):
-            # It is the ensemble that cannot be made, whichever versions it has.
+            # The ensemble itself cannot be made, whichever versions it has.
             texts = f"{self._combined.text}\n"
         else:
             texts = "".join(
@@ -304,7 +306,7 @@ class ModelLoad:
         self.end(InvalidArgument(f"load failed for model '{self._model.name}': {texts}"))
 
     def end(self, error: ZmqTritonError | None) -> None:
-        """It is over: well, or with this error. Only the first end counts."""
+        """End the load, with an error or without. Only the first end counts."""
         if self._has_ended:
             return
         self._has_ended = True

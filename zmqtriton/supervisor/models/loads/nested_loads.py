@@ -1,7 +1,7 @@
-"""Loads that a model asks for while it is itself being loaded, in its initialize.
+"""Loads that a model requests while it is being loaded itself, in its initialize.
 
-It waits for them, so the place that its own load takes is lent to others, and a load that would
-wait for the one that asks for it is refused. Does no I/O.
+It waits for them, so its own load slot is lent to others, and a load that would wait for the one
+that requests it is refused. Does no I/O.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ class NestedLoads:
     def __init__(self, generations: Mapping[int, Generation], slots: LoadSlots) -> None:
         self._generations = generations
         self._slots = slots
-        #: Who asks, the model that is, and the model that it waits for.
+        #: (who asks, its model, the model that it waits for)
         self._waiting: list[tuple[int, str, str]] = []
 
     def register(self, caller: int, model: str, done: LoadCallback) -> LoadCallback:
-        """What to call when the load of the model has ended. Raises InvalidArgument if that would
-        never be."""
+        """Register a load; return what to call when it has ended.
+
+        Raises InvalidArgument if it would never end.
+        """
         asking = self._loading(caller)
         if asking is None:
             return done
@@ -54,7 +56,7 @@ class NestedLoads:
         return None
 
     def _waits_for(self, model: str, other: str) -> bool:
-        """Whether a load of the one ends only after that of the other."""
+        """True if a load of the one ends only after that of the other."""
         reached, found = {model}, [model]
         while found and other not in reached:
             asking = found.pop()

@@ -1,4 +1,4 @@
-"""Environments that are being prepared, each by a process of its own that says one Answer.
+"""The preparation of environments, each by a process of its own that sends one answer.
 
 A load asks and waits. The same environment may be prepared for several models at a time: those
 processes settle between them who makes it. Does no I/O.
@@ -20,7 +20,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 
 _ROLE = "environment"
-#: Hears what there is, or why there is none.
+#: Gets the environment, or why there is none.
 EnvironmentCallback = Callable[[Environment | ZmqTritonError], None]
 
 
@@ -32,14 +32,17 @@ class EnvironmentPreparations:
         self._processes: dict[int, dict[str, Any]] = {}
 
     def begin(self, model: str, demand: EnvironmentSpec, then: EnvironmentCallback) -> int:
-        """`then` is called once, unless `abandon` is called with the number returned here."""
+        """Begin a preparation and return its number.
+
+        `then` is called once, unless it is cancelled.
+        """
         serial = self._plan.new_serial()
         self._waiting[serial] = (demand, then)
         self._plan.enqueue(PrepareEnvironment(serial, model, demand))
         return serial
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """The process runs."""
+        """Take note that the process runs."""
         if serial in self._waiting:
             demand, _ = self._waiting[serial]
             self._processes[serial] = {
@@ -53,21 +56,21 @@ class EnvironmentPreparations:
             self._introductions.guard_process_group(serial, _ROLE, demand.kind, pid, go_on)
 
     def _send_prepare(self, serial: int) -> None:
-        """What it starts from now on ends with the server, whoever kills the supervisor."""
+        """What it starts from now on ends with the server, even if the supervisor is killed."""
         if serial in self._waiting:
             self._plan.enqueue(Send(serial, wire.Call(0, "prepare", "{}")))
 
     def describe(self) -> list[dict[str, Any]]:
-        """The processes, for the status."""
+        """Describe the processes, for the status."""
         return list(self._processes.values())
 
     def cancel(self, serial: int) -> None:
-        """Nobody wants it any more; half of it is swept later."""
+        """Cancel a preparation; what it leaves behind is removed later."""
         if self._waiting.pop(serial, None) is not None:
             self._plan.enqueue(Signal(serial, int(signal.SIGKILL), group=True))
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        """Whether it was awaited."""
+        """Take an answer; False if it was not awaited here."""
         if serial not in self._waiting:
             return False
         _, then = self._waiting.pop(serial)
@@ -78,7 +81,7 @@ class EnvironmentPreparations:
         return True
 
     def process_ended(self, serial: int, reason: str, last_words: str) -> None:
-        """The process is dead; it may have answered."""
+        """Take note that the process is dead; it may have answered."""
         if self._processes.pop(serial, None) is not None:
             self._introductions.report_death(serial, reason)
         if serial not in self._waiting:

@@ -1,4 +1,4 @@
-"""What a load asks of the model that it belongs to. Only types."""
+"""The model that a load belongs to, as the load sees it. Only types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zmqtriton_floor import wire
 
 
 class LoadTarget(GenerationOwner, Protocol):
-    """The model owns a generation from the moment that it serves."""
+    """A model, which owns a generation from the moment that it serves."""
 
     name: str
     versions: dict[int, ModelVersion]
@@ -21,10 +21,10 @@ class LoadTarget(GenerationOwner, Protocol):
     loads: LoadQueue
 
     def record_loaded(self, blueprint: Blueprint) -> None:
-        """All versions of it serve; others are not wanted any more."""
+        """Record that all versions serve; others are not wanted any more."""
 
     def publish(self, version: ModelVersion) -> None:
-        """Tells the frontends of a version."""
+        """Tell the frontends of a version."""
 
     def version_infos(self) -> list[wire.VersionInfo]:
-        """All that frontends must know of it."""
+        """Return everything that frontends must know of it."""

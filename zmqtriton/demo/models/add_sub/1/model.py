@@ -5,7 +5,7 @@ class TritonPythonModel:
     """OUTPUT0 = INPUT0 + INPUT1, OUTPUT1 = INPUT0 - INPUT1."""
 
     def execute(self, requests):
-        # One list of requests in, one list of responses out, in the same order.
+        # one list of requests in, one list of responses out, in the same order
         return [self.answer(request) for request in requests]
 
     def answer(self, request):

@@ -3,7 +3,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """UPPER from string_upper and SUM from add_sub, each asked for by this model."""
+    """UPPER from string_upper and SUM from add_sub, which this model calls."""
 
     def execute(self, requests):
         return [self.answer(request) for request in requests]
@@ -12,7 +12,7 @@ class TritonPythonModel:
         text = pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()
         left = pb_utils.get_input_tensor_by_name(request, "LEFT").as_numpy()
         right = pb_utils.get_input_tensor_by_name(request, "RIGHT").as_numpy()
-        # The models that are asked take batches, so each input gets a first dimension of 1.
+        # The called models take batches, so each input gets a first dimension of 1.
         upper = self.ask("string_upper", {"TEXT": text}, "UPPER")
         total = self.ask("add_sub", {"INPUT0": left, "INPUT1": right}, "OUTPUT0")
         return pb_utils.InferenceResponse(
@@ -23,7 +23,7 @@ class TritonPythonModel:
         )
 
     def ask(self, model, inputs, output):
-        """One output of another model; its error becomes the error of this request."""
+        """Return one output of another model; its error becomes the error of this request."""
         response = pb_utils.InferenceRequest(
             model_name=model,
             requested_output_names=[output],

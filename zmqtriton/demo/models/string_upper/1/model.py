@@ -12,7 +12,7 @@ class TritonPythonModel:
             try:
                 upper = [element.decode().upper().encode() for element in text.ravel()]
             except UnicodeDecodeError as error:
-                # Only this request fails; the others of the batch are answered.
+                # only this request fails; the others of the batch are answered
                 problem = pb_utils.TritonError(
                     f"TEXT is not UTF-8: {error}", pb_utils.TritonError.INVALID_ARG
                 )

@@ -29,5 +29,5 @@ class TritonPythonModel:
                 )
             )
             time.sleep(delay_s)
-        # Without this the client would wait for more.
+        # without this the client would wait for more
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)

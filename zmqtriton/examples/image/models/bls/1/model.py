@@ -8,7 +8,7 @@ STEPS = [
 
 
 class TritonPythonModel:
-    """Asks one model after the other; what one answers is the next one's input."""
+    """Calls one model after the other; the output of one is the input of the next."""
 
     async def execute(self, requests):
         return [await self.answer(request) for request in requests]
@@ -19,7 +19,7 @@ class TritonPythonModel:
             asked = pb_utils.InferenceRequest(
                 model_name=model,
                 requested_output_names=[gives],
-                # Another name for the same memory: nothing is copied between the models.
+                # another name for the same memory: nothing is copied between the models
                 inputs=[pb_utils.Tensor(takes, tensor.as_numpy())],
             )
             response = await asked.async_exec()

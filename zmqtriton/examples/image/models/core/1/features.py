@@ -1,4 +1,4 @@
-"""What the classifier sees of an image: how much of it repeats in which direction, how often."""
+"""The features of an image: how much of it repeats, in which direction and how often."""
 
 import numpy as np
 
@@ -6,7 +6,10 @@ _CELL = 8
 
 
 def features(images):
-    """(n, 784) of (n, 3, 224, 224): the spectrum of the grey image in cells of 8 x 8 pixels."""
+    """Return (n, 784) of (n, 3, 224, 224).
+
+    The spectrum of the grey image in cells of 8 x 8 pixels.
+    """
     count = len(images)
     side = images.shape[-1] // _CELL
     cells = images.mean(1).reshape(count, side, _CELL, side, _CELL)

@@ -6,7 +6,7 @@ from features import features
 
 
 class TritonPythonModel:
-    """`OUTPUT__0`: a score for each pattern, of each image in `INPUT__0`."""
+    """`OUTPUT__0`: a score for each pattern, for each image in `INPUT__0`."""
 
     def initialize(self, args):
         path = os.path.join(args["model_repository"], args["model_version"], "weights.npz")

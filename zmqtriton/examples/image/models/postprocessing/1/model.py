@@ -6,7 +6,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """`result`: for each row of scores the name of the highest, and how sure it is."""
+    """`result`: the name of the highest score of each row, and its probability."""
 
     def initialize(self, args):
         named = json.loads(args["model_config"])["parameters"]["labels"]["string_value"]

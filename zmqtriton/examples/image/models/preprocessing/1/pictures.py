@@ -1,4 +1,4 @@
-"""PNG files to arrays: 8 bits a channel, grey or colour, with or without transparency."""
+"""Decodes PNG files: 8 bits per channel, grey or colour, with or without transparency."""
 
 import struct
 import zlib
@@ -8,13 +8,13 @@ import numpy as np
 SIZE = 224
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
-#: What a file may claim: 64 million pixels are more than a camera makes.
+#: The limit for what a file claims: cameras make smaller pictures.
 MOST_PIXELS = 64 << 20
 _CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
 
 
 def to_input(image):
-    """(3, 224, 224) of a (height, width, 3): nearest pixels, mean 0, deviation 1."""
+    """Return (3, 224, 224) of a (height, width, 3): nearest pixels, mean 0, deviation 1."""
     height, width, _ = image.shape
     rows = np.arange(SIZE) * height // SIZE
     columns = np.arange(SIZE) * width // SIZE
@@ -23,7 +23,7 @@ def to_input(image):
 
 
 def decode(file):
-    """(height, width, 3) of 8 bits. ValueError says what is wrong with the file."""
+    """Return 8-bit pixels (height, width, 3). Raises ValueError for a bad file."""
     if file[:8] != b"\x89PNG\r\n\x1a\n":
         raise ValueError("this is no PNG file")
     header, packed = None, []
@@ -49,7 +49,7 @@ def decode(file):
 
 
 def _inflate(packed, size):
-    """Never more than the header promises, whatever the file says."""
+    """Inflate the data, never to more than the header promises."""
     inflating = zlib.decompressobj()
     try:
         data = inflating.decompress(packed, size)
@@ -61,7 +61,7 @@ def _inflate(packed, size):
 
 
 def _unfilter(data, height, channels):
-    """Each row begins with how its bytes were told by those to the left and above."""
+    """Undo the filter of each row, which predicts bytes from those to the left and above."""
     rows = np.frombuffer(data, np.uint8).reshape(height, -1)
     pixels = rows[:, 1:].reshape(height, -1, channels)
     image = np.zeros_like(pixels)
@@ -83,7 +83,7 @@ def _unfilter(data, height, channels):
 
 
 def _predicted(line, above, kind):
-    """Rows whose pixels depend on the one before, one after the other."""
+    """Undo the filters whose pixels depend on the one before."""
     done = np.zeros_like(line)
     left = corner = np.zeros(line.shape[1], np.int32)
     for position in range(len(line)):

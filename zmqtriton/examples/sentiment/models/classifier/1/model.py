@@ -6,7 +6,7 @@ from network import counts
 
 
 class TritonPythonModel:
-    """`LOGITS`: how unkind and how kind each row of words is. All requests are computed at once."""
+    """`LOGITS`: how unfriendly and how friendly each row of words is, all requests at once."""
 
     def initialize(self, args):
         path = os.path.join(args["model_repository"], args["model_version"], "weights.npz")
@@ -24,7 +24,7 @@ class TritonPythonModel:
         )
         size = len(self.weights) // 2
         seen = counts(np.concatenate(ids), np.concatenate(mask), size, self.denial)
-        # One text is computed like many, to the last bit: BLAS may add up in another order.
+        # not by BLAS, which may add up in another order: one text gives the same bits as many
         kind = (seen * self.weights).sum(1) + self.bias
         logits = np.stack([-kind / 2, kind / 2], axis=1).astype(np.float32)
         ends = np.cumsum([len(rows) for rows in ids])[:-1]

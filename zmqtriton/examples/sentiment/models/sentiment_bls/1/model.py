@@ -4,9 +4,9 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Asks tokenizer, classifier and verdict, for all requests at the same time.
+    """Calls tokenizer, classifier and verdict, for all requests at the same time.
 
-    So the classifier, which waits a moment for company, computes them together.
+    So the classifier, whose batcher waits a moment, computes them together.
     """
 
     async def execute(self, requests):
@@ -24,7 +24,7 @@ class TritonPythonModel:
 
 
 async def ask(model, inputs, outputs):
-    """The named outputs of another model."""
+    """Return the named outputs of another model."""
     request = pb_utils.InferenceRequest(
         model_name=model, requested_output_names=outputs, inputs=inputs
     )

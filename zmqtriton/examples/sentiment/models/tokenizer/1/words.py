@@ -1,4 +1,4 @@
-"""Words and their numbers. 0 fills the rest of a row, 1 is every word that is not known."""
+"""Words and their numbers: 0 pads a row, 1 is every unknown word."""
 
 import json
 import os
@@ -20,14 +20,14 @@ class Vocabulary:
 
     @classmethod
     def read(cls, recipe_file):
-        """What a recipe names: the file of the words beside it, and how long rows are."""
+        """Read a recipe: the file of the words beside it, and the length of rows."""
         with open(recipe_file) as file:
             recipe = json.load(file)
         with open(os.path.join(os.path.dirname(recipe_file), recipe["vocabulary"])) as file:
             return cls(file.read().split(), int(recipe["max_seq_len"]))
 
     def encode(self, texts):
-        """(numbers, which of them are words), a row for each text."""
+        """Return (numbers, which of them are words), a row for each text."""
         ids = np.zeros((len(texts), self.length), np.int64)
         for row, text in zip(ids, texts):
             known = [self.numbers.get(word, UNKNOWN) for word in split(text)[: self.length]]
