@@ -251,7 +251,7 @@ def recorded() -> dict[str, Any]:
 
 
 def keep(triton: dict[str, Result], ours: dict[str, Result]) -> None:
-    """Whether a difference is meant is for who commits it to say, in docs/differences.md."""
+    """Keep both answers; docs/recorded-differences.md has to justify those that differ."""
     kept = recorded() if RECORDED.exists() else {}
     for name, result in triton.items():
         if "failed" in result:

@@ -1,8 +1,8 @@
 """Which cases may differ from real Triton: on purpose, or not yet; and where answers are kept.
 
-On purpose: the last section of docs/differences.md, a row each. Not yet: pending.txt, a line
-`name: what differs` each. Both are judged both ways: a case that does not
-differ has no place there.
+On purpose: the cases that docs/recorded-differences.md names. Not yet: pending.txt, a line
+`name: what differs` each. Both are judged both ways: a case that does not differ has no place
+there.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-DIFFERENCES = HERE.parent.parent / "docs" / "differences.md"
+DIFFERENCES = HERE.parent.parent / "docs" / "recorded-differences.md"
 PENDING = HERE / "pending.txt"
 INTENDED = HERE / "recorded" / "intended.json"
-HEADING = "## Answers that are recorded otherwise"
 
 
 def recorded_path(table: str) -> Path:
@@ -34,13 +33,10 @@ def intended() -> dict[str, Any]:
 
 
 def differing() -> list[str]:
-    """The cases that docs/differences.md names: quoted in the first column of its last table."""
-    _, _, section = DIFFERENCES.read_text("utf-8").partition(HEADING)
-    found: list[str] = []
-    for line in section.splitlines():
-        if line.startswith("|"):
-            found += re.findall(r"`(\w+)`", line.split("|")[1])
-    return found
+    """The cases that docs/recorded-differences.md names."""
+    lines = DIFFERENCES.read_text("utf-8").splitlines()
+    cases = [line for line in lines if line.strip().startswith("Cases:")]
+    return re.findall(r"`(\w+)`", " ".join(cases))
 
 
 def pending() -> list[str]:

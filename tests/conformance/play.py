@@ -125,8 +125,7 @@ def _send(port: int, request: Http) -> dict[str, Any]:
         connection.close()
     headers = {name: response.headers[name] for name in HEADERS if name in response.headers}
     if (response.status >= 400 or not body) and headers.get("content-type") in _TYPES_OF_ERRORS:
-        # Triton says text/plain of JSON where an error comes from the model; see differences.md.
-        # And of nothing either may be said.
+        # See docs/recorded-differences.md.
         del headers["content-type"]
     return {"status": response.status, "headers": headers, **_body(headers, body)}
 

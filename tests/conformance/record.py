@@ -4,7 +4,7 @@
 
 COMMAND starts a tritonserver in the foreground; it is given `run REPOSITORY HTTP GRPC METRICS` and
 the options of the repository. With `--ours` there is no command: what is kept, in intended.json,
-are our own answers in the cases that docs/differences.md names.
+are our own answers in the cases that docs/recorded-differences.md names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """zmqtriton answers every case as real Triton did when it was recorded.
 
-A case that differs on purpose stands in docs/differences.md, and its answer in
+A case that differs on purpose stands in docs/recorded-differences.md, and its answer in
 recorded/intended.json; one that differs because something is missing stands in pending.txt.
 `make conformance-record` asks Triton anew.
 """
@@ -67,7 +67,7 @@ def complaint(case: Case, answers: list[Any]) -> str:
     # To hang or to die is never the right answer, whoever else does.
     is_tritons = triton == answer and NO_ANSWER not in answer
     if is_tritons and case.name in DIFFERING:
-        return f"{case.name}: take it out of docs/differences.md, it no longer differs"
+        return f"{case.name}: take it out of docs/recorded-differences.md, it no longer differs"
     if is_tritons and case.name in PENDING:
         return f"{case.name}: take it out of pending.txt, it no longer differs"
     if is_tritons or case.name in PENDING:

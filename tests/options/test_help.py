@@ -25,7 +25,7 @@ def test_help_shows_each_group_option_and_default(text: str) -> None:
     assert "\nModel Repository:\n" in text
     assert "Port to listen on. Default is 8000." in text
     assert "{" not in text
-    assert "such a load. Default is 60.\n" in text
+    assert "a load on demand. Default is 60.\n" in text
 
 
 def test_what_has_a_default_does_not_name_another(text: str) -> None:

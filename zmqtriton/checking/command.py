@@ -29,16 +29,16 @@ _JSON = "--json"
 _HELP = """\
 Usage: zmqtriton check directory ... [--json] [options of the server]
 
-Tells all that is wrong with model repositories, or with single models, and runs nothing of them.
-A directory is one of models, or a model itself. Options are those of the server, so its whole
-command line may stand here. What counts:
+Reports every error in model repositories or single models without executing any of their code.
+The directory is a repository or a model. All options of the server are accepted, so a complete
+command line can follow the word `check`. These have an effect:
 
   --model-repository, --model-config-name, --disable-auto-complete-config, --backend-directory,
   --backend-config, --repoagent-directory, --min-supported-compute-capability, --load-model,
   --build-environments
 
-The exit status is 0 without problems, 1 with some, and 2 if this command was misused. Warnings do
-not count: they are what looks wrong and may be meant, and what this machine lacks.
+The exit status is 0 without errors, 1 with errors, and 2 for wrong usage. Warnings do not count:
+they are likely mistakes, and things that only this machine lacks.
 """
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--environment-directory",
     default="",
     metavar="DIR",
-    help="As the server's option: by default below $CACHE_DIRECTORY or ~/.cache.",
+    help="The server's option. Default is below $CACHE_DIRECTORY or ~/.cache.",
 )
 @click.pass_context
 def env(context: click.Context, environment_directory: str) -> None:
@@ -41,14 +41,14 @@ def env(context: click.Context, environment_directory: str) -> None:
 @click.option(
     "--build-environments",
     is_flag=True,
-    help="As the server's option: also where a requirements.txt merely lies beside the model.",
+    help="The server's option: build for every model with a requirements.txt.",
 )
-@click.option("--model-config-name", default="", metavar="NAME", help="As the server's option.")
+@click.option("--model-config-name", default="", metavar="NAME", help="The server's option.")
 @click.pass_context
 def prepare(
     context: click.Context, what: tuple[str, ...], build_environments: bool, model_config_name: str
 ) -> None:
-    """Prepare environments now that a server would make when it loads the models.
+    """Prepare the environments that a server would make when it loads the models.
 
     REPOSITORY is a directory of models, or of one; MODEL is the name of a model of a running
     server. Without any, all models of the running server are prepared.

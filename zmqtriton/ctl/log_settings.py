@@ -15,10 +15,12 @@ def build_command(ask: UpdateSettings) -> click.Command:
     """Build the command."""
 
     @click.command("log-settings")
-    @click.option("--info/--no-info", default=None, help="Lines that begin with I.")
-    @click.option("--warning/--no-warning", default=None, help="Lines that begin with W.")
-    @click.option("--error/--no-error", default=None, help="Lines that begin with E.")
-    @click.option("--verbose", type=click.IntRange(0), help="0: none of what helps to find faults.")
+    @click.option("--info/--no-info", default=None, help="Log messages of level info.")
+    @click.option("--warning/--no-warning", default=None, help="Log messages of level warning.")
+    @click.option("--error/--no-error", default=None, help="Log messages of level error.")
+    @click.option(
+        "--verbose", type=click.IntRange(0), help="Level of verbose messages; 0 turns them off."
+    )
     @click.option("--format", type=click.Choice(["default", "ISO8601", "json"]))
     @click.pass_context
     def log_settings(
@@ -30,7 +32,7 @@ def build_command(ask: UpdateSettings) -> click.Command:
         verbose: int | None,
         format: str | None,
     ) -> None:
-        """Show what the server and all its processes log, or change it at once."""
+        """Show or change what the server's processes log."""
         wanted = {
             "log_info": info,
             "log_warning": warning,

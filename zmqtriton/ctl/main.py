@@ -37,17 +37,17 @@ _ALL_LINES = 1 << 30
     "--runtime-directory",
     default="",
     metavar="DIR",
-    help="Of the server. By default $RUNTIME_DIRECTORY, or that of your newest running server.",
+    help="Runtime directory of the server. Default is $RUNTIME_DIRECTORY, or your newest server's.",
 )
 @click.option(
     "--server",
     default="",
     metavar="ID|PID|PORT",
-    help="Which one, where several run; `zmqtriton-ctl servers` lists them.",
+    help="Which server, if several run; `zmqtriton-ctl servers` lists them.",
 )
 @click.pass_context
 def cli(context: click.Context, runtime_directory: str, server: str) -> None:
-    """Show what a zmqtriton server on this machine does, or load and unload its models."""
+    """Inspect and control a zmqtriton server on this machine."""
     context.obj = ServerSelector(runtime_directory, server)
 
 
@@ -66,7 +66,7 @@ def _run_with_client(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def status(context: click.Context, as_json: bool) -> None:
-    """Show every process of the server, why those that died did, and its counters."""
+    """Show the server's processes, why any of them died, and its counters."""
     server, found, index = _run_with_client(context, lambda client: _read_status(client, as_json))
     now_s = time.time()
     for process in found["processes"]:
@@ -87,7 +87,7 @@ def _read_status(client: Client, as_json: bool) -> tuple[ServerIdentity, dict[st
 
 @cli.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--ready", is_flag=True, help="Only those that can be asked now.")
+@click.option("--ready", is_flag=True, help="Only models that are ready.")
 @click.pass_context
 def models(context: click.Context, as_json: bool, ready: bool) -> None:
     """List the models of the repositories and their states."""
@@ -104,14 +104,14 @@ def models(context: click.Context, as_json: bool, ready: bool) -> None:
 @click.argument("model")
 @click.pass_context
 def load(context: click.Context, model: str) -> None:
-    """Load MODEL, or load it again if its files have changed."""
+    """Load MODEL, or reload it if its files have changed."""
     _run_with_client(context, lambda client: _load(client, model), to_change=True)
     click.echo(f"loaded {model}")
 
 
 @cli.command()
 @click.argument("model")
-@click.option("--dependents", is_flag=True, help="Its dependents too.")
+@click.option("--dependents", is_flag=True, help="Unload its dependents too.")
 @click.pass_context
 def unload(context: click.Context, model: str, dependents: bool) -> None:
     """Unload MODEL; requests in flight are finished."""
@@ -123,7 +123,7 @@ def unload(context: click.Context, model: str, dependents: bool) -> None:
 @click.argument("model")
 @click.pass_context
 def restart(context: click.Context, model: str) -> None:
-    """End the processes of MODEL and start them again; what they execute fails.
+    """Restart the processes of MODEL; the requests they execute fail.
 
     For a model that hangs, and for one that was given up because it died too often. Works in every
     model control mode. Use `load` to take changed files into use without a failure.
@@ -166,8 +166,10 @@ def _check_name(client: Client, model: str) -> None:
 
 @cli.command()
 @click.argument("model", default="")
-@click.option("--lines", "-n", default=100, type=click.IntRange(1), help="How many; 100.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until interrupted.")
+@click.option(
+    "--lines", "-n", default=100, type=click.IntRange(1), help="Number of lines; default is 100."
+)
+@click.option("--follow", "-f", is_flag=True, help="Follow the log until interrupted.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
 @click.pass_context
 def logs(context: click.Context, model: str, lines: int, follow: bool, as_json: bool) -> None:

@@ -16,7 +16,7 @@ def build_group(ask: ChangeRepository) -> click.Group:
 
     @click.group()
     def repository() -> None:
-        """Add directories of models to a running server, or remove them.
+        """Add repositories to a running server, or remove them.
 
         For servers that run with --model-control-mode=explicit.
         """
@@ -25,7 +25,7 @@ def build_group(ask: ChangeRepository) -> click.Group:
     @click.argument("path")
     @click.pass_context
     def register(context: click.Context, path: str) -> None:
-        """Look for models in PATH, too."""
+        """Look for models in PATH too."""
         click.echo("\n".join(ask(context, "register", os.path.abspath(path))))
 
     @repository.command()

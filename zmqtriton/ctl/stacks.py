@@ -34,7 +34,7 @@ def build_command(ask: RunWithClient) -> click.Command:
     @click.argument("model")
     @click.pass_context
     def stacks(context: click.Context, model: str) -> None:
-        """Show what each process of MODEL is doing now: the Python stacks of its threads.
+        """Show the Python stacks of all threads of MODEL's processes.
 
         Nothing is interrupted, and a process that hangs shows where.
         """

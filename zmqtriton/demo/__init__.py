@@ -17,9 +17,9 @@ DIRECTORY = "zmqtriton-demo"
 
 _HELP = f"""Usage: zmqtriton demo [directory] [options of the server]
 
-Writes example models to the directory, by default {DIRECTORY}, serves them on 127.0.0.1, and says
-what to type. Files that are there already are kept, so models can be changed. Where the usual ports
-are taken, name others: --http-port=9000 --grpc-port=9001 --metrics-port=9002.
+Writes example models to the directory (default {DIRECTORY}), serves them on 127.0.0.1 and prints
+commands to try. Existing files are kept, so the models can be edited. If the ports are taken:
+--http-port=9000 --grpc-port=9001 --metrics-port=9002.
 """
 
 

@@ -21,10 +21,10 @@ _SUPPORT_NOTES = {
 }
 #: The subcommands, each with its usage; `--help` after one says more.
 COMMANDS = {
-    "demo": "demo [directory] [options]      serve example models, and say what to type",
-    "example": "example name [directory]        write a pipeline to learn from",
-    "check": "check directory ... [options]   tell what is wrong with models",
-    "simulate": "simulate directory ...          try batching settings under imagined load",
+    "demo": "demo [directory] [options]      serve example models and print commands to try",
+    "example": "example name [directory]        write an example pipeline",
+    "check": "check directory ... [options]   find errors in models",
+    "simulate": "simulate directory ...          simulate batching settings under load",
 }
 _DEFAULTS = {field.name: field.default for field in fields(Options)}
 

@@ -107,9 +107,9 @@ def setting_option(
 def restriction_option(name: str, kind: str, header_prefix: str) -> Option:
     read = values.restriction(f"--{name}", kind, header_prefix)
     help = (
-        f"These {kind}s, separated by commas, answer only to requests with this key and value. "
-        "A value @FILE stands in that file; without a slash it is a credential of the service. "
-        f"May be repeated. Any of: {', '.join(CATEGORIES)}."
+        f"Require this key and value for these {kind}s, separated by commas. The value @FILE is "
+        "read from a file; without a slash it names a systemd credential. May be repeated. "
+        f"Names: {', '.join(CATEGORIES)}."
     )
     return Option(name, f"{kind}s:key=value", read, help, arity=Arity.REPEATABLE)
 

@@ -17,32 +17,32 @@ _NO_VERTEX = "Vertex AI's endpoints are not served"
 
 OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     "Server": (
-        a.text("id", "Name of this server, as clients see it."),
+        a.text("id", "Name of this server in its metadata."),
         a.integer(
             "exit-timeout-secs",
-            "Seconds that requests under way are given when the server stops.",
+            "Seconds that a shutdown waits for unanswered requests.",
         ),
         a.count(
             "max-requests",
-            "Inferences that may be unanswered at once; the next one gets 503. 0 is 100000.",
+            "Limit on unanswered inference requests; beyond it requests get 503. 0 means 100000.",
         ),
         a.count(
             "max-model-requests",
-            "The same for each model that has no parameter max_requests; 0 is any number.",
+            "The same for each model without the parameter max_requests; 0 means no limit.",
         ),
         a.switch(
             "early-liveness",
-            "Open the ports before models are loaded: live at once, ready when they are.",
+            "Open the ports before the models are loaded: live at once, ready later.",
         ),
         a.text(
             "runtime-directory",
-            "Directory for sockets, mode 0700. By default $RUNTIME_DIRECTORY or a new one.",
+            "Directory for sockets, mode 0700. Default is $RUNTIME_DIRECTORY or a new directory.",
         ),
     ),
     "Logging": (
         a.integer(
             "log-verbose",
-            "Level of verbose messages; 0 is none.",
+            "Level of verbose messages; 0 turns them off.",
             read=read.integer_or_bool,
         ),
         a.boolean("log-info", "Write messages of level info."),
@@ -50,56 +50,63 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         a.boolean("log-error", "Write messages of level error."),
         a.text(
             "log-format",
-            'Form of each line: "default", "ISO8601" or "json".',
+            'Format of the log: "default", "ISO8601" or "json".',
             read=read.one_of(("default", "ISO8601", "json"), "invalid argument for --log-format"),
         ),
-        a.text("log-file", "File to write to instead of stderr."),
+        a.text("log-file", "File to log to instead of stderr."),
     ),
     "Model Repository": (
         a.texts(
             "model-repository",
-            "Directory of models. May be repeated; a model's name must be unique in all of them.",
+            "Directory of models. May be repeated; model names must be unique across all of them.",
         ),
         a.texts("model-store", "The same as --model-repository.", field="model_repository"),
-        a.boolean("exit-on-error", "Exit when a model to be loaded at start fails to load."),
+        a.boolean("exit-on-error", "Exit if an initial model fails to load."),
         a.switch(
             "disable-auto-complete-config",
-            "Take config.pbtxt as it is; what it lacks is an error.",
+            "Do not complete config.pbtxt; missing fields are errors.",
         ),
         a.boolean(
             "strict-readiness",
-            "Be ready only while all models are; else as soon as the server answers.",
+            "Be ready only if all models are; otherwise as soon as the server answers.",
         ),
         a.text(
             "model-control-mode",
-            '"none": load all models at start. "poll": follow changes of the repository. '
-            '"explicit": load what --load-model names, then what clients ask for.',
+            '"none": load all models at start. "poll": also follow changes in the repository. '
+            '"explicit": load the models of --load-model, then as clients request.',
             read=read.one_of(
                 ("none", "poll", "explicit"), "invalid argument for --model-control-mode"
             ),
         ),
-        a.integer("repository-poll-secs", "Seconds from poll to poll in mode poll."),
+        a.integer("repository-poll-secs", "Seconds between polls in mode poll."),
         a.texts(
             "load-model",
-            "Model to load at start in mode explicit. May be repeated; * alone is all of them.",
+            "Model to load at start in mode explicit. May be repeated; * means all.",
         ),
         a.switch(
             "load-on-demand",
-            "In mode explicit, load a model of the repository when a request for it comes.",
+            "In mode explicit, load a model when the first request for it arrives.",
         ),
-        a.number("load-on-demand-timeout", "Seconds that a request waits for such a load."),
-        a.number("unload-idle-after", "Seconds that such a model may be idle; 0 is for ever."),
+        a.number(
+            "load-on-demand-timeout",
+            "Seconds that a request waits for a load on demand.",
+        ),
+        a.number(
+            "unload-idle-after",
+            "Unload models loaded on demand after so many idle seconds; 0 means never.",
+        ),
         a.long_integer(
             "model-memory-budget",
-            "Bytes of processes of models beyond which such models make room; 0 is any number.",
+            "Bytes of memory of all model processes, beyond which models loaded on "
+            "demand are evicted; 0 means no limit.",
         ),
         a.text(
             "model-config-name",
-            "Read configs/NAME.pbtxt of each model that has it, in place of config.pbtxt.",
+            "Use configs/NAME.pbtxt instead of config.pbtxt in models that have it.",
             read=read.non_empty_text("Error: empty argument for --model-config-name"),
         ),
-        a.count("model-load-thread-count", "Models that may load at the same time."),
-        a.count("model-load-retry-count", "Times that a failed load is tried again."),
+        a.count("model-load-thread-count", "Models that load at the same time."),
+        a.count("model-load-retry-count", "Retries of a failed load."),
         a.boolean(
             "model-namespacing",
             "Allow the same name in several repositories.",
@@ -114,74 +121,87 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.switch(
             "build-environments",
-            "Build an environment for models with requirements.txt or pyproject.toml.",
+            "Build environments for models with requirements.txt or pyproject.toml.",
         ),
         a.text(
             "environment-directory",
-            "Where environments of models are kept. By default below $CACHE_DIRECTORY or ~/.cache.",
+            "Cache of models' environments. Default is below $CACHE_DIRECTORY or ~/.cache.",
         ),
     ),
     "HTTP": (
         a.boolean("allow-http", "Serve HTTP."),
         a.text("http-address", "Address to listen on."),
         a.port("http-port", "Port to listen on."),
-        a.boolean("reuse-http-port", "Share the port with other servers that say so too."),
+        a.boolean(
+            "reuse-http-port",
+            "Share the port with other servers that have this option.",
+        ),
         a.text(
             "http-header-forward-pattern",
-            "Headers that match this expression become parameters of the request.",
+            "Regular expression; matching headers become parameters of the request.",
             read=read.regular_expression("--http-header-forward-pattern"),
         ),
-        a.integer("http-workers", "Processes that serve HTTP; 0 is by the number of cores."),
+        a.integer(
+            "http-workers",
+            "Processes that serve HTTP; 0 derives it from the number of cores.",
+        ),
         a.integer(
             "http-thread-count",
-            "Triton's threads; here no request waits for one.",
+            "Triton's thread count; zmqtriton has no such threads.",
             _INERT,
             why="no request waits for a thread; see --http-workers",
         ),
         a.long_integer(
-            "http-max-input-size", "Bytes that one request's JSON or raw input may have."
+            "http-max-input-size", "Limit on the bytes of a request's JSON or raw input."
         ),
         a.boolean(
-            "allow-web-page", "Serve a page for people at /, /docs, and the API's description."
+            "allow-web-page",
+            "Serve a web page at /, the API's documentation at /docs and /openapi.json.",
         ),
         a.restriction_option("http-restricted-api", "api", ""),
         a.texts(
             "http-allowed-origin",
-            "Web pages of this origin may load models and change settings too. May be repeated.",
+            "Allow web pages of this origin to load models and change settings. May be repeated.",
         ),
-        a.boolean("http-use-ssl", "Serve HTTPS in place of HTTP."),
-        a.boolean("http-use-ssl-mutual", "The same, and ask for clients' certificates."),
-        a.text("http-server-cert", "File of the server's certificate."),
-        a.text("http-server-key", "File of the server's key."),
-        a.text("http-root-cert", "File of the certificate that signs clients'."),
+        a.boolean("http-use-ssl", "Serve HTTPS instead of HTTP."),
+        a.boolean("http-use-ssl-mutual", "The same, and require client certificates."),
+        a.text("http-server-cert", "PEM file with the server's certificate."),
+        a.text("http-server-key", "PEM file with the server's key."),
+        a.text("http-root-cert", "PEM file with the authority that signs client certificates."),
     ),
     "GRPC": (
         a.boolean("allow-grpc", "Serve gRPC."),
         a.text("grpc-address", "Address to listen on."),
         a.port("grpc-port", "Port to listen on."),
-        a.boolean("reuse-grpc-port", "Share the port with other servers that say so too."),
+        a.boolean(
+            "reuse-grpc-port",
+            "Share the port with other servers that have this option.",
+        ),
         a.text(
             "grpc-header-forward-pattern",
-            "Metadata that matches this expression becomes parameters of the request.",
+            "Regular expression; matching metadata becomes parameters of the request.",
             read=read.regular_expression("--grpc-header-forward-pattern"),
         ),
         a.text(
             "grpc-transport",
-            '"native", HTTP/2 by this server itself, or "grpcio", by that library.',
+            '"native" for the built-in HTTP/2, or "grpcio".',
             read=read.one_of(("native", "grpcio"), "invalid argument for --grpc-transport"),
         ),
         a.integer(
             "grpc-max-input-size",
-            "Bytes that one message of a client may have.",
+            "Limit on the bytes of a message from a client.",
             read=read.integer_between(
                 1, 2**31 - 1, "--grpc-max-input-size must be in the range 1 to 2147483647."
             ),
         ),
-        a.boolean("grpc-reflection", "Tell clients like grpcurl of the services."),
-        a.integer("grpc-processes", "Processes that serve gRPC; 0 is by the number of cores."),
+        a.boolean("grpc-reflection", "Enable server reflection, for clients like grpcurl."),
+        a.integer(
+            "grpc-processes",
+            "Processes that serve gRPC; 0 derives it from the number of cores.",
+        ),
         a.integer(
             "grpc-infer-thread-count",
-            "Triton's threads; here no request waits for one.",
+            "Triton's thread count; zmqtriton has no such threads.",
             _INERT,
             read=read.integer_between(
                 2,
@@ -192,13 +212,13 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.integer(
             "grpc-infer-allocation-pool-size",
-            "States that Triton keeps for reuse.",
+            "Request states that Triton keeps for reuse.",
             _INERT,
             why="no states are kept for reuse",
         ),
         a.integer(
             "grpc-max-response-pool-size",
-            "Responses of one stream that may wait for its reader.",
+            "Responses of one stream that Triton queues for its reader.",
             _INERT,
             read=read.integer_between(
                 1, 2**31 - 1, "Error: --grpc-max-response-pool-size must be greater than 0."
@@ -206,10 +226,10 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             why="256 responses of a stream may wait for its reader, whatever is said",
         ),
         a.boolean("grpc-use-ssl", "Encrypt gRPC."),
-        a.boolean("grpc-use-ssl-mutual", "Encrypt gRPC and ask for clients' certificates."),
-        a.text("grpc-server-cert", "File of the server's certificate."),
-        a.text("grpc-server-key", "File of the server's key."),
-        a.text("grpc-root-cert", "File of the certificate that signs clients'."),
+        a.boolean("grpc-use-ssl-mutual", "Encrypt gRPC and require client certificates."),
+        a.text("grpc-server-cert", "PEM file with the server's certificate."),
+        a.text("grpc-server-key", "PEM file with the server's key."),
+        a.text("grpc-root-cert", "PEM file with the authority that signs client certificates."),
         a.text(
             "grpc-infer-response-compression-level",
             '"none", "low", "medium" or "high".',
@@ -219,70 +239,75 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             ),
         ),
         a.integer("grpc-keepalive-time", "Milliseconds without traffic before a ping."),
-        a.integer("grpc-keepalive-timeout", "Milliseconds that a ping's answer may take."),
-        a.boolean("grpc-keepalive-permit-without-calls", "Ping without a call under way."),
+        a.integer("grpc-keepalive-timeout", "Milliseconds to wait for the answer to a ping."),
+        a.boolean("grpc-keepalive-permit-without-calls", "Ping connections without calls too."),
         a.integer("grpc-http2-max-pings-without-data", "Pings that may be sent without data."),
         a.integer(
             "grpc-http2-min-recv-ping-interval-without-data",
-            "Milliseconds that a client without data must leave between pings.",
+            "Minimum milliseconds between a client's pings without data.",
         ),
         a.integer("grpc-http2-max-ping-strikes", "Bad pings before the connection is closed."),
-        a.integer("grpc-max-connection-age", "Milliseconds that a connection may live; 0 is any."),
+        a.integer(
+            "grpc-max-connection-age",
+            "Maximum age of a connection in milliseconds; 0 means no limit.",
+        ),
         a.integer(
             "grpc-max-connection-age-grace",
-            "Milliseconds more for calls under way on it; 0 is any.",
+            "Further milliseconds for its open calls; 0 means no limit.",
         ),
         a.restriction_option("grpc-restricted-protocol", "protocol", "triton-grpc-protocol-"),
     ),
     "Shared memory": (
         a.boolean(
             "allow-client-shm",
-            "Let clients register shared memory. By default if HTTP and gRPC are loopback only.",
+            "Let clients register shared memory. Default is true if HTTP and gRPC "
+            "listen on loopback only.",
         ),
         a.switch(
             "trust-client-shm",
-            "Map clients' regions without a copy; one that shrinks kills what reads it.",
+            "Let models read clients' regions in place. A region that shrinks crashes "
+            "the model's process.",
         ),
     ),
     "Sagemaker": (
         a.boolean("allow-sagemaker", "Serve SageMaker's endpoints.", _PENDING, why=_NO_SAGEMAKER),
-        a.port("sagemaker-port", "Port for them.", _PENDING, why=_NO_SAGEMAKER),
+        a.port("sagemaker-port", "Port of these endpoints.", _PENDING, why=_NO_SAGEMAKER),
         a.custom(
             "integer-integer", read.pair(read.integer, read.integer, "-"), shape=Arity.LAST_WINS
         )(
             "sagemaker-safe-port-range",
-            "Range that this port may come from.",
+            "Allowed range of the port.",
             _PENDING,
             why=_NO_SAGEMAKER,
         ),
         a.integer(
             "sagemaker-thread-count",
-            "Triton's threads for them.",
+            "Triton's thread count for these endpoints.",
             _INERT,
             why=_NO_SAGEMAKER,
         ),
     ),
     "Vertex": (
         a.boolean("allow-vertex-ai", "Serve Vertex AI's endpoints.", _PENDING, why=_NO_VERTEX),
-        a.port("vertex-ai-port", "Port for them.", _PENDING, why=_NO_VERTEX),
+        a.port("vertex-ai-port", "Port of these endpoints.", _PENDING, why=_NO_VERTEX),
         a.integer(
             "vertex-ai-thread-count",
-            "Triton's threads for them.",
+            "Triton's thread count for these endpoints.",
             _INERT,
             why=_NO_VERTEX,
         ),
         a.text(
             "vertex-ai-default-model",
-            "Model for requests that name none.",
+            "Model for requests without a model name.",
             _PENDING,
             why=_NO_VERTEX,
         ),
     ),
     "Metrics": (
         a.boolean("allow-metrics", "Serve metrics."),
-        a.boolean("allow-gpu-metrics", "Measure GPUs, where zmqtriton[gpu] is installed."),
-        a.boolean("allow-cpu-metrics", "Measure processor and memory."),
-        a.text("metrics-address", "Address to listen on. By default that of HTTP."),
+        a.boolean("allow-gpu-metrics", "Report GPU metrics; needs zmqtriton[gpu]."),
+        a.boolean("allow-cpu-metrics", "Report CPU and memory metrics."),
+        a.text("metrics-address", "Address to listen on. Default is the address of HTTP."),
         a.port("metrics-port", "Port to listen on."),
         a.number("metrics-interval-ms", "Milliseconds between measurements."),
         a.custom("setting=value", read.metrics_setting)(
@@ -297,11 +322,11 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "Backend": (
-        a.text("backend-directory", "Directory of backends, for those written in Python."),
+        a.text("backend-directory", "Directory of backends written in Python."),
         a.setting_option(
             "backend-config",
             "backend name",
-            "Setting of a backend, or of all without a name. May be repeated.",
+            "Setting of a backend, or of all backends if no name is given. May be repeated.",
             OptionSupport.SUPPORTED,
             may_be_global=True,
         ),
@@ -333,19 +358,19 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.custom("name:count:device", read.resource)(
             "rate-limit-resource",
-            "How many of a resource there are, on one device or without one. May be repeated.",
+            "Amount of a resource, on one device or in total. May be repeated.",
         ),
     ),
     "Memory/Device Management": (
         a.long_integer(
             "pinned-memory-pool-byte-size",
-            "Bytes of pinned memory.",
+            "Bytes of the pinned memory pool.",
             _INERT,
             why="no memory is pinned",
         ),
         a.custom("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
             "cuda-memory-pool-byte-size",
-            "Bytes of memory on a GPU. May be repeated.",
+            "Bytes of a GPU's memory pool. May be repeated.",
             _INERT,
             why="memory of a GPU is taken as it is needed",
         ),
@@ -355,20 +380,23 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             _INERT,
             why="no memory of a GPU grows",
         ),
-        a.number("min-supported-compute-capability", "GPUs below it are not used."),
+        a.number(
+            "min-supported-compute-capability",
+            "GPUs with a lower compute capability are not used.",
+        ),
         a.integer(
             "buffer-manager-thread-count",
-            "Triton's threads that copy tensors.",
+            "Triton's thread count for copying tensors.",
             _INERT,
             why="tensors are copied by no threads of their own",
         ),
         a.custom("policy name,setting=value", read.host_policy)(
             "host-policy",
-            "numa-node or cpu-cores of a policy. May be repeated.",
+            "Setting numa-node or cpu-cores of a host policy. May be repeated.",
         ),
         a.custom("gpu:fraction", read.pair(read.integer, read.number, ":"))(
             "model-load-gpu-limit",
-            "Share of a GPU's memory in use above which nothing more is loaded.",
+            "Fraction of a GPU's memory; no more models are loaded while more than it is in use.",
         ),
     ),
     "DEPRECATED": (

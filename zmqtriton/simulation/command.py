@@ -56,35 +56,42 @@ def run_simulate(words: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="zmqtriton simulate",
-        description="Runs the schedulers of a model's configuration on a clock that is counted.",
+        description="Run a model's schedulers under a simulated load, on a simulated clock.",
         epilog="Example: zmqtriton simulate models/bert --execution 8+0.9 --rate 400 "
         "--set dynamic_batching.max_queue_delay_microseconds=0,1000,5000",
     )
-    parser.add_argument("directory", type=Path, help="of the model, with its config.pbtxt")
+    parser.add_argument("directory", type=Path, help="the model's directory, with config.pbtxt")
     costs = parser.add_mutually_exclusive_group(required=True)
     costs.add_argument(
         "--execution",
         metavar="MS[+MS]",
-        help="how long execute() takes: always, and for each inference in its batch",
+        help="duration of execute(): constant part, and part per inference in the batch",
     )
     costs.add_argument(
         "--measured",
         metavar="FILE",
-        help="learn that from what /v2/models/NAME/stats of a running server has answered",
+        help="take the duration from an answer of /v2/models/NAME/stats",
     )
-    parser.add_argument("--spread", type=float, default=0.0, help="its deviation, 0.1 for 10 %%")
-    loads = parser.add_mutually_exclusive_group(required=True)
-    loads.add_argument("--rate", type=float, help="requests per second, whatever is answered")
-    loads.add_argument("--clients", type=int, help="so many, each waiting for its answer")
-    loads.add_argument("--arrivals", metavar="FILE", help="a line each: seconds [batch size]")
     parser.add_argument(
-        "--pattern", default="poisson", metavar="even|poisson|burst:N", help="of --rate"
+        "--spread", type=float, default=0.0, help="relative deviation of the duration, such as 0.1"
+    )
+    loads = parser.add_mutually_exclusive_group(required=True)
+    loads.add_argument("--rate", type=float, help="requests per second, independent of the answers")
+    loads.add_argument("--clients", type=int, help="number of clients, each waiting for its answer")
+    loads.add_argument(
+        "--arrivals", metavar="FILE", help="file with a line per request: seconds [batch size]"
+    )
+    parser.add_argument(
+        "--pattern",
+        default="poisson",
+        metavar="even|poisson|burst:N",
+        help="pattern of the arrivals of --rate",
     )
     parser.add_argument(
         "--requests",
         type=int,
         default=10_000,
-        help="in all; sequences that were begun go on to their ends",
+        help="total number; sequences are completed",
     )
     parser.add_argument("--batch", type=int, default=1, help="inferences in each request")
     parser.add_argument("--sequence", type=int, default=10, help="requests in each sequence")
@@ -93,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FIELD=VALUE,VALUE",
-        help="try these values in place of what the configuration says; may be given again",
+        help="values of a field of the configuration to compare; may be repeated",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON, batch sizes included")

@@ -1,8 +1,9 @@
 """What a model sees of pb_utils in a real server: functions, tensors, requests, log, configuration.
 
-The same code was run in Triton 2.51, and what could be compared is equal but for the texts of
-TypeErrors and docs/differences.md. That version has no parameters of responses and no number of a
-datatype, and it crashed in the tests with DLPack and in the one with a request of all arguments.
+The same code was run in Triton 2.51. What could be compared is equal except for the texts of
+TypeErrors and docs/recorded-differences.md. That version has neither parameters of responses nor
+the number of a datatype, and it crashed in the tests of DLPack and in the one of a request with all
+arguments.
 """
 
 from __future__ import annotations
