@@ -161,7 +161,7 @@ class Core:
             self._stopping.advance()
         self._leaving.retire_unneeded()
         self.on_demand_loader.advance()
-        is_ready = self._startup.is_over and self._peers.is_listening
+        is_ready = self._startup.is_over and self._peers.opening.is_complete
         self._notification.update(is_ready=is_ready, is_stopping=self.is_stopping)
         return self.plan.take_actions()
 
@@ -173,7 +173,7 @@ class Core:
         self._peers.start()
         self._notification.begin()
         if self._policy.early_liveness:
-            self._peers.accept_clients()
+            self._peers.opening.begin()
         self._startup.begin()
 
     def tick(self, now_s: float) -> None:
@@ -256,7 +256,7 @@ class Core:
     def accept_clients(self) -> None:
         """Let clients connect."""
         if not self.is_stopping:
-            self._peers.accept_clients()
+            self._peers.opening.begin()
 
     def stop(self, status: int = 0) -> None:
         """End the server in order."""

@@ -1,6 +1,6 @@
 """The broker and the frontends: their start, their replacements, and what they are told.
 
-The broker starts first; frontends wait for it and accept connections when told to. Processes that
+The broker starts first; frontends wait for it and listen when `opening` says so. Processes that
 die are replaced; a broker that dies again and again ends the server. Gunicorn forks its processes
 itself: they appear as children of the arbiter. Does no I/O.
 """
@@ -12,34 +12,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from zmqtriton.supervisor.actions import PrepareToListen, Send, Signal, Spawn
+from zmqtriton.supervisor.actions import Send, Signal, Spawn
 from zmqtriton.supervisor.backoff import PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.fleet.introductions import Introductions
+from zmqtriton.supervisor.fleet.opening import Opening
+from zmqtriton.supervisor.fleet.roles import (
+    ARBITER,
+    BROKER,
+    CATALOGUE_ROLES,
+    CLIENT_FACING_ROLES,
+    FORK_SERVER,
+    HTTP,
+    SERVING_ROLES,
+)
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
-
-BROKER = "broker"
-ARBITER = "http-arbiter"
-HTTP = "http"
-GRPC = "grpc"
-METRICS = "metrics"
-#: Forks stubs. It talks to the supervisor only and is not introduced to the broker.
-FORK_SERVER = "fork-server"
-
-#: The services that they report as open.
-_SERVICES = {ARBITER: "HTTPService", GRPC: "GRPCInferenceService", METRICS: "Metrics Service"}
-
-#: Roles that keep a catalogue of models.
-CATALOGUE_ROLES = frozenset({HTTP, GRPC, METRICS})
-#: Roles that serve requests: a change holds only when they know of it.
-SERVING_ROLES = frozenset({HTTP, GRPC})
-#: These open after gRPC, as in Triton: who finds the server ready over HTTP may then use gRPC.
-_OPENING_LAST = frozenset({ARBITER, HTTP})
-#: If gRPC does not come up in this time, HTTP opens without it.
-_AWAIT_GRPC_S = 5.0
-#: They end before the models do; metrics can be read until the end.
-CLIENT_FACING_ROLES = frozenset({ARBITER, HTTP, GRPC})
 
 
 @dataclass
@@ -75,12 +63,10 @@ class Peers:
         self._roles = tuple(roles)
         self._before = (FORK_SERVER,) if has_fork_server else ()
         self._peers: dict[int, Peer] = {}
-        self._is_open = False
-        #: The services that open last are open, too.
-        self._is_all_open = False
+        self.opening = Opening(plan, self._roles)
+        self.opening.tell_to_listen = self._tell_to_listen
         #: Frontends take nothing new; they end; all other processes end.
         self._is_refusing = self._is_stopping = self._is_finishing = False
-        self._listening: set[tuple[str, str]] = set()
         #: Everything that frontends must know of the models.
         self.version_infos: Callable[[], Iterable[wire.VersionInfo]] = tuple
         #: Everything that they must know of clients' shared memory.
@@ -133,7 +119,7 @@ class Peers:
             self._plan.enqueue(*(Send(peer.serial, region) for region in self.region_messages()))
             if self._is_refusing:
                 self._plan.enqueue(Send(peer.serial, wire.Retire(0)))
-        if self._is_all_open or (self._is_open and peer.role not in _OPENING_LAST):
+        if self.opening.has_reached(peer.role):
             self._plan.enqueue(Send(peer.serial, wire.Listen()))
 
     def process_frozen(self, peer: Peer) -> None:
@@ -198,19 +184,7 @@ class Peers:
             self._before = ()
             self._plan.log("V", f"every stub is spawned: {message.text}")
         elif isinstance(message, wire.Listening):
-            where = (message.service, message.address)
-            if where not in self._listening:
-                self._listening.add(where)
-                self._plan.log("I", f"Started {message.service} at {message.address}")
-            if peer.role == GRPC:
-                self._open_last()
-
-    @property
-    def is_listening(self) -> bool:
-        """True once every service has opened; it stays True while one is replaced."""
-        opened = {service for service, _ in self._listening}
-        wanted = {_SERVICES[role] for role in self._roles if role in _SERVICES}
-        return self._is_open and wanted <= opened
+            self.opening.record(peer.role, message)
 
     # ------------------------------------------------------------ what is told
 
@@ -224,24 +198,9 @@ class Peers:
     def _serials(self, roles: Iterable[str]) -> list[int]:
         return [p.serial for p in self._peers.values() if p.is_introduced and p.role in roles]
 
-    def accept_clients(self) -> None:
-        """Let clients connect."""
-        self._is_open = True
-        self._plan.enqueue(PrepareToListen())
-        self._tell_open(peer for peer in self._peers.values() if peer.role not in _OPENING_LAST)
-        if GRPC in self._roles:
-            self._plan.call_later(_AWAIT_GRPC_S, self._open_last)
-        else:
-            self._open_last()
-
-    def _open_last(self) -> None:
-        if not self._is_all_open:
-            self._is_all_open = True
-            self._tell_open(peer for peer in self._peers.values() if peer.role in _OPENING_LAST)
-
-    def _tell_open(self, peers: Iterable[Peer]) -> None:
-        for peer in peers:
-            if peer.is_introduced and peer.role != BROKER:
+    def _tell_to_listen(self, is_meant: Callable[[str], bool]) -> None:
+        for peer in self._peers.values():
+            if peer.is_introduced and peer.role != BROKER and is_meant(peer.role):
                 self._plan.enqueue(Send(peer.serial, wire.Listen()))
 
     def refuse_new(self) -> None:

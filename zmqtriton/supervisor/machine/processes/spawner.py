@@ -9,7 +9,7 @@ from typing import IO
 from zmqtriton.environments.cache import default_root, lock_in_use
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
-from zmqtriton.supervisor.fleet.peers import FORK_SERVER
+from zmqtriton.supervisor.fleet.roles import FORK_SERVER
 from zmqtriton.supervisor.machine import listeners, log_ring, segments
 from zmqtriton.supervisor.machine.host_policies import cores_of_policy
 from zmqtriton.supervisor.machine.processes import commands

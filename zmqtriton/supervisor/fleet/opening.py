@@ -1,0 +1,63 @@
+"""When the services open: gRPC first, then HTTP, and what has opened so far. Does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from zmqtriton.supervisor.actions import PrepareToListen
+from zmqtriton.supervisor.fleet.roles import ARBITER, GRPC, HTTP, METRICS
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+
+#: The services that processes report as open, by role.
+_SERVICES = {ARBITER: "HTTPService", GRPC: "GRPCInferenceService", METRICS: "Metrics Service"}
+#: These open after gRPC, as in Triton: a client that finds the server ready over HTTP may use gRPC.
+_OPENING_LAST = frozenset({ARBITER, HTTP})
+#: If gRPC does not come up in this time, HTTP opens without it.
+_AWAIT_GRPC_S = 5.0
+
+
+class Opening:
+    def __init__(self, plan: Plan, roles: Collection[str]) -> None:
+        self._plan = plan
+        self._roles = roles
+        self._has_begun = self._includes_last = False
+        self._listening: set[tuple[str, str]] = set()
+        #: Has the processes listen whose role passes the test.
+        self.tell_to_listen: Callable[[Callable[[str], bool]], None]
+
+    def begin(self) -> None:
+        """Let clients connect."""
+        self._has_begun = True
+        self._plan.enqueue(PrepareToListen())
+        self.tell_to_listen(lambda role: role not in _OPENING_LAST)
+        if GRPC in self._roles:
+            self._plan.call_later(_AWAIT_GRPC_S, self._open_last)
+        else:
+            self._open_last()
+
+    def _open_last(self) -> None:
+        if not self._includes_last:
+            self._includes_last = True
+            self.tell_to_listen(lambda role: role in _OPENING_LAST)
+
+    def has_reached(self, role: str) -> bool:
+        """True if a new process of this role listens at once."""
+        return self._includes_last or (self._has_begun and role not in _OPENING_LAST)
+
+    def record(self, role: str, message: wire.Listening) -> None:
+        """A process has opened its service."""
+        where = (message.service, message.address)
+        if where not in self._listening:
+            self._listening.add(where)
+            self._plan.log("I", f"Started {message.service} at {message.address}")
+        if role == GRPC:
+            self._open_last()
+
+    @property
+    def is_complete(self) -> bool:
+        """True once every service has opened; it stays True while one is replaced."""
+        opened = {service for service, _ in self._listening}
+        return self._has_begun and opened.issuperset(
+            _SERVICES[role] for role in self._roles if role in _SERVICES
+        )

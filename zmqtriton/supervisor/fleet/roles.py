@@ -1,0 +1,18 @@
+"""The roles of the processes that are neither the supervisor nor a stub."""
+
+from __future__ import annotations
+
+BROKER = "broker"
+ARBITER = "http-arbiter"
+HTTP = "http"
+GRPC = "grpc"
+METRICS = "metrics"
+#: Forks stubs. It talks to the supervisor only and is not introduced to the broker.
+FORK_SERVER = "fork-server"
+
+#: Roles that keep a catalogue of models.
+CATALOGUE_ROLES = frozenset({HTTP, GRPC, METRICS})
+#: Roles that serve requests: a change holds only when they know of it.
+SERVING_ROLES = frozenset({HTTP, GRPC})
+#: They end before the models do; metrics can be read until the end.
+CLIENT_FACING_ROLES = frozenset({ARBITER, HTTP, GRPC})
