@@ -8,6 +8,7 @@ the socket's buffer. Sending never blocks: what the kernel does not take waits i
 from __future__ import annotations
 
 import array
+import errno
 import os
 import select
 import socket
@@ -21,6 +22,9 @@ from zmqtriton_floor.errors import ProtocolError
 _PACKET = 60 * 1024
 _PART, _LAST = b"\x00", b"\x01"
 _MAX_DESCRIPTORS = 16
+#: The other end is closed. After any other error the call is repeated: it says that the machine is
+#: short of something, and not that the other process is dead.
+_CLOSED = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -38,6 +42,8 @@ class Lifeline:
         self._incoming = bytearray()
         self._descriptors: list[int] = []
         self._lock = threading.Lock()
+        #: The other end takes nothing more. What it had sent before is still to be received.
+        self._is_deaf = False
         #: Messages that did not decode.
         self.malformed = 0
         #: The other end is closed; nothing will arrive any more.
@@ -59,15 +65,23 @@ class Lifeline:
             self._drop(self._outgoing.popleft()[1])
 
     def send(self, message: Any, *descriptors: int) -> None:
-        """Queue a message with duplicates of the descriptors; it is lost if the end is closed."""
+        """Queue a message with duplicates of the descriptors; it is lost if the end is closed.
+
+        Raises OSError if there are no descriptors left for the duplicates.
+        """
         data = memoryview(wire.encode(message))
         packets = [bytes(data[i : i + _PACKET]) for i in range(0, len(data), _PACKET)]
         with self._lock:
-            if self.ended:
+            if self.ended or self._is_deaf:
                 return
+            own: list[int] = []
+            try:
+                own.extend(os.dup(descriptor) for descriptor in descriptors)
+            except OSError:
+                self._drop(own)
+                raise
             for packet in packets[:-1]:
                 self._outgoing.append((_PART + packet, []))
-            own = [os.dup(descriptor) for descriptor in descriptors]
             self._outgoing.append((_LAST + packets[-1], own))
             self._flush()
 
@@ -88,10 +102,10 @@ class Lifeline:
             ancillary = [rights] if descriptors else []
             try:
                 self._socket.sendmsg([packet], ancillary, socket.MSG_NOSIGNAL)
-            except BlockingIOError:
-                return
-            except OSError:  # the other side is gone: its pidfd shows that, or our own end does
-                self.ended = True
+            except OSError as error:
+                if error.errno not in _CLOSED:
+                    return
+                self._is_deaf = True
             self._outgoing.popleft()
             self._drop(descriptors)
 
@@ -112,9 +126,9 @@ class Lifeline:
                 packet, ancillary, _, _ = self._socket.recvmsg(
                     _PACKET + 1, room, socket.MSG_CMSG_CLOEXEC
                 )
-            except BlockingIOError:
-                break
-            except OSError:
+            except OSError as error:
+                if error.errno not in _CLOSED:
+                    break
                 packet, ancillary = b"", []
             for level, kind, data in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

@@ -624,6 +624,12 @@ class ModelCalled(NamedTuple):
     model: Name
 
 
+class ConnectionLost(NamedTuple):
+    """A peer's connection to the broker has ended, though its death is not known."""
+
+    serial: Count
+
+
 _KINDS: tuple[type[Any], ...] = (
     *(
         Hello,
@@ -686,6 +692,7 @@ _KINDS: tuple[type[Any], ...] = (
         HeldBlocks,
     ),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
+    ConnectionLost,
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

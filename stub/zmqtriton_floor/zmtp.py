@@ -8,6 +8,7 @@ Knows frames, and nothing of what they mean.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -25,8 +26,16 @@ _MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
 #: A peer that announces more than this is taken for one that sends nonsense.
 MOST_BYTES = 1 << 30
 MOST_FRAMES = 1 << 13
-#: Connections of a ROUTER whose peers are not known yet.
-_MOST_STRANGERS = 256
+#: How many connections of a ROUTER may be of unknown peers, besides those that it expects, and how
+#: long they may stay so.
+MOST_STRANGERS = 256
+STRANGER_WITHIN_NS = 5_000_000_000
+#: How long a ROUTER that is short of descriptors or memory accepts nobody.
+_ACCEPT_PAUSE_NS = 20_000_000
+#: The machine is short of something for the moment: the connection is whole, and the call may be
+#: repeated.
+_SHORTAGES = frozenset({errno.ENOBUFS, errno.ENOMEM, errno.EINTR})
+_RETRY_PAUSE_S = 0.001
 #: How much is read at a time, and what the kernel may keep for a busy reader.
 _PIECE = 1 << 18
 _KEPT = 1 << 20
@@ -71,6 +80,8 @@ class Connection:
         self.descriptor = end.fileno()
         #: False once the other side is gone: nothing more comes, and what is sent is lost.
         self.is_open = True
+        #: False once a write has failed; what the other side had sent is still read.
+        self._is_writable = True
         #: Complete messages that have come.
         self.messages: deque[list[bytes]] = deque()
         #: Something waits until the socket is writable.
@@ -90,7 +101,7 @@ class Connection:
 
     def put(self, frames: Sequence[bytes]) -> None:
         """Queue one message after what waits already; it leaves with the next flush()."""
-        if self.is_open:
+        if self._is_writable:
             _join(self._pieces, frames)
 
     def flush(self) -> int:
@@ -106,8 +117,11 @@ class Connection:
             except BlockingIOError:
                 self.is_blocked = True
                 return total
-            except OSError:
-                self._break_off()
+            except OSError as error:
+                if error.errno in _SHORTAGES:
+                    self.is_blocked = True
+                else:
+                    self._stop_writing()
                 return total
             total += sent
             if sent < len(data):
@@ -127,10 +141,12 @@ class Connection:
             size = self._socket.recv_into(self._piece)
         except BlockingIOError:
             return 0
-        except OSError:
+        except OSError as error:
+            if error.errno in _SHORTAGES:
+                return 0
             size = 0
         if not size:
-            self._break_off()
+            self.break_off()
             return 0
         try:
             if self._rest:
@@ -141,7 +157,7 @@ class Connection:
                 if used < size:
                     self._rest += self._view[used:size]
         except _ProtocolViolation:
-            self._break_off()
+            self.break_off()
         return size
 
     def _parse(self, data: Any, size: int) -> int:
@@ -194,14 +210,27 @@ class Connection:
 
     # ------------------------------------------------------------------- end
 
-    def _break_off(self) -> None:
+    def _stop_writing(self) -> None:
+        """Drop what waits to be written, and show both sides the end of the connection."""
+        self._is_writable = self.is_blocked = False
+        self._pieces.clear()
+        self._unsent.clear()
+        self._shut_down()
+
+    def break_off(self) -> None:
         """Note that nothing more will come.
 
         The descriptor stays until close(), for whoever polls it.
         """
-        self.is_open = self.is_blocked = False
+        self.is_open = self.is_blocked = self._is_writable = False
         self._pieces.clear()
         self._unsent.clear()
+        self._shut_down()
+
+    def _shut_down(self) -> None:
+        """Let both sides see the end, also where another process has a copy of the descriptor."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self, within_ms: int = 0) -> None:
         """Close; what waits to be written gets this long."""
@@ -211,7 +240,7 @@ class Connection:
         while self.is_blocked and time.monotonic() < deadline:
             _await_room(self.descriptor, 10)
             self.flush()
-        self._break_off()
+        self.break_off()
         self._socket.close()
 
 
@@ -230,7 +259,8 @@ def _path(address: str) -> str:
 class Dealer:
     """The end of one peer of a Router, which must be bound already.
 
-    If nobody listens any more it is as if the Router had died just after. It does not wait for
+    If nobody listens any more it is as if the Router had died just after. Raises OSError if there
+    is no descriptor for it. It does not wait for
     greetings, so that messages leave though nobody looks for an answer; libzmq's ROUTER would not
     always forgive that. Its descriptor is readable when receive() may have something; once
     `is_open` is False it stays readable and should not be polled any longer.
@@ -238,9 +268,14 @@ class Dealer:
 
     def __init__(self, address: str) -> None:
         end = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(OSError):
+        try:
             end.connect(_path(address))
+            is_connected = True
+        except OSError:
+            is_connected = False
         self._connection = Connection(end, b"DEALER", b"ROUTER", bytearray(_PIECE))
+        if not is_connected:
+            self._connection.break_off()
         self._messages = self._connection.messages
         #: The last read took everything, so another one would have nothing.
         self._is_dry = False
@@ -299,10 +334,12 @@ class Dealer:
         For whoever will not look again soon. The Router reads at all times, and when it dies there
         is nothing to wait for.
         """
-        self._connection.flush()
-        while self._connection.is_blocked:
-            _await_room(self._connection.descriptor, 1000)
-            self._connection.flush()
+        connection = self._connection
+        connection.flush()
+        while connection.is_blocked:
+            _await_room(connection.descriptor, 1000)
+            if not connection.flush():
+                time.sleep(_RETRY_PAUSE_S)  # there is room, but not what it takes to use it
 
     def close(self, within_ms: int = 0) -> None:
         """Close; what was sent and did not fit into the socket yet gets this long."""
@@ -323,8 +360,13 @@ class Router:
         self._epoll = epoll
         self._piece = bytearray(_PIECE)
         self.connections: set[Connection] = set()
-        #: Connections whose peers are not known yet, oldest first.
-        self._strangers: dict[Connection, None] = {}
+        #: Connections whose peers are not known yet, oldest first, and until when they may be so.
+        self._strangers: dict[Connection, int] = {}
+        #: How many of those there may be; more wait to be accepted.
+        self.most_strangers = MOST_STRANGERS
+        self._is_accepting = True
+        #: When to accept again after a shortage; 0 at other times.
+        self._accept_at_ns = 0
         #: What to call, with its events, when a descriptor of the epoll is ready.
         self.hears: dict[int, Callable[[int], None]] = {}
         #: Messages that have come, with their senders.
@@ -340,17 +382,54 @@ class Router:
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def _accept(self, _: int) -> None:
-        while True:
+        while len(self._strangers) < self.most_strangers:
             try:
                 end, _address = self._listener.accept()
-            except OSError:
+            except BlockingIOError:
                 return
-            if len(self._strangers) >= _MOST_STRANGERS:
-                self.close(next(iter(self._strangers)))  # an expected peer speaks at once
+            except OSError:
+                self._pause_accepting(time.monotonic_ns() + _ACCEPT_PAUSE_NS)
+                return
             connection = Connection(end, b"ROUTER", b"DEALER", self._piece)
+            try:
+                self._watch(connection.descriptor, partial(self._hear, connection))
+            except OSError:
+                connection.close()  # it connects again
+                continue
             self.connections.add(connection)
-            self._strangers[connection] = None
-            self._watch(connection.descriptor, partial(self._hear, connection))
+            self._strangers[connection] = time.monotonic_ns() + STRANGER_WITHIN_NS
+        self._pause_accepting(0)
+
+    def _pause_accepting(self, until_ns: int) -> None:
+        """Let those that connect wait: until this time, or until a stranger has gone."""
+        self._accept_at_ns = until_ns
+        if self._is_accepting:
+            self._is_accepting = False
+            self._epoll.modify(self._listener.fileno(), 0)
+
+    def _accept_again(self) -> None:
+        if not self._is_accepting:
+            self._is_accepting, self._accept_at_ns = True, 0
+            self._epoll.modify(self._listener.fileno(), select.EPOLLIN)
+
+    def next_due_ns(self) -> int:
+        """When tick() has work to do; 0 for never."""
+        oldest = next(iter(self._strangers.values()), 0)
+        return min(filter(None, (oldest, self._accept_at_ns)), default=0)
+
+    def tick(self, now_ns: int) -> None:
+        """Close connections that have said nothing for too long, and end the pause."""
+        while self._strangers:
+            connection, until_ns = next(iter(self._strangers.items()))
+            if until_ns > now_ns:
+                break
+            if self.read(connection) and connection.is_open:
+                self._strangers.pop(connection, None)
+                self._strangers[connection] = now_ns + STRANGER_WITHIN_NS  # it has begun to speak
+            else:
+                self.close(connection)
+        if self._accept_at_ns and self._accept_at_ns <= now_ns:
+            self._accept_again()
 
     def _hear(self, connection: Connection, events: int) -> None:
         if events & select.EPOLLOUT:
@@ -370,8 +449,12 @@ class Router:
         return size > 0
 
     def know(self, connection: Connection) -> None:
-        """Keep a connection whose peer is known; only few unknown ones are kept."""
-        self._strangers.pop(connection, None)
+        """Keep a connection whose peer is known; unknown ones are kept for some seconds."""
+        self._forget_stranger(connection)
+
+    def _forget_stranger(self, connection: Connection) -> None:
+        if self._strangers.pop(connection, None) is not None and not self._accept_at_ns:
+            self._accept_again()
 
     def write(self, connection: Connection, frames: Sequence[bytes]) -> bool:
         """Queue a message, which leaves with the next flush(); False if the peer is gone."""
@@ -392,7 +475,7 @@ class Router:
 
     def close(self, connection: Connection) -> None:
         """End a connection, if it is not over already."""
-        self._strangers.pop(connection, None)
+        self._forget_stranger(connection)
         if connection in self.connections:
             self.connections.discard(connection)
             del self.hears[connection.descriptor]

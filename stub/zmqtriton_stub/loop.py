@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import select
 import threading
 import time
@@ -256,7 +257,7 @@ class Stub:
 
     def _wait(self) -> None:
         """Wait until there is a batch or something else to look at."""
-        if self._epoch != self._bootstrap.epoch:
+        if self._epoch != self._bootstrap.epoch or not self._link.reconnect_in_s:
             self._connect_broker()
         link = self._link
         self._watch_lifeline()
@@ -336,6 +337,8 @@ class Stub:
         is_owing = self._link.pending or self._warmup.owes
         if is_owing and (idle_s is None or idle_s > self._sweep_s):
             idle_s = self._sweep_s
+        if self._link.reconnect_in_s < math.inf:
+            idle_s = min(self._link.reconnect_in_s, _SWEEP_S)
         if self._model.has_background:
             self._model.run_background(idle_s)
             ready = self._poller.poll(0)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
+from typing import Any
+
+import pytest
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -122,3 +126,51 @@ def test_waiting_ends_after_the_timeout() -> None:
     assert not right.wait(0.001)
     left.close()
     right.close()
+
+
+class _Short:
+    """Fails the first calls of a socket with these errors."""
+
+    def __init__(self, end: socket.socket, call: str, errors: list[int]) -> None:
+        self._end, self._call, self._errors = end, call, errors
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._call and self._errors:
+            return self._fail
+        return getattr(self._end, name)
+
+    def _fail(self, *_: Any) -> Any:
+        raise OSError(self._errors.pop(0), "injected")
+
+
+@pytest.mark.parametrize("number", [errno.ENOBUFS, errno.ENOMEM, errno.EINTR])
+@pytest.mark.parametrize("call", ["sendmsg", "recvmsg"])
+def test_a_shortage_is_not_the_end(call: str, number: int) -> None:
+    left, right = _two()
+    failing: Any = left if call == "sendmsg" else right
+    failing._socket = _Short(failing._socket, call, [number, number])
+
+    left.send(wire.Sync(1))
+    for _ in range(2):
+        assert [] == right.receive()
+        left.flush()
+
+    assert [wire.Sync(1)] == [message for message, _ in right.receive()]
+    assert (False, False) == (left.ended, right.ended)
+    left.close()
+    right.close()
+
+
+def test_what_the_dead_have_sent_is_received_though_nothing_can_be_sent_to_them() -> None:
+    left, right = _two()
+    right.send(wire.Sync(1))
+    right.close()
+
+    left.send(wire.Sync(2))
+    left.send(wire.Sync(3))
+
+    assert not left.ended
+    assert not left.is_backed_up
+    assert [wire.Sync(1)] == [message for message, _ in left.receive()]
+    assert left.ended
+    left.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import resource
 import select
 import socket
 import threading
@@ -295,22 +298,144 @@ def test_a_dealer_whom_nobody_hears_is_as_one_whose_router_has_died(tmp_path: Pa
     dealer.close()
 
 
-def test_of_those_that_are_not_known_the_oldest_have_to_go(
-    bound: Bound, dealer: Dealer, monkeypatch: pytest.MonkeyPatch
+class ShortOf:
+    """Makes calls of a socket fail at first, as on a machine that is short of something."""
+
+    def __init__(self, end: socket.socket, **errors: list[int]) -> None:
+        self._end = end
+        self._errors = errors
+
+    def __getattr__(self, name: str) -> Any:
+        errors = self._errors.get(name)
+        if errors:
+            number = errors.pop(0)
+            raise_it = OSError(number, "injected")
+
+            def fail(*_: Any) -> Any:
+                raise raise_it
+
+            return fail
+        return getattr(self._end, name)
+
+
+SHORTAGES = (errno.ENOBUFS, errno.ENOMEM, errno.EINTR)
+
+
+@pytest.mark.parametrize("number", SHORTAGES, ids=errno.errorcode.get)
+def test_a_shortage_delays_what_is_sent_and_ends_nothing(
+    bound: Bound, dealer: Dealer, number: int
 ) -> None:
-    monkeypatch.setattr(zmtp, "_MOST_STRANGERS", 3)
+    connection: Any = dealer._connection
+    connection._socket = ShortOf(connection._socket, send=[number] * 3)
+
+    dealer.put([b"hello"])
+    dealer.flush()
+    assert dealer.is_blocked
+    dealer.finish()
+
+    assert dealer.is_open
+    assert [b"hello"] == bound.hear()[0][1]
+
+
+@pytest.mark.parametrize("number", SHORTAGES, ids=errno.errorcode.get)
+def test_a_shortage_delays_what_is_received_and_ends_nothing(
+    bound: Bound, dealer: Dealer, number: int
+) -> None:
     dealer.put([b"hello"])
     dealer.flush()
     [(connection, _)] = bound.hear()
-    bound.router.know(connection)
+    end: Any = dealer._connection
+    end._socket = ShortOf(end._socket, recv_into=[number] * 3)
 
-    strangers = [Dealer(bound.address) for _ in range(5)]
-    eventually(lambda: not bound.look(), 10, "all are accepted")
+    bound.router.write(connection, [b"answer"])
+    bound.router.flush()
 
-    assert 1 + 3 == len(bound.router.connections)
-    assert bound.router.write(connection, [b"you may stay"])
-    strangers[-1].put([b"the newest may, too"])
-    strangers[-1].flush()
-    assert [b"the newest may, too"] == bound.hear()[0][1]
-    for stranger in strangers:
-        stranger.close()
+    assert [[b"answer"]] == take(dealer)
+    assert dealer.is_open
+
+
+def test_what_had_come_before_a_write_failed_is_read(bound: Bound, dealer: Dealer) -> None:
+    dealer.put([b"hello"])
+    dealer.flush()
+    [(connection, _)] = bound.hear()
+    dealer.put([b"an answer"])
+    dealer.flush()
+    end: Any = connection
+    end._socket = ShortOf(end._socket, send=[errno.ECONNRESET])
+
+    bound.router.write(connection, [b"too late"])
+    bound.router.flush()
+
+    assert [b"an answer"] == bound.hear()[0][1]
+    eventually(lambda: not bound.look() and not bound.router.connections, 10, "the end")
+    eventually(lambda: not dealer.has_input() and not dealer.is_open, 10, "the end here")
+
+
+def test_strangers_wait_until_others_have_spoken_and_none_is_lost(bound: Bound) -> None:
+    bound.router.most_strangers = 3
+    dealers = [Dealer(bound.address) for _ in range(10)]
+    for number, dealer in enumerate(dealers):
+        dealer.put([b"%d" % number])
+        dealer.flush()
+
+    heard = []
+    while len(heard) < 10:
+        [(connection, frames)] = bound.hear()
+        assert len(bound.router.connections) <= len(heard) + 3
+        heard.append(frames)
+        bound.router.know(connection)
+
+    assert [[b"%d" % number] for number in range(10)] == sorted(heard)
+    for dealer in dealers:
+        dealer.close()
+
+
+def test_who_says_nothing_has_to_go_in_time(bound: Bound) -> None:
+    bound.router.most_strangers = 2
+    silent = [Dealer(bound.address) for _ in range(2)]
+    eventually(lambda: not bound.look(), 10, "both are accepted")
+    late = Dealer(bound.address)
+    late.put([b"hello"])
+    late.flush()
+
+    due_ns = bound.router.next_due_ns()
+    bound.router.tick(due_ns - 1)
+    assert 2 == len(bound.router.connections)
+    bound.router.tick(due_ns + zmtp.STRANGER_WITHIN_NS)
+
+    assert [b"hello"] == bound.hear()[0][1]
+    for dealer in (*silent, late):
+        dealer.close()
+
+
+def test_a_stranger_that_has_spoken_in_time_is_not_closed_unread(bound: Bound) -> None:
+    dealer = Dealer(bound.address)
+    eventually(lambda: not bound.look(), 10, "it is accepted")
+    dealer.put([b"hello"])
+    dealer.flush()
+
+    bound.router.tick(bound.router.next_due_ns() + 1)
+
+    assert [b"hello"] == bound.router.inbox.popleft()[1]
+    assert 1 == len(bound.router.connections)
+    dealer.close()
+
+
+def test_without_descriptors_those_that_connect_wait(bound: Bound) -> None:
+    dealer = Dealer(bound.address)
+    dealer.put([b"hello"])
+    dealer.flush()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        assert bound.look()
+        assert not bound.look(), "it is not woken again and again"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    bound.router.tick(bound.router.next_due_ns())
+
+    assert [b"hello"] == bound.hear()[0][1]
+    dealer.close()

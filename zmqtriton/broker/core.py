@@ -189,7 +189,7 @@ class Core:
         self._dispatch.dispatch_marked(now_ns)
 
     def stop_giving_to(self, serial: int) -> None:
-        """Give a dead process nothing more.
+        """Give nothing more to a process that is dead or cannot be reached.
 
         `gone()` follows once everything it had sent was read.
         """

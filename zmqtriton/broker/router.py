@@ -22,11 +22,24 @@ class Router(zmtp.Router):
         super().__init__(address, epoll)
         self.serials: dict[zmtp.Connection, int] = {}
         self.by_serial: dict[int, zmtp.Connection] = {}
+        #: Known peers whose connections have ended by themselves.
+        self._lost: list[int] = []
 
     def introduce(self, connection: zmtp.Connection, serial: int) -> None:
         self.know(connection)
         self.serials[connection] = serial
         self.by_serial[serial] = connection
+
+    def close(self, connection: zmtp.Connection) -> None:
+        """End a connection; what it has sent is still in the inbox."""
+        if connection in self.connections and connection in self.serials:
+            self._lost.append(self.serials[connection])
+        super().close(connection)
+
+    def take_lost(self) -> list[int]:
+        """Return the known peers whose connections have ended since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def disconnect(self, serial: int) -> None:
         connection = self.by_serial.pop(serial, None)

@@ -30,6 +30,10 @@ _log = logging.getLogger(__name__)
 #: How many messages are taken from one socket before the other socket and the answers get their
 #: turn.
 _MESSAGES_A_TURN = 64
+#: How long to wait after a system call has failed for want of something.
+_SHORTAGE_PAUSE_S = 0.01
+#: How long a supervisor whose lifeline has ended may take to be seen dead.
+_DEATH_WITHIN_MS = 2000
 
 
 class Service:
@@ -47,6 +51,8 @@ class Service:
         self._sending: Sending
         self._epoll = select.epoll()
         self._epoll.register(lifeline, select.EPOLLIN)
+        #: Shows the supervisor's death.
+        self._supervisor = os.pidfd_open(os.getppid())
 
     def run(self) -> int:
         """Run the broker and return its exit status."""
@@ -56,15 +62,35 @@ class Service:
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         while not self._is_over:
-            self._wait()
-            self._turn()
+            try:
+                self._wait()
+                self._turn()
+            except OSError as error:
+                # The machine is short of something for the moment: the next turn goes on.
+                _log.error("a turn of the broker was cut short: %s", error)
+                time.sleep(_SHORTAGE_PAUSE_S)
             if self._lifeline.ended:
-                self._end_all()
+                if self._is_supervisor_dead():
+                    self._end_all()
                 return 1
         return 0
 
+    def _is_supervisor_dead(self) -> bool:
+        """True if the lifeline has ended because the supervisor is dead.
+
+        The kernel closes a dying process's sockets before it shows the death.
+        """
+        poller = select.poll()
+        poller.register(self._supervisor, select.POLLIN)
+        return bool(poller.poll(_DEATH_WITHIN_MS))
+
     def _wait(self) -> None:
-        times = (self._core.next_timer_ns(), self._sending.release_at_ns)
+        routers = (self._stubs, self._requests)
+        times = (
+            self._core.next_timer_ns(),
+            self._sending.release_at_ns,
+            *(router.next_due_ns() for router in routers),
+        )
         timer_ns = min((at_ns for at_ns in times if at_ns), default=None)
         timeout_s = -1.0
         if timer_ns is not None:
@@ -76,7 +102,7 @@ class Service:
         if self._lifeline.is_backed_up:
             self._epoll.modify(self._lifeline, select.EPOLLIN | select.EPOLLOUT)
         for descriptor, events in self._epoll.poll(timeout_s):
-            for router in (self._stubs, self._requests):
+            for router in routers:
                 hear = router.hears.get(descriptor)
                 if hear is not None:
                     hear(events)
@@ -91,10 +117,21 @@ class Service:
         while True:
             self._read(self._stubs)
             self._read(self._requests)
-            self._core.tick(time.monotonic_ns())
+            now_ns = time.monotonic_ns()
+            self._core.tick(now_ns)
             self._sending.flush()
             if not (self._stubs.inbox or self._requests.inbox):
-                return
+                break
+        for router in (self._stubs, self._requests):
+            router.tick(now_ns)
+            for serial in router.take_lost():
+                self._report_lost_connection(serial)
+
+    def _report_lost_connection(self, serial: int) -> None:
+        """Have the supervisor replace what can no longer be reached, if it is not dead anyway."""
+        if serial in self._core.peers:
+            self._core.stop_giving_to(serial)
+            self._lifeline.send(wire.ConnectionLost(serial))
 
     # -------------------------------------------------------------- incoming
 
@@ -108,6 +145,10 @@ class Service:
             except ProtocolError as error:
                 self._core.traffic.malformed += 1
                 _log.debug("dropped a message: %s", error.text)
+            except Exception:  # noqa: BLE001 - the edge: no message may end the broker
+                # A defect: its sender begins anew, and everybody else is served on.
+                _log.exception("a message could not be handled, and its connection is closed")
+                router.close(connection)
 
     def _take(self, router: Router, connection: zmtp.Connection, frames: list[bytes]) -> None:
         message = wire.decode(frames[0])

@@ -139,6 +139,7 @@ class Core:
             self.plan,
             self.generations,
             peers=self._peers,
+            introductions=self._introductions,
             regions=self.regions,
             helpers=(self._preparations, self.object_stores),
             readiness=self.readiness,

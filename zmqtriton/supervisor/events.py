@@ -8,6 +8,8 @@ from typing import Any, Protocol
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
+from zmqtriton.supervisor.fleet.introductions import Introductions
+from zmqtriton.supervisor.fleet.lost_connections import LostConnections
 from zmqtriton.supervisor.fleet.peers import Peers
 from zmqtriton.supervisor.fleet.readiness import ReadinessChecks
 from zmqtriton.supervisor.fleet.shutdown import ShutdownSequence
@@ -37,6 +39,7 @@ class EventRouter:
         generations: Mapping[int, Generation],
         *,
         peers: Peers,
+        introductions: Introductions,
         regions: RegionRegistry,
         helpers: tuple[HelperOwner, ...],
         readiness: ReadinessChecks,
@@ -54,6 +57,9 @@ class EventRouter:
         self._status = status
         #: Handles a control call of a stub, a frontend or the control socket.
         self._on_call = on_call
+        self._lost_connections = LostConnections(
+            plan, peers, introductions, lambda serial: self.find_stub(serial)[1], self._tell_stub
+        )
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         peer = self._peers.find_peer(serial)
@@ -116,6 +122,8 @@ class EventRouter:
             _, instance = self.find_stub(message.serial)
             if instance is not None:
                 instance.mark_executed()
+        elif isinstance(message, wire.ConnectionLost):
+            self._lost_connections.on_lost(message.serial)
         else:
             self._peers.handle_message(peer, message)
 

@@ -27,6 +27,7 @@ from zmqtriton.supervisor.machine import (
     listeners,
     log_ring,
     logging_setup,
+    own_process,
     secrets,
     segments,
     tables,
@@ -35,6 +36,7 @@ from zmqtriton.supervisor.machine.action_runner import ActionRunner
 from zmqtriton.supervisor.machine.available_memory import available_bytes
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
+from zmqtriton.supervisor.machine.guard import call_ready, guarded
 from zmqtriton.supervisor.machine.listeners import PortError
 from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge
 from zmqtriton.supervisor.machine.model_reading import ModelReader
@@ -42,12 +44,10 @@ from zmqtriton.supervisor.machine.policy_reading import read_policy
 from zmqtriton.supervisor.machine.process_settings import process_settings
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
-from zmqtriton.supervisor.machine.ready_events import call_ready
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.machine.runtime_directory import DirectoryError, RuntimeDirectory, claim
 from zmqtriton.supervisor.machine.secrets import SecretError
 from zmqtriton.supervisor.machine.storage_directory import claim_storage
-from zmqtriton_floor import prctl
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +62,7 @@ def run(options: Options, on_open: Callable[[int | None], None] | None = None) -
 
     `on_open` is called with the HTTP port when clients may connect.
     """
-    prctl.set_name("zmqtriton")
-    prctl.adopt_orphans()
+    own_process.set_up()
     secrets.hide_from_command_line(options)
     try:
         options = secrets.resolve_key_files(options)
@@ -104,13 +103,13 @@ class Service:
         gpus = visible_gpus(options.min_supported_compute_capability)
         self._model_reader = ModelReader(options, gpus)
         self._region_files = RegionFiles()
-        settings, private = secrets.split_private_settings(
-            process_settings(options, directory, storage, held)
-        )
+        every = process_settings(options, directory, storage, held)
+        settings, private = secrets.split_private_settings(every)
         server = ServerInfo(
             *(str(directory.path), json.dumps(settings), lambda: os.urandom(_TOKEN_BYTES)),
             private,
             used_memory_share,
+            own_process.most_instances(),
         )
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
         rules = dataclasses.replace(
@@ -154,16 +153,15 @@ class Service:
 
     def run(self) -> int:
         """Run until the core says Exit."""
-        self._control_socket = control = ControlSocket(
-            self._runtime_directory.control_path, self._children.stub_pids
-        )
+        path = self._runtime_directory.control_path
+        self._control_socket = control = ControlSocket(path, self._children.stub_pids)
         self._selector.register(control, selectors.EVENT_READ, lambda: self._accept_caller(control))
         self._catch_signals()
         tables.log_python_settings(self._options)
         for text in self._model_reader.find_warnings():
             _log.warning("%s", text)
         self._core.start(time.time())
-        self._perform()
+        self.runner.run_all()
         while self.runner.exit_status is None:
             self._run_once()
         for text in self.runner.error_texts:
@@ -173,15 +171,19 @@ class Service:
     def _run_once(self) -> None:
         ready = self._selector.select(self._timeout_s())
         now_s = time.monotonic()
-        self._core.tick(now_s)
+        with guarded("a timer"):
+            self._core.tick(now_s)
         call_ready(self._selector, ready)
         if now_s >= self._next_poll_s:
             self._next_poll_s = now_s + _POLL_INTERVAL_S
-            self._children.detect_frozen()
-            self._children.reap_orphans()
-            self._children.segments.tick(now_s)
-            self._children.fork_server.tick(now_s)
-        self._perform()
+            children = self._children
+            for look in (children.detect_frozen, children.reap_orphans):
+                with guarded("a look at the processes"):
+                    look()
+            for part in (children.segments, children.fork_server):
+                with guarded("a timer"):
+                    part.tick(now_s)
+        self.runner.run_all()
 
     def _timeout_s(self) -> float:
         due_s = self._core.plan.next_deadline_s()
@@ -227,16 +229,6 @@ class Service:
         line = control.accept()
         if line is not None:
             self._children.add_caller(self._core.plan.new_serial(), line)
-
-    # ----------------------------------------------------------------- actions
-
-    def _perform(self) -> None:
-        while self.runner.exit_status is None:
-            todo = self._core.take_actions()
-            if not todo:
-                return
-            for action in todo:
-                self.runner.run(action)
 
 
 if sys.platform != "linux":

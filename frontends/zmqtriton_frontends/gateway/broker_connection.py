@@ -20,6 +20,7 @@ class BrokerConnection:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, address: str, on_input: Callable[[], None]
     ) -> None:
+        """Connect. Raises OSError if there is no descriptor for it."""
         self._loop = loop
         self._dealer = Dealer(address)
         self._is_writing = False
@@ -47,7 +48,11 @@ class BrokerConnection:
         while dealer.has_input():
             yield dealer.receive()
         if not dealer.is_open:
-            self._unwatch()  # the broker is dead, which the supervisor will tell
+            self._unwatch()
+
+    @property
+    def is_open(self) -> bool:
+        return self._dealer.is_open
 
     def _unwatch(self) -> None:
         self._loop.remove_reader(self._dealer.fileno())

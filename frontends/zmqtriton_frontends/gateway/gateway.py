@@ -33,6 +33,9 @@ from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
 
 _log = logging.getLogger(__name__)
 
+#: The pause before a connection that ended before the broker's welcome is made again.
+_RECONNECT_AFTER_S = 0.1
+
 
 class Gateway:
     """One process's connection to the rest of the server."""
@@ -41,7 +44,9 @@ class Gateway:
         self._supervisor = SupervisorLine(lifeline, self._take_from_supervisor)
         self._loop: asyncio.AbstractEventLoop
         self._bootstrap: wire.Bootstrap
-        self._epoch = self._next_id = 0
+        self._next_id = 0
+        #: Of the broker to connect to, 0 while there is none; and of the last that has welcomed us.
+        self._epoch = self._welcome_epoch = 0
         self._welcomed: asyncio.Future[None]
         #: The receivers of replies; None if nobody waits any more.
         self._replies: dict[int, Reply | ResponseStream | None] = {}
@@ -203,6 +208,8 @@ class Gateway:
             except ProtocolError as error:
                 self.malformed += 1
                 _log.warning("dropped a message from the broker: %s", error.text)
+        if connection is not None and not connection.is_open:
+            self._connect_again()
 
     def _take(self, message: Any, bodies: list[bytes]) -> None:
         kind = type(message)
@@ -215,6 +222,7 @@ class Gateway:
             self._questions.settle(message)
         elif kind is wire.Welcome:
             self.catalogue.has_broker = True
+            self._welcome_epoch = message.epoch
             if not self._welcomed.done():
                 self._welcomed.set_result(None)
         elif not self.payload.hear_of_blocks(message):
@@ -266,7 +274,8 @@ class Gateway:
         elif kind is wire.RemoveRegion:
             self.catalogue.regions.remove(message.number)
         elif kind is wire.Sync:
-            self._loop.call_soon(self._see, message)
+            # what was checked against older states goes before the word
+            self._loop.call_soon(self._supervisor.acknowledge, message.number, self._outbox.flush)
         elif kind is wire.CallResult:
             self._questions.settle(message)
         elif kind is wire.Bootstrap:
@@ -287,10 +296,6 @@ class Gateway:
         else:
             self.on_retire()
 
-    def _see(self, message: wire.Sync) -> None:
-        self._outbox.flush()  # what was checked against older states goes before the word
-        self._supervisor.send(wire.Synced(message.number))
-
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
         self._bootstrap, self.serial = bootstrap, bootstrap.serial
         self.settings = json.loads(bootstrap.settings)
@@ -302,6 +307,7 @@ class Gateway:
         )
         self.catalogue.keys = self.payload.keys
         self.traces.begin(bootstrap.directory, self.settings)
+        self._epoch = bootstrap.epoch
         self._connect(bootstrap.epoch)
 
     # ------------------------------------------------------------ the broker
@@ -311,8 +317,14 @@ class Gateway:
         address = endpoints.requests_address(bootstrap.directory, epoch)
         unread = (body for stream in self._streams for body in stream.reader.left())
         hello = wire.Hello(bootstrap.serial, bootstrap.token, epoch)
+        try:
+            connection = BrokerConnection(self._loop, address, self._read_broker)
+        except OSError as error:
+            _log.warning("cannot connect to the broker now: %s", error)
+            self._connect_again()
+            return
         self._outbox.connect(
-            BrokerConnection(self._loop, address, self._read_broker),
+            connection,
             [hello, *self.payload.change_broker(unread)],
             self._questions.for_next_broker(),
         )
@@ -326,8 +338,18 @@ class Gateway:
         if epoch:  # not now: who got a response in this turn opens it first, so that it is known
             self._loop.call_soon(self._follow, epoch)
 
+    def _connect_again(self) -> None:
+        """Say hello again, unless the broker has welcomed us.
+
+        It notices the end of the connection itself, or it is dead; the supervisor tells either.
+        """
+        epoch = self._epoch
+        if epoch != self._welcome_epoch:
+            self._outbox.disconnect()
+            self._loop.call_later(_RECONNECT_AFTER_S, self._follow, epoch)
+
     def _follow(self, epoch: int) -> None:
-        if epoch != self._epoch:
+        if epoch != self._epoch or epoch == self._welcome_epoch:
             return
         self._connect(epoch)
         self.streams.renew()

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
 
 
@@ -33,6 +34,11 @@ class SupervisorLine:
         self._lifeline.send(message)
         if self._lifeline.is_backed_up:
             self._loop.add_writer(self._lifeline.fileno(), self._write)
+
+    def acknowledge(self, number: int, before: Callable[[], None]) -> None:
+        """Confirm a Sync, after what has to be sent before."""
+        before()
+        self.send(wire.Synced(number))
 
     def _write(self) -> None:
         self._lifeline.flush()

@@ -9,6 +9,7 @@ and happens outside the lock. Knows nothing of models.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import threading
@@ -32,6 +33,8 @@ _RESCHEDULED = "the broker died before the rescheduled request could be executed
 _UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
 #: At the end: how long what was sent may take to be read.
 _LINGER_MS = 1000
+#: After this time a connection that ended before the broker's welcome is made again.
+_RECONNECT_AFTER_S = 0.1
 
 
 class BrokerConnection:
@@ -72,6 +75,9 @@ class BrokerConnection:
         self.epoch = -1
         #: Messages that did not decode or make no sense here.
         self.malformed = 0
+        #: When to say hello again; infinite at other times. A broker that has welcomed us notices
+        #: the end of the connection itself.
+        self._reconnect_at_s = math.inf
 
     def connect(self, address: str, hello: wire.Hello) -> None:
         """Say hello to a broker, with what is here since the time of an earlier one.
@@ -85,7 +91,10 @@ class BrokerConnection:
             self.epoch = -1
             self._forget_unbegun()
             self._socket = socket = Dealer(address)
-            if socket.is_open:
+            self._reconnect_at_s = math.inf
+            if not socket.is_open:
+                self._reconnect_at_s = time.monotonic() + _RECONNECT_AFTER_S
+            else:
                 self.descriptor = socket.fileno()
                 self.watch(self.descriptor)
             # before what other threads may have put into the queue by now
@@ -103,6 +112,13 @@ class BrokerConnection:
         if descriptor >= 0:
             self.unwatch(descriptor)
         socket.close()
+        if self.epoch < 0:
+            self._reconnect_at_s = time.monotonic() + _RECONNECT_AFTER_S
+
+    @property
+    def reconnect_in_s(self) -> float:
+        """The time until connect() has to be called again; infinite if not."""
+        return max(0.0, self._reconnect_at_s - time.monotonic())
 
     def _forget_sequence(self, work: wire.BatchedRequest) -> None:
         """End a sequence that is over, with or without its END."""

@@ -7,7 +7,7 @@
     executed                          IDLE     OVERDUE  LEAVING  DYING
     dismissed                LEAVING  LEAVING  OVERDUE  LEAVING  DYING
     ran out         OVERDUE           OVERDUE           OVERDUE
-    parted          DYING    DYING    DYING    DYING    DYING
+    parted          DYING    DYING    DYING    DYING    DYING    DYING
     died            GONE     GONE     GONE     GONE     GONE     GONE
 
 Everything that changes an instance's state is in TRANSITIONS, and `_enter` alone writes it.
@@ -78,6 +78,8 @@ TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
     (InstanceState.IDLE, Event.PARTED): InstanceState.DYING,
     (InstanceState.BUSY, Event.PARTED): InstanceState.DYING,
     (InstanceState.OVERDUE, Event.PARTED): InstanceState.DYING,
+    # Its connection had ended before.
+    (InstanceState.DYING, Event.PARTED): InstanceState.DYING,
     (InstanceState.DYING, Event.ARRIVED): InstanceState.DYING,
     (InstanceState.DYING, Event.ADVANCED): InstanceState.DYING,
     (InstanceState.DYING, Event.EXECUTED): InstanceState.DYING,
@@ -307,7 +309,7 @@ class Instance:
         self._enter(Event.RAN_OUT)
 
     def stop_giving(self) -> None:
-        """Give nothing more to a dead process."""
+        """Give nothing more to a process that is dead or cannot be reached."""
         self._enter(Event.PARTED)
 
     def loss(self, reason: str) -> Unavailable:

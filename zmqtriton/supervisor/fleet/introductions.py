@@ -7,6 +7,7 @@ next one is told everything that it must know, and all others are told of it. Do
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ class ServerInfo(NamedTuple):
     role_settings: Mapping[str, Mapping[str, Any]] = {}
     #: The share of a GPU's memory that is in use; None if unknown.
     used_gpu_share: Callable[[int], float | None] = lambda gpu: None
+    most_instances: float = math.inf
 
 
 class Introductions:
@@ -45,6 +47,7 @@ class Introductions:
         self._replay = BrokerReplay()
         self.resources = ResourceClaims(json.loads(server.settings_json))
         self.resources.gpu_limits.used_share = server.used_gpu_share
+        self.resources.instance_limit.most = server.most_instances
         #: The number of brokers so far.
         self._epoch = 0
         self._waiting: dict[int, Callable[[], None]] = {}

@@ -66,7 +66,7 @@ class Peers:
         self.opening = Opening(plan, self._roles)
         self.opening.tell_to_listen = self._tell_to_listen
         #: Frontends take nothing new; they end; all other processes end.
-        self._is_refusing = self._is_stopping = self._is_finishing = False
+        self._is_refusing = self.is_stopping = self._is_finishing = False
         #: Everything that frontends must know of the models.
         self.version_infos: Callable[[], Iterable[wire.VersionInfo]] = tuple
         #: Everything that they must know of clients' shared memory.
@@ -157,7 +157,7 @@ class Peers:
         """
         if role == FORK_SERVER and not self._before:
             return False
-        return not (self._is_finishing if role == BROKER else self._is_stopping)
+        return not (self._is_finishing if role == BROKER else self.is_stopping)
 
     def _replace(self, dead: Peer, reason: str) -> None:
         if self._is_wanted(dead.role):
@@ -210,7 +210,7 @@ class Peers:
 
     def stop_frontends(self, within_ms: int) -> None:
         """Let frontends finish what they have and end."""
-        self._is_stopping = True
+        self.is_stopping = True
         for peer in self._peers.values():
             if peer.role in CLIENT_FACING_ROLES:
                 self._stop(peer, within_ms)
@@ -221,7 +221,7 @@ class Peers:
 
     def stop_all(self, within_ms: int) -> None:
         """End the other processes, too."""
-        self._is_stopping = self._is_finishing = True
+        self.is_stopping = self._is_finishing = True
         for peer in self._peers.values():
             self._stop(peer, within_ms)
 

@@ -12,13 +12,15 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.machine import listeners, tables
+from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY, ModelReader
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.region_files import RegionFiles
+from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton_floor import logs, wire
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 
 #: The supervisor's logger, whichever module writes to it.
@@ -61,8 +63,41 @@ class ActionRunner:
         #: Printed to stderr at the end, after all log records.
         self.error_texts: list[str] = []
 
-    def run(self, action: actions.Action) -> None:
-        _HANDLERS[type(action)](self, action)
+    def run_all(self) -> None:
+        """Perform what the core has decided, and what it decides meanwhile."""
+        while self.exit_status is None:
+            todo: list[actions.Action] = []
+            with guarded("a decision"):
+                todo = self._core.take_actions()
+            if not todo:
+                return
+            for action in todo:
+                self._run(action)
+
+    def _run(self, action: actions.Action) -> None:
+        """Perform an action; a failure is the end of what it was for, and of nothing else."""
+        handler = _HANDLERS[type(action)]
+        with guarded(type(action).__name__, lambda error: self._fail(action, error)):
+            handler(self, action)
+
+    def _fail(self, action: actions.Action, error: Exception) -> None:
+        """End what an action was for that could not be performed."""
+        failure = InternalError(str(error))
+        if isinstance(action, actions.Spawn | actions.SpawnStub | actions.PrepareEnvironment):
+            self._core.events.process_ended(action.serial, f"it cannot be started: {error}")
+        elif isinstance(action, actions.Send | actions.Signal):
+            self._children.kill(action.serial, f"it cannot be reached: {error}")
+        elif isinstance(action, actions.ReadModel):
+            self._core.object_stores.on_model_read(
+                action.ticket, ReadFailure(failure.text, failure.number)
+            )
+        elif isinstance(action, actions.ListRepository):
+            self._core.object_stores.on_repository_listed(action.ticket, failure)
+        elif isinstance(action, actions.ChangeRepositories):
+            paths = self._model_reader.paths
+            self._core.repositories.repositories_changed(action.ticket, paths, failure)
+        elif isinstance(action, actions.OpenRegion):
+            self._core.regions.region_opened(action.number, failure)
 
     def _send(self, action: actions.Send) -> None:
         message = action.message

@@ -6,6 +6,8 @@ calls and must not command the server that runs them.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
 import socket
@@ -30,6 +32,8 @@ class ControlSocket:
         self._socket.bind(str(path))
         path.chmod(0o600)
         self._socket.listen(_BACKLOG)
+        #: Given up for a moment to turn a caller away when no other descriptor is left.
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         #: The pids of stubs; each leads its process group.
         self._stub_pids = stubs
 
@@ -38,17 +42,27 @@ class ControlSocket:
 
     def close(self) -> None:
         self._socket.close()
+        os.close(self._reserve)
 
     def accept(self) -> Lifeline | None:
         """Accept a connection and return its socket, or None if it is refused."""
         try:
             connection, _ = self._socket.accept()
-        except OSError:
-            return None  # it has gone already, or no descriptors are left
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._turn_away()
+            return None
         if self._is_allowed(connection):
             return Lifeline(connection)
         connection.close()
         return None
+
+    def _turn_away(self) -> None:
+        """Close a connection that cannot be served; it would wake the loop for ever."""
+        os.close(self._reserve)
+        with contextlib.suppress(OSError):
+            self._socket.accept()[0].close()
+        self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _is_allowed(self, connection: socket.socket) -> bool:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)

@@ -1,4 +1,4 @@
-"""The rate limiter's resources that all loaded and loading instances need, and the GPU limits.
+"""What all loaded and loading instances need: the rate limiter's resources, GPUs, descriptors.
 
 A generation claims for its instances before they start, and is refused if one of them could never
 execute. Only this check is made here; the broker shares the resources out. Does no I/O.
@@ -12,6 +12,7 @@ from typing import Any
 from zmqtriton.config.resources import ResourceNeed, ResourcePool
 from zmqtriton.supervisor.models.gpu_limits import GpuLimits
 from zmqtriton.supervisor.models.instance import InstanceSlot
+from zmqtriton.supervisor.models.instance_limit import InstanceLimit
 
 
 class ResourceClaims:
@@ -19,12 +20,13 @@ class ResourceClaims:
         self._supply = ResourcePool(settings)
         self._claims: dict[int, list[ResourceNeed]] = {}
         self.gpu_limits = GpuLimits(settings)
+        self.instance_limit = InstanceLimit()
 
     def claim(self, generation: int, places: Iterable[InstanceSlot]) -> None:
         """Claim for a generation, in place of its earlier claim.
 
         Raises InvalidArgument, and changes nothing, if the claims do not go together; Unavailable
-        if a GPU is too full.
+        if there are too many instances or a GPU is too full.
         """
         places = [*places]
         others = [d for number, ds in self._claims.items() if number != generation for d in ds]
@@ -33,11 +35,13 @@ class ResourceClaims:
             self._supply.check_satisfiable([*own, *others])
             self._claims[generation] = own
         self.gpu_limits.check(generation, places)
+        self.instance_limit.claim(generation, len(places))
 
     def release(self, generation: int) -> None:
         """Release the claim of a generation that has no process any more."""
         self._claims.pop(generation, None)
         self.gpu_limits.forget_generation(generation)
+        self.instance_limit.release(generation)
 
     def needs_for_broker(self, demand: str) -> str:
         """Return an instance's needs as the broker is told; "" if nothing limits it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.machine.processes.output import StubOutput
@@ -15,8 +15,9 @@ class Child:
     """A process with a lifeline, or a caller on the control socket, which has no pid."""
 
     serial: int
-    lifeline: Lifeline
     pid: int = 0
+    #: Set before the child is watched.
+    lifeline: Lifeline = field(init=False)
     process: Process | None = None
     #: Set for a process that somebody else reaps.
     pidfd: int | None = None

@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 import selectors
 import shlex
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from zmqtriton.environments.demand import variable_overrides
+from zmqtriton.supervisor.machine import descriptors
+from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.host_policies import pin_to_cores
 from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
@@ -59,6 +62,43 @@ class _ForkedStub:
         os.close(self._reading)
 
 
+def _start(
+    child: Child,
+    command: Callable[[int], Sequence[str]],
+    inherited: Sequence[int],
+    stub: StubName | None,
+    **how: Any,
+) -> tuple[Process, int | None]:
+    """Return the process and the reading end of its output. Raises OSError."""
+    with ExitStack() as ends, ExitStack() as own:
+        if child.progress_page is not None:
+            own.callback(os.close, child.progress_page)
+        ours, theirs = pair()
+        ends.callback(theirs.close)
+        own.callback(ours.close)
+        reading = None
+        if stub is not None:
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            ends.callback(os.close, writing)
+            own.callback(os.close, reading)
+            how |= {"output": writing, "is_stub": True}
+        end = theirs.fileno()
+        try:
+            process = processes.spawn(command(end), descriptors=(end, *inherited), **how)
+        except subprocess.SubprocessError as error:
+            raise OSError(str(error)) from error
+        own.pop_all()
+    child.lifeline = Lifeline(ours)
+    return process, reading
+
+
+def _log_line(child: Child, said: wire.LogLine) -> None:
+    origin = (child.pid, said.file, said.line)
+    level = LEVEL_NUMBERS.get(said.level, logging.INFO)
+    about = {} if child.output is None else {"stub": child.output.stub_name}
+    _child_log.log(level, "%s", said.text, extra={"origin": origin, **about})
+
+
 class Children:
     def __init__(
         self, selector: selectors.BaseSelector, listener: ChildListener, segment_bytes: int = 0
@@ -67,8 +107,8 @@ class Children:
         self._selector = selector
         self._listener = listener
         self._children: dict[int, Child] = {}
-        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.segments = SegmentRegistry(segment_bytes, self.send, most=descriptors // 2)
+        most_segments = descriptors.most_segments(descriptors.limit())
+        self.segments = SegmentRegistry(segment_bytes, self.send, most=most_segments)
         self.fork_server = ForkServer(self)
         self._probes = ReadinessLifelines(selector, listener.message_received)
         self._out_of_memory = OomDetector(now_s=time.monotonic())
@@ -85,7 +125,7 @@ class Children:
         serial: int,
         command: Callable[[int], Sequence[str]],
         *,
-        descriptors: Sequence[int] = (),
+        inherited: Sequence[int] = (),
         stub: StubName | None = None,
         may_branch: bool = False,
         can_fork: bool = False,
@@ -95,45 +135,48 @@ class Children:
     ) -> None:
         """Start the command that `command` makes of the lifeline's number.
 
-        The page belongs to the child from here on and is closed when it is dead.
+        The page belongs to the child from here on and is closed when it is dead. If the command
+        cannot be started, that is reported as its end.
         """
-        ours, theirs = pair()
-        reading = writing = None
-        if stub is not None:
-            reading, writing = os.pipe2(os.O_CLOEXEC)
-            how |= {"output": writing, "is_stub": True}
-        end = theirs.fileno()
-        try:
-            process = processes.spawn(command(end), descriptors=(end, *descriptors), **how)
-        except OSError as error:
-            ours.close()
-            for descriptor in (reading, page):
-                if descriptor is not None:
-                    os.close(descriptor)
-            self._listener.process_ended(serial, f"it cannot be started: {error}")
-            return
-        finally:
-            theirs.close()
-            if writing is not None:
-                os.close(writing)
-        child = Child(serial, Lifeline(ours), progress_page=page, cores=cores)
+        child = Child(serial, progress_page=page, cores=cores)
         child.can_fork_workers, child.can_fork = may_branch, can_fork
-        self._start_watching(child, process, reading, stub)
+        try:
+            process, reading = _start(child, command, inherited, stub, **how)
+        except OSError as error:
+            self._listener.process_ended(serial, f"it cannot be started: {error}")
+        else:
+            self._start_watching(child, process, reading, stub)
 
     def _start_watching(
         self, child: Child, process: Process, reading: int | None, stub: StubName | None
     ) -> None:
         child.process, child.pid = process, process.pid
+        try:
+            self._watch_process(child, process, reading, stub)
+        except OSError as error:
+            process.signal(signal.SIGKILL, group=True)
+            process.reap()
+            if reading is not None and child.output is None:
+                os.close(reading)
+            self._remove_child(child, f"it cannot be watched: {error}")
+        else:
+            self._listener.process_started(child.serial, process.pid, time.time())
+
+    def _watch_process(
+        self, child: Child, process: Process, reading: int | None, stub: StubName | None
+    ) -> None:
         if child.cores:
             pin_to_cores(process.pid, child.cores)
         self._watch(child)
+        # Not guarded by its end: it is the end.
         self._selector.register(
             process.pidfd, selectors.EVENT_READ, lambda: self._handle_process_exit(child)
         )
         if reading is not None and stub is not None:
             child.output = output = StubOutput(reading, stub, process.pid)
-            self._selector.register(output, selectors.EVENT_READ, lambda: self._read_output(child))
-        self._listener.process_started(child.serial, process.pid, time.time())
+            self._selector.register(
+                output, selectors.EVENT_READ, self._guard(child, self._read_output)
+            )
 
     def spawn_fork_server(self, serial: int) -> None:
         self.spawn(serial, commands.fork_server_command, can_fork=True, is_stub=True)
@@ -152,7 +195,7 @@ class Children:
         self.spawn(
             spec.serial,
             command,
-            descriptors=(page,),
+            inherited=(page,),
             environment=variable_overrides(environment, os.environ),
             stub=spec.stub,
             page=page,
@@ -161,9 +204,6 @@ class Children:
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> _ForkedStub:
         """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
-        ours, theirs = pair()
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        child = Child(spec.serial, Lifeline(ours), progress_page=spec.page, cores=spec.cores)
         asked = json.dumps(spec.stub._asdict())
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
@@ -171,12 +211,18 @@ class Children:
             self._children[fork_server].pid,
         )
         fork_server_process = self._children[fork_server]
-        try:
-            descriptors = (theirs.fileno(), spec.page, writing)
-            fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", asked), *descriptors)
-        finally:
-            theirs.close()
-            os.close(writing)
+        with ExitStack() as ends, ExitStack() as own:
+            ours, theirs = pair()
+            ends.callback(theirs.close)
+            own.callback(ours.close)
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            ends.callback(os.close, writing)
+            own.callback(os.close, reading)
+            passed = (theirs.fileno(), spec.page, writing)
+            fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", asked), *passed)
+            own.pop_all()
+        child = Child(spec.serial, progress_page=spec.page, cores=spec.cores)
+        child.lifeline = Lifeline(ours)
         self._update_write_interest(fork_server_process)
         return _ForkedStub(
             child, reading, lambda process: self._start_watching(child, process, reading, spec.stub)
@@ -184,13 +230,40 @@ class Children:
 
     def add_caller(self, serial: int, line: Lifeline) -> None:
         """Add a caller on the control socket."""
-        self._watch(Child(serial, line))
+        caller = Child(serial)
+        caller.lifeline = line
+        self._watch(caller)
 
     def _watch(self, child: Child) -> None:
         self._children[child.serial] = child
         self._selector.register(
-            child.lifeline, selectors.EVENT_READ, lambda: self._handle_lifeline_event(child)
+            child.lifeline,
+            selectors.EVENT_READ,
+            self._guard(child, self._handle_lifeline_event),
         )
+
+    def _guard(self, child: Child, handle: Callable[[Child], None]) -> Callable[[], None]:
+        """Return a handler whose failure is the end of the child."""
+
+        def run() -> None:
+            with guarded(f"what process {child.pid} has sent", end):
+                handle(child)
+
+        def end(error: Exception) -> None:
+            self.kill(child.serial, str(error))
+
+        return run
+
+    def kill(self, serial: int, reason: str) -> None:
+        """Kill a process with which there is no talking any more, or leave a caller."""
+        child = self._children.get(serial)
+        if child is None:
+            return
+        if child.pid:
+            _log.error("process %d is killed: %s", child.pid, reason)
+            self.signal(serial, signal.SIGKILL, group=child.process is not None)
+        else:
+            self._remove_child(child, reason)
 
     # --------------------------------------------------------------- talking
 
@@ -220,9 +293,8 @@ class Children:
         if wanted != child.is_watched_for_writing:
             child.is_watched_for_writing = wanted
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
-            self._selector.modify(
-                child.lifeline, events, lambda: self._handle_lifeline_event(child)
-            )
+            handler = self._guard(child, self._handle_lifeline_event)
+            self._selector.modify(child.lifeline, events, handler)
 
     def _handle_lifeline_event(self, child: Child) -> None:
         if child.serial not in self._children:
@@ -239,11 +311,11 @@ class Children:
 
     def _receive(self, child: Child) -> None:
         before = child.lifeline.malformed
-        for message, descriptors in child.lifeline.receive():
-            if isinstance(message, wire.WorkerForked) and descriptors and child.can_fork_workers:
-                self._adopt_worker(message.pid, descriptors.pop(0))
+        for message, passed in child.lifeline.receive():
+            if isinstance(message, wire.WorkerForked) and passed and child.can_fork_workers:
+                self._adopt_worker(message.pid, passed.pop(0))
             elif isinstance(message, wire.LogLine):
-                self._log_line(child, message)
+                _log_line(child, message)
             elif child.can_fork and isinstance(message, wire.Synced):
                 self.fork_server.ready()
             elif child.can_fork and isinstance(message, wire.CallResult):
@@ -252,7 +324,7 @@ class Children:
                 self.segments.handle_message(child.serial, message)
             else:
                 self._listener.message_received(child.serial, message)
-            for descriptor in descriptors:
+            for descriptor in passed:
                 os.close(descriptor)
         if child.lifeline.malformed != before:
             self._listener.messages_malformed(child.lifeline.malformed - before)
@@ -260,17 +332,11 @@ class Children:
                 text = "process %d sent what does not decode; more of it will only be counted"
                 _log.warning(text, child.pid)
 
-    @staticmethod
-    def _log_line(child: Child, said: wire.LogLine) -> None:
-        origin = (child.pid, said.file, said.line)
-        level = LEVEL_NUMBERS.get(said.level, logging.INFO)
-        about = {} if child.output is None else {"stub": child.output.stub_name}
-        _child_log.log(level, "%s", said.text, extra={"origin": origin, **about})
-
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)
         serial = self._listener.worker_forked(pid, time.time())
-        child = Child(serial, line, pid)
+        child = Child(serial, pid)
+        child.lifeline = line
         try:
             child.pidfd = os.pidfd_open(pid)
         except OSError:
@@ -317,8 +383,9 @@ class Children:
 
     def _handle_process_exit(self, child: Child) -> None:
         if child.serial in self._children and child.process is not None:
-            self._receive(child)
             self._unregister(child.process.pidfd)
+            with guarded(f"what process {child.pid} has sent"):
+                self._receive(child)
             reason = child.process.reap()
             self._remove_child(child, self._out_of_memory.explain_death(reason, time.monotonic()))
 

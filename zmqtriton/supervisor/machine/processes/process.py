@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
+from zmqtriton.supervisor.machine.descriptors import restore_limit
 from zmqtriton_floor import prctl
 
 #: The notify socket is the supervisor's; a child that used it would speak for the whole server.
@@ -132,6 +133,7 @@ def spawn(
         if dies_with_parent:
             prctl.die_with(parent)
         if is_stub:
+            restore_limit()
             # A model that crashes in a loop would fill the disk.
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
 
@@ -145,9 +147,14 @@ def spawn(
         env={name: value for name, value in wanted.items() if value is not None},
         preexec_fn=prepare,
     )
-    if is_stub:
-        _raise_oom_score(popen.pid)
-    return Process(popen.pid, popen.wait)
+    try:
+        if is_stub:
+            _raise_oom_score(popen.pid)
+        return Process(popen.pid, popen.wait)
+    except OSError:
+        popen.kill()
+        popen.wait()
+        raise
 
 
 def _raise_oom_score(pid: int) -> None:

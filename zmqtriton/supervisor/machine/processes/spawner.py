@@ -53,7 +53,7 @@ class Spawner:
         self._children.spawn(
             action.serial,
             lambda line: commands.role_command(action.role, line, given),
-            descriptors=() if given is None else (given,),
+            inherited=() if given is None else (given,),
             output=self._log_stream.fileno() if self._options.log_file else None,
             environment=commands.ROLE_ENVIRONMENT,
             may_branch=action.role == listeners.HTTP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 
-from zmqtriton.supervisor.machine.ready_events import call_ready
+from zmqtriton.supervisor.machine.guard import call_ready
 
 
 def test_what_is_unregistered_amid_its_moment_is_not_called_nor_is_who_has_its_number() -> None:

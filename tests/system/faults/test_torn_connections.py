@@ -1,0 +1,126 @@
+"""Connections to the broker end, or carry strange bytes, while both processes live on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults import broker_death
+from tests.support.foreign_sockets import confuse, needs_pidfd_getfd, tear
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.system, needs_pidfd_getfd]
+
+BREAK = pytest.mark.parametrize("break_off", [tear, confuse], ids=["torn", "strange bytes"])
+Break = Callable[[int, int], int]
+
+
+def start(tmp_path: Path) -> Server:
+    server = Server(tmp_path / "s", models=["journal"])
+    broker_death.use_instances(server)
+    return server
+
+
+def state(server: Server) -> str:
+    _, index = server.request_json("/v2/repository/index", {})
+    return str({entry["name"]: entry.get("state") for entry in index}["journal"])
+
+
+@BREAK
+def test_an_idle_stub_is_replaced(tmp_path: Path, break_off: Break) -> None:
+    with start(tmp_path) as server:
+        [broker], before = server.pids()["broker"], server.stub_pids("journal")
+
+        assert break_off(broker, before[0])
+
+        eventually(lambda: before[0] not in server.stub_pids("journal"), 30, "the stub is gone")
+        eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "another one")
+        eventually(lambda: state(server) == "READY", 30, "the model is ready")
+        with broker_death.mixed_load(server) as loads:
+            eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
+        assert [broker] == server.pids()["broker"]
+        assert [] == [o for o in broker_death.outcomes(loads) if not o.is_right]
+        assert "its connection to the broker has ended" in server.log_text()
+        assert 0 == server.stop(20)
+
+
+@BREAK
+def test_a_busy_stub_loses_what_it_executes_and_nothing_else(
+    tmp_path: Path, break_off: Break
+) -> None:
+    with start(tmp_path) as server:
+        [broker], before = server.pids()["broker"], server.stub_pids("journal")
+        with broker_death.mixed_load(server) as loads:
+            eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
+
+            assert break_off(broker, before[0])
+
+            eventually(lambda: before[0] not in server.stub_pids("journal"), 30, "it is gone")
+            counts = [len(load.outcomes) for load in loads]
+            eventually(
+                lambda: all(len(o.outcomes) > n + 20 for o, n in zip(loads, counts, strict=True)),
+                30,
+                "answers again",
+            )
+        wrong = broker_death.check_executed_once(server, broker_death.outcomes(loads))
+
+        assert len(wrong) <= 2
+
+
+@BREAK
+@pytest.mark.parametrize("role", ["http", "grpc", "metrics"])
+def test_frontends_are_connected_again_and_no_request_is_lost(
+    tmp_path: Path, break_off: Break, role: str
+) -> None:
+    with start(tmp_path) as server:
+        [broker], stubs = server.pids()["broker"], server.stub_pids("journal")
+        frontends = server.pids()[role]
+        with broker_death.mixed_load(server) as loads:
+            eventually(lambda: all(len(load.outcomes) > 20 for load in loads), 30, "answers")
+
+            assert sum(break_off(broker, pid) for pid in frontends)
+
+            eventually(
+                lambda: server.pids().get("broker", [broker]) not in ([], [broker]),
+                30,
+                "another broker",
+            )
+            counts = [len(load.outcomes) for load in loads]
+            eventually(
+                lambda: all(len(o.outcomes) > n + 20 for o, n in zip(loads, counts, strict=True)),
+                30,
+                "answers again",
+            )
+        answers = broker_death.outcomes(loads)
+        failed = broker_death.check(server, answers, stubs, kills=1)
+
+        assert frontends == server.pids()[role]
+        assert failed <= 2
+
+
+@BREAK
+def test_a_model_whose_calls_go_nowhere_is_replaced(tmp_path: Path, break_off: Break) -> None:
+    with Server(tmp_path / "s", models=["bls_sync", "add_sub"]) as server:
+        [broker], [stub] = server.pids()["broker"], server.stub_pids("bls_sync")
+        ask(server)
+
+        assert break_off(broker, stub) >= 2
+
+        eventually(lambda: server.stub_pids("bls_sync") not in ([], [stub]), 30, "another stub")
+        eventually(lambda: server.status("/v2/models/bls_sync/ready") == 200, 30, "it is ready")
+        ask(server)
+
+
+def ask(server: Server) -> None:
+    tensors = [
+        {"name": name, "shape": [1, 16], "datatype": "FP32", "data": [1] * 16}
+        for name in ("INPUT0", "INPUT1")
+    ]
+    eventually(
+        lambda: server.request_json("/v2/models/bls_sync/infer", {"inputs": tensors})[0] == 200,
+        30,
+        "an answer",
+    )

@@ -1,0 +1,26 @@
+"""How many instances the server may have: each costs descriptors. Does no I/O."""
+
+from __future__ import annotations
+
+from zmqtriton_floor.errors import Unavailable
+
+
+class InstanceLimit:
+    def __init__(self) -> None:
+        #: Infinite where nobody has set it.
+        self.most: float = float("inf")
+        self._counts: dict[int, int] = {}
+
+    def claim(self, generation: int, instances: int) -> None:
+        """Count the instances of a generation. Raises Unavailable if there would be too many."""
+        others = sum(count for number, count in self._counts.items() if number != generation)
+        if others + instances > self.most:
+            raise Unavailable(
+                f"the limit of open files allows {self.most:g} instances; there are {others}, and "
+                f"the load needs {instances} more (see ulimit -n, LimitNOFILE)"
+            )
+        self._counts[generation] = instances
+
+    def release(self, generation: int) -> None:
+        """Forget a generation that has no process any more."""
+        self._counts.pop(generation, None)
