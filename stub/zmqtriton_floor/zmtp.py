@@ -377,9 +377,9 @@ class Router:
         self.received_bytes = self.sent_bytes = 0
         self._watch(self._listener.fileno(), self._accept)
 
-    def _watch(self, descriptor: int, hear: Callable[[int], None]) -> None:
+    def _watch(self, descriptor: int, hear: Callable[[int], None], *, room: int = 0) -> None:
+        self._epoll.register(descriptor, select.EPOLLIN | room)
         self.hears[descriptor] = hear
-        self._epoll.register(descriptor, select.EPOLLIN)
 
     def _accept(self, _: int) -> None:
         while len(self._strangers) < self.most_strangers:
@@ -392,7 +392,8 @@ class Router:
                 return
             connection = Connection(end, b"ROUTER", b"DEALER", self._piece)
             try:
-                self._watch(connection.descriptor, partial(self._hear, connection))
+                room = select.EPOLLOUT if connection.is_blocked else 0
+                self._watch(connection.descriptor, partial(self._hear, connection), room=room)
             except OSError:
                 connection.close()  # it connects again
                 continue

@@ -439,3 +439,31 @@ def test_without_descriptors_those_that_connect_wait(bound: Bound) -> None:
 
     assert [b"hello"] == bound.hear()[0][1]
     dealer.close()
+
+
+def test_a_greeting_that_has_to_wait_holds_nothing_back(
+    bound: Bound, dealer: Dealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [errno.ENOBUFS] * 2
+    monkeypatch.setattr(
+        zmtp.Connection,
+        "__init__",
+        _with_errors(zmtp.Connection.__init__, errors),
+    )
+    dealer.put([b"hello"])
+    dealer.flush()
+    [(connection, _)] = bound.hear()
+
+    bound.router.write(connection, [b"answer"])
+    bound.router.flush()
+    eventually(lambda: not bound.look() or not errors, 10, "it is written again")
+    bound.look()
+
+    assert [[b"answer"]] == take(dealer)
+
+
+def _with_errors(begin: Any, errors: list[int]) -> Any:
+    def begin_with_errors(self: Any, end: socket.socket, *rest: Any) -> None:
+        begin(self, ShortOf(end, send=errors), *rest)
+
+    return begin_with_errors

@@ -36,6 +36,19 @@ _SHORTAGE_PAUSE_S = 0.01
 _DEATH_WITHIN_MS = 2000
 
 
+class _OutOfStepError(Exception):
+    """Raised if the supervisor's word cannot be followed: the next broker is told all of it."""
+
+
+def _open_progress(descriptors: list[int]) -> Progress | None:
+    """Return the stub's page; None without one, when less is known of the stub if it dies."""
+    try:
+        return Progress(descriptors[0]) if descriptors else None
+    except OSError as error:
+        _log.warning("a stub's progress page cannot be read: %s", error)
+        return None
+
+
 class Service:
     """Runs until its lifeline ends or the supervisor says Stop."""
 
@@ -69,6 +82,9 @@ class Service:
                 # The machine is short of something for the moment: the next turn goes on.
                 _log.error("a turn of the broker was cut short: %s", error)
                 time.sleep(_SHORTAGE_PAUSE_S)
+            except _OutOfStepError:
+                _log.exception("the broker ends, and another one takes over")
+                return 1
             if self._lifeline.ended:
                 if self._is_supervisor_dead():
                     self._end_all()
@@ -220,6 +236,8 @@ class Service:
             except ProtocolError as error:
                 self._core.traffic.malformed += 1
                 _log.warning("dropped a message from the supervisor: %s", error.text)
+            except Exception as error:
+                raise _OutOfStepError(type(message).__name__) from error
             for descriptor in descriptors:
                 os.close(descriptor)
 
@@ -233,7 +251,7 @@ class Service:
         elif kind is wire.AddGeneration:
             core.add_generation(message)
         elif kind is wire.AttachInstance:
-            core.attach(message, now_ns, Progress(descriptors[0]) if descriptors else None)
+            core.attach(message, now_ns, _open_progress(descriptors))
         elif kind is wire.Retire:
             core.retire(message)
         elif kind is wire.RemoveGeneration:

@@ -1,0 +1,193 @@
+"""System calls that fail: each call, with each error, in each process, once and for a second.
+
+After each the server must be whole within seconds: the same supervisor, every role, and models that
+answer, load and unload. Run by itself it sweeps all of them: `python -m tests.faults.failing_calls`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import random
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.faults import broker_death
+from tests.faults.load import Load
+from tests.support.failing import FailingCalls
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+MODELS = ("journal", "add_sub")
+ROLES = ("supervisor", "broker", "http", "grpc", "metrics", "fork-server", "stub")
+WHOLE_WITHIN_S = 10.0
+#: As often as a process can call within the second for which its calls fail.
+_FOR_A_SECOND = 1_000_000_000
+
+_LATER = (errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+CALLS: dict[str, tuple[int, ...]] = {
+    "send": _LATER,
+    "sendmsg": _LATER,
+    "recv": _LATER,
+    "recvmsg": _LATER,
+    "accept4": (*_NO_DESCRIPTOR, errno.ENOBUFS, errno.EAGAIN, errno.EINTR, errno.ECONNABORTED),
+    "socket": _NO_DESCRIPTOR,
+    "socketpair": _NO_DESCRIPTOR,
+    "pipe2": _NO_DESCRIPTOR,
+    "dup": (errno.EMFILE,),
+    "epoll_ctl": (errno.ENOMEM, errno.ENOSPC),
+    "epoll_wait": (errno.EINTR,),
+    "memfd_create": _NO_DESCRIPTOR,
+    "ftruncate": (errno.ENOMEM, errno.ENOSPC, errno.EINTR),
+    "mmap": (errno.ENOMEM,),
+    "fork": (errno.EAGAIN, errno.ENOMEM),
+}
+
+
+class Fault(NamedTuple):
+    role: str
+    call: str
+    error: int
+    #: It fails for a second, and not only once.
+    lasts: bool
+
+    def __str__(self) -> str:
+        how = "for a second" if self.lasts else "once"
+        return f"{self.role}: {self.call} {errno.errorcode[self.error]} {how}"
+
+
+def all_faults() -> list[Fault]:
+    return [
+        Fault(role, call, error, lasts)
+        for role in ROLES
+        for call, errors in CALLS.items()
+        for error in errors
+        for lasts in (False, True)
+    ]
+
+
+class Result(NamedTuple):
+    fault: Fault
+    #: How many calls have failed.
+    failed: int
+    #: Until the server was whole again.
+    whole_ms: float
+
+
+def start(directory: Path, calls: FailingCalls) -> Server:
+    server = Server(
+        directory,
+        models=MODELS,
+        environment=calls.environment,
+        options=["--model-control-mode=explicit", "--load-model=*"],
+    )
+    broker_death.use_instances(server)
+    return server
+
+
+def _touch(server: Server, is_over: threading.Event) -> None:
+    """Do what makes every process call the kernel: connect, load, unload, scrape."""
+    while not is_over.is_set():
+        for verb in ("unload", "load"):
+            with suppress(OSError, ValueError):
+                server.control_model(verb, "add_sub")
+        with suppress(OSError):
+            urllib.request.urlopen(server.metrics_url, timeout=5).close()
+        is_over.wait(0.02)
+
+
+def is_whole(server: Server, supervisor: int) -> bool:
+    pids = server.pids()
+    if pids["supervisor"] != [supervisor] or any(not pids.get(role) for role in ROLES):
+        return False
+    with suppress(OSError, ValueError):
+        if server.control_model("load", "add_sub"):
+            return False
+        tensors = [
+            {"name": name, "shape": [1, 16], "datatype": "FP32", "data": [1] * 16}
+            for name in ("INPUT0", "INPUT1")
+        ]
+        status, _ = server.request_json("/v2/models/add_sub/infer", {"inputs": tensors})
+        with urllib.request.urlopen(server.metrics_url, timeout=5) as page:
+            return status == 200 and server.is_ready() and page.status == 200
+    return False
+
+
+def sweep(
+    server: Server, calls: FailingCalls, faults: Sequence[Fault], chance: random.Random
+) -> Iterator[Result]:
+    """Inject one fault after another into a running server."""
+    assert server.process is not None
+    supervisor = server.process.pid
+    for fault in faults:
+        eventually(lambda: is_whole(server, supervisor), 60, f"whole before {fault}")
+        pid = (
+            server.stub_pids("journal")[0]
+            if fault.role == "stub"
+            else server.pids()[fault.role][-1]
+        )
+        is_over = threading.Event()
+        touching = threading.Thread(target=_touch, args=(server, is_over), daemon=True)
+        touching.start()
+        skip = chance.choice((0, 0, 1, 3, 10))
+        times = _FOR_A_SECOND if fault.lasts else 1
+        calls.fail(pid, fault.call, fault.error, skip=skip, times=times)
+        time.sleep(1.0 if fault.lasts else 0.3)
+        failed = calls.stop()
+        begun = time.monotonic()
+        is_over.set()
+        eventually(lambda: is_whole(server, supervisor), 60, f"whole after {fault}")
+        touching.join(60)
+        assert not touching.is_alive(), f"{fault}: a request got no answer"
+        yield Result(fault, failed, (time.monotonic() - begun) * 1000)
+
+
+def run(faults: Sequence[Fault], seed: int, directory: Path) -> list[Result]:
+    """Sweep under load; every request has one right outcome, and none is executed twice."""
+    calls = FailingCalls(directory)
+    results = []
+    try:
+        with start(directory / "s", calls) as server:
+            with Load(server.http_port, clients=4, milliseconds=5, pause_s=0.01) as load:
+                for result in sweep(server, calls, faults, random.Random(seed)):
+                    results.append(result)
+                    if __name__ == "__main__":
+                        print(f"{result.fault!s:58} {result.failed:8} {result.whole_ms:8.0f} ms")
+            answered = [o for o in load.outcomes if o.status not in (0, 500)]
+            broker_death.check_executed_once(server, answered)
+            assert 0 == server.stop(30), "it ends in order"
+    finally:
+        calls.close()
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="faults whose text contains this")
+    arguments = parser.parse_args()
+    faults = [fault for fault in all_faults() if arguments.only in str(fault)]
+    random.Random(arguments.seed).shuffle(faults)
+    with tempfile.TemporaryDirectory() as directory:
+        results = run(faults, arguments.seed, Path(directory))
+    late = [r for r in results if r.whole_ms > WHOLE_WITHIN_S * 1000]
+    hit = sum(1 for r in results if r.failed)
+    slowest = max(results, key=lambda r: r.whole_ms)
+    print(
+        f"{len(results)} faults, {hit} met a call; slowest: {slowest.fault} {slowest.whole_ms:.0f} ms"
+    )
+    for result in late:
+        print(f"MISSED: {result.fault}: {result.whole_ms:.0f} ms")
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
