@@ -8,11 +8,17 @@ twice. The supervisor makes the page; numbers of batches only grow.
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 
 SIZE = mmap.PAGESIZE
 #: Aligned, so that the processor writes it as a whole.
 _NUMBER = struct.Struct("=Q")
+
+
+def has_begun(descriptor: int) -> bool:
+    """True if the stub has begun to execute a batch; without mapping its page."""
+    return any(os.pread(descriptor, _NUMBER.size, 0))
 
 
 class Progress:

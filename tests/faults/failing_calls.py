@@ -1,7 +1,7 @@
 """System calls that fail: each call, with each error, in each process, once and for a second.
 
 After each the server must be whole within seconds: the same supervisor, every role, and models that
-answer, load and unload. Run by itself it sweeps all of them: `python -m tests.faults.failing_calls`.
+answer, load and unload. `python -m tests.faults.failing_calls` sweeps all of them.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ def main() -> int:
     hit = sum(1 for r in results if r.failed)
     slowest = max(results, key=lambda r: r.whole_ms)
     print(
-        f"{len(results)} faults, {hit} met a call; slowest: {slowest.fault} {slowest.whole_ms:.0f} ms"
+        f"{len(results)} faults, {hit} met a call; "
+        f"slowest: {slowest.fault} {slowest.whole_ms:.0f} ms"
     )
     for result in late:
         print(f"MISSED: {result.fault}: {result.whole_ms:.0f} ms")

@@ -378,7 +378,7 @@ def test_strangers_wait_until_others_have_spoken_and_none_is_lost(bound: Bound) 
         dealer.put([b"%d" % number])
         dealer.flush()
 
-    heard = []
+    heard: list[list[bytes]] = []
     while len(heard) < 10:
         [(connection, frames)] = bound.hear()
         assert len(bound.router.connections) <= len(heard) + 3

@@ -122,6 +122,20 @@ def test_an_exception_at_import_shows_the_model_s_frames(write_model: Write) -> 
     )
 
 
+def test_of_a_deep_recursion_both_ends_are_shown(write_model: Write) -> None:
+    code = """
+    def walk(depth):
+        return walk(depth + 1)
+    walk(0)
+    """
+
+    lines = describe(_failure(write_model(code))).splitlines()
+
+    assert lines[0].startswith("RecursionError: maximum recursion depth exceeded")
+    assert 3 + 21 == len(lines)
+    assert lines[13].startswith("  ... 9")
+
+
 def test_frames_of_our_own_are_not_shown(write_model: Write) -> None:
     directory = write_model("pb_utils.Tensor('', __import__('numpy').zeros(1))")
 

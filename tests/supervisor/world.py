@@ -68,7 +68,11 @@ class SupervisorHarness:
         settings = policy.pop("settings", "{}")
         used_share = policy.pop("used_share", lambda gpu: None)
         server = ServerInfo(
-            "/run/x", settings, lambda: b"0123456789abcdef", used_gpu_share=used_share
+            "/run/x",
+            settings,
+            lambda: b"0123456789abcdef",
+            used_gpu_share=used_share,
+            most_instances=policy.pop("most_instances", float("inf")),
         )
         self.core = Core(Policy(**policy), server, pid=1)
         self.models = {model.name: model for model in models}
@@ -159,9 +163,14 @@ class SupervisorHarness:
         return serial
 
     def kill_process(
-        self, serial: int, reason: str = "killed by SIGKILL", words: str = ""
+        self,
+        serial: int,
+        reason: str = "killed by SIGKILL",
+        words: str = "",
+        *,
+        had_begun: bool = True,
     ) -> SupervisorHarness:
-        self._end(serial, reason, words)
+        self._end(serial, reason, words, had_begun=had_begun)
         return self.run_until_idle()
 
     def receive(self, serial: int, message: Any) -> SupervisorHarness:
@@ -298,10 +307,10 @@ class SupervisorHarness:
         self.alive.add(serial)
         self._schedule(lambda: self.core.events.process_started(serial, pid, 1000.0))
 
-    def _end(self, serial: int, reason: str, words: str = "") -> None:
+    def _end(self, serial: int, reason: str, words: str = "", *, had_begun: bool = False) -> None:
         if serial in self.alive:
             self.alive.discard(serial)
-            self.core.events.process_ended(serial, reason, words)
+            self.core.events.process_ended(serial, reason, words, had_begun=had_begun)
 
     def _read(self, model: str, override: actions.LoadOverride | None) -> Blueprint | ReadFailure:
         found = self.models.get(model)

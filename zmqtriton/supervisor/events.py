@@ -78,7 +78,12 @@ class EventRouter:
         return serial
 
     def process_ended(
-        self, serial: int, reason: str, last_words: str = "", crash: str = ""
+        self,
+        serial: int,
+        reason: str,
+        last_words: str = "",
+        crash: str = "",
+        had_begun: bool = False,
     ) -> None:
         """The process is dead, and everything that it had sent was received before."""
         peer = self._peers.find_peer(serial)
@@ -90,7 +95,7 @@ class EventRouter:
         for helper in self._helpers:
             helper.process_ended(serial, reason, last_words)
         self._readiness.stub_ended(serial)
-        self._tell_stub(serial, states.ProcessExited(reason, last_words, crash))
+        self._tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
 
     def process_frozen(self, serial: int) -> None:
         """The process was stopped by a signal and does not go on."""

@@ -111,6 +111,8 @@ class ProcessExited(Event):
     last_output_line: str = ""
     #: What Python wrote about its own crash, and where in the model that was.
     crash: str = ""
+    #: It had begun to execute something, once at least.
+    had_begun: bool = False
 
 
 class BackoffElapsed(Event):

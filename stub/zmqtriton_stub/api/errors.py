@@ -18,6 +18,8 @@ _OURS = frozenset(
 )
 #: Folders whose frames may stand between our call and the model's first frame.
 _BETWEEN = _OURS | {os.path.join(_LIBRARY, "asyncio"), os.path.join(_LIBRARY, "importlib")}
+#: How many of the innermost and of the outermost frames are shown.
+_MAX_FRAMES = 10
 #: The limit of the wire's type Text.
 _MAX_TEXT = 1 << 16
 
@@ -95,6 +97,9 @@ def describe(error: BaseException) -> str:
     frames = _frames(error)
     if not frames and isinstance(error, TritonModelException):
         return clip(text)
+    if len(frames) > 2 * _MAX_FRAMES:
+        left_out = f"  ... {len(frames) - 2 * _MAX_FRAMES} frames\n"
+        frames[_MAX_FRAMES:-_MAX_FRAMES] = [left_out]
     return clip(head + "\n\nAt:\n" + "".join(frames) if frames else head)
 
 

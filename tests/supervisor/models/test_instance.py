@@ -51,7 +51,8 @@ class Bench:
         return self.take()
 
     def die(self, reason: str = "killed by SIGKILL") -> list[Action]:
-        return self.handle(states.ProcessExited(reason)) + self.advance(0.0)
+        exited = states.ProcessExited(reason, had_begun=True)
+        return self.handle(exited) + self.advance(0.0)
 
     def pause_s(self) -> float | None:
         """Until the next thing that it does by itself."""
@@ -89,7 +90,7 @@ def test_further_deaths_are_followed_by_growing_pauses(ready: Bench) -> None:
     pauses = []
     for _ in range(MAX_DEATHS - 1):
         ready.load()
-        ready.handle(states.ProcessExited("killed by SIGKILL"))
+        ready.handle(states.ProcessExited("killed by SIGKILL", had_begun=True))
         pause_s = ready.pause_s()
         assert pause_s is not None
         pauses.append(pause_s)
@@ -109,6 +110,16 @@ def test_too_many_deaths_in_a_minute_are_the_end(ready: Bench) -> None:
     assert ready.instance.state is InstanceState.FAILED
     assert ready.instance.death_reason == "killed by SIGSEGV"
     assert ready.pause_s() is None
+
+
+def test_one_that_is_killed_while_idle_is_no_crash_loop(ready: Bench) -> None:
+    for _ in range(3 * MAX_DEATHS):
+        ready.handle(states.ProcessExited("killed by SIGKILL"))
+        ready.advance(0.0)
+        ready.load()
+
+    assert ready.instance.state is InstanceState.READY
+    assert ready.instance.recent_deaths == 1
 
 
 def test_deaths_of_long_ago_do_not_count(ready: Bench) -> None:

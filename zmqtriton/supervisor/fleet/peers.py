@@ -29,6 +29,9 @@ from zmqtriton.supervisor.fleet.roles import (
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 
+#: The server ends if no broker comes up for so long.
+NO_BROKER_WITHIN_S = 60.0
+
 
 @dataclass
 class Peer:
@@ -66,6 +69,8 @@ class Peers:
         self.opening = Opening(plan, self._roles)
         self.opening.tell_to_listen = self._tell_to_listen
         #: Frontends take nothing new; they end; all other processes end.
+        #: When the last broker that had come up died.
+        self._last_broker_s: float | None = None
         self._is_refusing = self.is_stopping = self._is_finishing = False
         #: Everything that frontends must know of the models.
         self.version_infos: Callable[[], Iterable[wire.VersionInfo]] = tuple
@@ -130,7 +135,11 @@ class Peers:
 
     def process_ended(self, peer: Peer, reason: str) -> None:
         del self._peers[peer.serial]
+        had_worked = self._plan.now_s - peer.alive_since_s >= PROVEN_AFTER_S
         if peer.role == BROKER:
+            if self._introductions.is_broker_ready:
+                had_worked = True
+                self._last_broker_s = self._plan.now_s
             # Processes that wait for it wait for the next one, which is told the same.
             self._introductions.on_broker_ended()
         else:
@@ -140,15 +149,18 @@ class Peers:
             return
         self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason}")
         if peer.backoff is not None:
-            lived_s = self._plan.now_s - peer.alive_since_s
-            peer.backoff.record_death(self._plan.now_s, had_worked=lived_s >= PROVEN_AFTER_S)
-            if peer.role == BROKER and peer.backoff.is_exhausted:
-                deaths = peer.backoff.consecutive_deaths
-                text = f"no broker lives for long: {deaths} deaths; the server ends"
-                self._plan.log("E", text)
+            peer.backoff.record_death(self._plan.now_s, had_worked=had_worked)
+            if peer.role == BROKER and self._is_broker_given_up(peer.backoff):
+                self._plan.log("E", "no broker comes up any more; the server ends")
                 self.on_broker_lost()
                 return
             self._plan.call_later(peer.backoff.pause_s, lambda: self._replace(peer, reason))
+
+    def _is_broker_given_up(self, backoff: Backoff) -> bool:
+        """True if no broker has ever come up, or none for a while."""
+        if self._last_broker_s is None:
+            return backoff.is_exhausted
+        return self._plan.now_s - self._last_broker_s > NO_BROKER_WITHIN_S
 
     def _is_wanted(self, role: str) -> bool:
         """True if the process is to be replaced.

@@ -207,12 +207,13 @@ class Instance:
             self._kill()
         self._stated_reason = self._stated_reason or event.reason
 
-    def _on_process_exited(self, _: states.ProcessExited) -> None:
+    def _on_process_exited(self, event: states.ProcessExited) -> None:
         self.pid = 0
         if self.state is not InstanceState.BACKOFF:
             return
         lived_s = self._plan.now_s - self._ready_at_s
-        had_worked = self._has_executed or lived_s >= PROVEN_AFTER_S
+        was_idle = lived_s >= 0 and not event.had_begun
+        had_worked = self._has_executed or was_idle or lived_s >= PROVEN_AFTER_S
         self._backoff.record_death(self._plan.now_s, had_worked=had_worked)
         if not self.can_restart or self._backoff.is_exhausted:
             self.handle(states.RestartsExhausted())

@@ -151,3 +151,33 @@ def test_the_last_words_are_the_last_line_where_nothing_crashed(pipe: Pipe) -> N
     pipe.write(b"one\ntwo\n\n")
 
     assert "two" == pipe.output.last_words
+
+
+def test_a_crash_deep_in_a_recursion_is_told_from_its_head(pipe: Pipe) -> None:
+    frames = [f'  File "/models/m/1/model.py", line {n} in walk' for n in range(100)]
+    report = [
+        "Fatal Python error: Segmentation fault",
+        "",
+        "Current thread 0x1 (most recent call first):",
+    ]
+    pipe.write(
+        "\n".join(
+            [*report, *frames, '  File "/x/zmqtriton_stub/model.py", line 1 in run', ""]
+        ).encode()
+    )
+    pipe.write(b"x" * 100 + b"\n")
+
+    assert pipe.output.crash.startswith(
+        "Segmentation fault\n\nAt:\n  /models/m/1/model.py(0): walk"
+    )
+
+
+def test_a_crash_within_pb_utils_is_told_from_the_models_frame(pipe: Pipe) -> None:
+    pipe.write(
+        b"Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n"
+        b'  File "/x/zmqtriton_stub/api/tensor.py", line 5 in as_numpy\n'
+        b'  File "/models/m/1/model.py", line 7 in execute\n'
+        b'  File "/x/zmqtriton_stub/model.py", line 1 in run\n'
+    )
+
+    assert "Aborted\n\nAt:\n  /models/m/1/model.py(7): execute" == pipe.output.crash

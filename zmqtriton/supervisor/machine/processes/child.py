@@ -41,7 +41,12 @@ class ChildListener(Protocol):
         """The process runs, and can be told who it is."""
 
     def process_ended(
-        self, serial: int, reason: str, last_words: str = "", crash: str = ""
+        self,
+        serial: int,
+        reason: str,
+        last_words: str = "",
+        crash: str = "",
+        had_begun: bool = False,
     ) -> None:
         """The process is dead, and everything that it had sent was received before."""
 

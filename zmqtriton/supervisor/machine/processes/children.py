@@ -35,6 +35,7 @@ from zmqtriton.supervisor.machine.segments import SEGMENT_MESSAGES, SegmentRegis
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.logs import LEVEL_NUMBERS
+from zmqtriton_floor.progress import has_begun
 
 _log = logging.getLogger(__name__)
 _child_log = logging.getLogger("zmqtriton.said")
@@ -400,6 +401,7 @@ class Children:
             self._unregister(child.output)
             child.output.close()
             words, crash = child.output.last_words, child.output.crash
+        had_begun = child.progress_page is not None and has_begun(child.progress_page)
         for descriptor in (child.pidfd, child.progress_page):
             if descriptor is not None:
                 os.close(descriptor)
@@ -407,7 +409,7 @@ class Children:
         if child.can_fork:
             self.fork_server.ended()
         if child.pid:
-            self._listener.process_ended(child.serial, reason, words, crash)
+            self._listener.process_ended(child.serial, reason, words, crash, had_begun)
 
     def _unregister(self, descriptor: Any) -> None:
         try:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 #: The line with which Python begins its report of a crash.
-_FATAL_PREFIX = "Fatal Python error: "
+FATAL_PREFIX = "Fatal Python error: "
 _STACK = re.compile(r"(Current thread|Stack) .*\(most recent call first\):")
 _FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
 #: How many outer frames are shown before the frame that crashed.
@@ -22,19 +22,21 @@ _IMPORT = ("<frozen importlib", "/importlib/__init__.py")
 
 def find_crash(lines: Sequence[str]) -> str:
     """Return the last crash in these lines and where in the model it happened; or ""."""
-    fatal = [n for n, line in enumerate(lines) if line.startswith(_FATAL_PREFIX)]
+    fatal = [n for n, line in enumerate(lines) if line.startswith(FATAL_PREFIX)]
     if not fatal:
         return ""
     told = lines[fatal[-1] :]
     stacks = [n for n, line in enumerate(told) if _STACK.match(line)]
-    frames = []
+    frames: list[str] = []
     for line in told[stacks[0] + 1 :] if stacks else ():
         frame = _FRAME.match(line)
-        if frame is None or _STUB_PATH in frame[1]:
+        is_ours = frame is not None and _STUB_PATH in frame[1]
+        if frame is None or (is_ours and frames):
             break
-        if not (frame[1].startswith(_IMPORT[0]) or frame[1].endswith(_IMPORT[1])):
+        # A crash within pb_utils is shown where the model has called it.
+        if not (is_ours or frame[1].startswith(_IMPORT[0]) or frame[1].endswith(_IMPORT[1])):
             frames.append("{}({}): {}".format(*frame.groups()))
-    told_of = told[0].removeprefix(_FATAL_PREFIX)
+    told_of = told[0].removeprefix(FATAL_PREFIX)
     if not frames:
         return told_of
     shown = frames[:1] + frames[1:][-_MAX_OUTER_FRAMES:]

@@ -13,7 +13,7 @@ import time
 from collections import deque
 
 from zmqtriton.supervisor.machine.log_ring import StubName
-from zmqtriton.supervisor.machine.processes.crashes import find_crash
+from zmqtriton.supervisor.machine.processes.crashes import FATAL_PREFIX, find_crash
 
 _log = logging.getLogger("zmqtriton.output")
 
@@ -22,6 +22,8 @@ _MAX_LINE_BYTES = 16384
 #: The number of lines per second that get through, after a first burst of as many.
 _LINES_PER_S = 1000
 _LAST_WORDS_BYTES = 4096
+#: Of Python's report of a crash, as many lines from its first one are kept.
+_CRASH_LINES = 200
 
 
 class StubOutput:
@@ -36,6 +38,8 @@ class StubOutput:
         self._number = 0
         self._recent_lines: deque[str] = deque()
         self._last_bytes = 0
+        #: The last report of a crash; a deep stack is longer than what is kept of other output.
+        self._crash_lines: list[str] = []
         self._tokens = float(_LINES_PER_S)
         self._refilled_at_s = time.monotonic()
         self.dropped_lines = 0
@@ -79,7 +83,7 @@ class StubOutput:
     @property
     def crash(self) -> str:
         """Return what Python wrote about its own crash."""
-        return find_crash([line.strip() for line in self._recent_lines if line.strip()])
+        return find_crash(self._crash_lines)
 
     @property
     def last_words(self) -> str:
@@ -93,6 +97,10 @@ class StubOutput:
         line = shown[:_MAX_LINE_BYTES].decode("utf-8", "replace")
         self._number += 1
         self._recent_lines.append(line)
+        if line.startswith(FATAL_PREFIX):
+            self._crash_lines = [line]
+        elif self._crash_lines and len(self._crash_lines) < _CRASH_LINES and line.strip():
+            self._crash_lines.append(line.strip())
         self._last_bytes += len(line)
         while self._last_bytes > _LAST_WORDS_BYTES and len(self._recent_lines) > 1:
             self._last_bytes -= len(self._recent_lines.popleft())
