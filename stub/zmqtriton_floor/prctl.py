@@ -57,6 +57,12 @@ def argument_area() -> tuple[int, int]:
     return int(layout.arg_start), int(layout.arg_end)
 
 
+def environment_area() -> tuple[int, int]:
+    """Return where in this process's memory its first environment lies."""
+    layout = _layout()
+    return int(layout.env_start), int(layout.env_end)
+
+
 class _Layout(ctypes.Structure):
     """struct prctl_mm_map: all of it must be given, to change any of it."""
 

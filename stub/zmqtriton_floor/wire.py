@@ -26,7 +26,7 @@ A Sync after the messages of a load asks for a Synced, so that the load is answe
 have taken effect everywhere.
 
 A header that does not decode raises `ProtocolError` naming kind and field; its reader counts and
-drops it. `python -m zmqtriton_floor.protocol_page` prints the tables as Markdown: docs/protocol.md.
+drops it. `python -m tools.protocol_page` prints the tables as Markdown: docs/protocol.md.
 """
 
 from __future__ import annotations

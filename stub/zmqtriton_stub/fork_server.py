@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from typing import Any, Iterable
 
-from zmqtriton_floor import prctl, wire
+from zmqtriton_floor import prctl, stub_mark, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
 
@@ -130,6 +130,7 @@ class ForkServer:
         if hasattr(sys, "orig_argv"):
             sys.orig_argv[:] = command
         self._command_line.show(command)
+        stub_mark.overwrite(asked["mark"])
         _reseed()
         _correct_thread()
         self._lifeline.send(wire.CallResult(call.id, 0, "", str(os.getpid())))

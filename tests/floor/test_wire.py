@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqtriton_floor import protocol_page, wire
+from tools import protocol_page
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError
 
 _TOKEN = b"0123456789abcdef"

@@ -20,7 +20,7 @@ from typing import Any
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.router import Router
 from zmqtriton.broker.sending import SUPERVISOR, Sending
-from zmqtriton_floor import endpoints, logs, wall_clock, wire, zmtp
+from zmqtriton_floor import endpoints, logs, stub_mark, wall_clock, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
@@ -309,6 +309,9 @@ class Service:
         for pid in self._groups.values():
             with suppress(ProcessLookupError):  # PDEATHSIG was faster
                 os.killpg(pid, signal.SIGKILL)
+        for pid in stub_mark.marked_processes(self._bootstrap.directory):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         settings = json.loads(self._bootstrap.settings)
         for directory in (self._bootstrap.directory, settings.get("storage_directory", "")):
             shutil.rmtree(directory, ignore_errors=True)

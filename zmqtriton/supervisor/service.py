@@ -15,8 +15,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
-from typing import IO
+from collections.abc import Callable, Mapping
+from typing import IO, Any
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
@@ -105,12 +105,7 @@ class Service:
         self._region_files = RegionFiles()
         every = process_settings(options, directory, storage, held)
         settings, private = secrets.split_private_settings(every)
-        server = ServerInfo(
-            *(str(directory.path), json.dumps(settings), lambda: os.urandom(_TOKEN_BYTES)),
-            private,
-            used_memory_share,
-            own_process.most_instances(),
-        )
+        server = _server_info(directory, settings, private)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
         rules = dataclasses.replace(
             read_policy(options),
@@ -120,7 +115,10 @@ class Service:
         self._core = Core(rules, server, pid=os.getpid(), now_s=time.monotonic())
         self._selector = selectors.DefaultSelector()
         self._children = Children(
-            self._selector, self._core.events, int(available_bytes() * segments.BUDGET_SHARE)
+            self._selector,
+            self._core.events,
+            int(available_bytes() * segments.BUDGET_SHARE),
+            str(directory.path),
         )
         self._children.on_process_end = lambda serial: directory.remove_process_files(
             serial, self._core.staged_files.is_claimed
@@ -229,6 +227,17 @@ class Service:
         line = control.accept()
         if line is not None:
             self._children.add_caller(self._core.plan.new_serial(), line)
+
+
+def _server_info(
+    directory: RuntimeDirectory, settings: dict[str, Any], private: Mapping[str, Mapping[str, Any]]
+) -> ServerInfo:
+    return ServerInfo(
+        *(str(directory.path), json.dumps(settings), lambda: os.urandom(_TOKEN_BYTES)),
+        private,
+        used_memory_share,
+        own_process.most_instances(),
+    )
 
 
 if sys.platform != "linux":

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from zmqtriton.environments.demand import variable_overrides
@@ -32,7 +32,7 @@ from zmqtriton.supervisor.machine.processes.output import StubOutput
 from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifelines
 from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton.supervisor.machine.segments import SEGMENT_MESSAGES, SegmentRegistry
-from zmqtriton_floor import wire
+from zmqtriton_floor import stub_mark, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 from zmqtriton_floor.progress import has_begun
@@ -100,13 +100,26 @@ def _log_line(child: Child, said: wire.LogLine) -> None:
     _child_log.log(level, "%s", said.text, extra={"origin": origin, **about})
 
 
+def _unregister(selector: selectors.BaseSelector, descriptor: Any) -> None:
+    with suppress(KeyError, ValueError):  # it had ended by itself before
+        selector.unregister(descriptor)
+
+
 class Children:
     def __init__(
-        self, selector: selectors.BaseSelector, listener: ChildListener, segment_bytes: int = 0
+        self,
+        selector: selectors.BaseSelector,
+        listener: ChildListener,
+        segment_bytes: int = 0,
+        directory: str = "",
     ) -> None:
-        """Set up; `segment_bytes` limits the shared memory of all processes together."""
+        """Set up; `segment_bytes` limits the shared memory of all processes together.
+
+        The runtime directory marks the processes of models as this server's.
+        """
         self._selector = selector
         self._listener = listener
+        self._directory = directory
         self._children: dict[int, Child] = {}
         most_segments = descriptors.most_segments(descriptors.limit())
         self.segments = SegmentRegistry(segment_bytes, self.send, most=most_segments)
@@ -180,7 +193,14 @@ class Children:
             )
 
     def spawn_fork_server(self, serial: int) -> None:
-        self.spawn(serial, commands.fork_server_command, can_fork=True, is_stub=True)
+        environment = {stub_mark.VARIABLE: stub_mark.placeholder(self._directory)}
+        self.spawn(
+            serial,
+            commands.fork_server_command,
+            can_fork=True,
+            is_stub=True,
+            environment=environment,
+        )
         if serial in self._children:
             self.fork_server.started(serial)
 
@@ -197,7 +217,10 @@ class Children:
             spec.serial,
             command,
             inherited=(page,),
-            environment=variable_overrides(environment, os.environ),
+            environment={
+                **variable_overrides(environment, os.environ),
+                stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
+            },
             stub=spec.stub,
             page=page,
             cores=spec.cores,
@@ -205,7 +228,8 @@ class Children:
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> _ForkedStub:
         """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
-        asked = json.dumps(spec.stub._asdict())
+        mark = stub_mark.mark(self._directory, spec.serial)
+        asked = json.dumps({**spec.stub._asdict(), "mark": mark})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
@@ -367,6 +391,16 @@ class Children:
             # One of them may be a child whose death is not noticed yet, and its status is needed.
             return
         processes.reap_orphans({c.pid for c in self._children.values() if c.process is not None})
+        self._kill_strays()
+
+    def _kill_strays(self) -> None:
+        """Kill what dead stubs have left in process groups of their own.
+
+        The kernel has made this process their parent.
+        """
+        living = self._children.keys() | self.fork_server.awaited_serials
+        known = {child.pid for child in self._children.values()}
+        processes.kill_strays(self._directory, known, living)
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         child = self._children.get(serial)
@@ -384,7 +418,7 @@ class Children:
 
     def _handle_process_exit(self, child: Child) -> None:
         if child.serial in self._children and child.process is not None:
-            self._unregister(child.process.pidfd)
+            _unregister(self._selector, child.process.pidfd)
             with guarded(f"what process {child.pid} has sent"):
                 self._receive(child)
             reason = child.process.reap()
@@ -393,12 +427,12 @@ class Children:
     def _remove_child(self, child: Child, reason: str) -> None:
         del self._children[child.serial]
         self.segments.process_died(child.serial, time.monotonic())
-        self._unregister(child.lifeline)
+        _unregister(self._selector, child.lifeline)
         child.lifeline.close()
         self._probes.close(child.serial)
         words = crash = ""
         if child.output is not None:
-            self._unregister(child.output)
+            _unregister(self._selector, child.output)
             child.output.close()
             words, crash = child.output.last_words, child.output.crash
         had_begun = child.progress_page is not None and has_begun(child.progress_page)
@@ -406,16 +440,13 @@ class Children:
             if descriptor is not None:
                 os.close(descriptor)
         self.on_process_end(child.serial)
+        if child.output is not None:
+            with guarded("the search for what a stub has left"):
+                self._kill_strays()
         if child.can_fork:
             self.fork_server.ended()
         if child.pid:
             self._listener.process_ended(child.serial, reason, words, crash, had_begun)
-
-    def _unregister(self, descriptor: Any) -> None:
-        try:
-            self._selector.unregister(descriptor)
-        except (KeyError, ValueError):
-            pass  # it had ended by itself before
 
     def kill_all(self, within_s: float) -> None:
         """Kill all remaining children and wait for them."""

@@ -13,10 +13,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from zmqtriton.supervisor.machine.descriptors import restore_limit
-from zmqtriton_floor import prctl
+from zmqtriton_floor import prctl, stub_mark
 
 #: The notify socket is the supervisor's; a child that used it would speak for the whole server.
 _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
@@ -32,6 +35,24 @@ def reap_orphans(known: Container[int]) -> None:
         if dead is None or dead.si_pid in known:
             return
         os.waitpid(dead.si_pid, os.WNOHANG)
+
+
+def kill_strays(directory: str, known: Container[int], living: Container[int]) -> None:
+    """Kill adopted processes that descend from stubs that are dead, and their descendants.
+
+    `known` are the pids of children with a lifeline, `living` the serials of living stubs.
+    """
+    for pid in _child_pids():
+        if pid in known:
+            continue
+        found = stub_mark.read(pid)
+        if found is None or found[0] != directory or found[1] in living:
+            continue
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            for process in psutil.Process(pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            os.kill(pid, signal.SIGKILL)
 
 
 def kill_orphans(within_s: float) -> None:

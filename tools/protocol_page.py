@@ -14,14 +14,14 @@ def _document(cls: type[Any], number: int | None) -> list[str]:
     form = wire.SCHEMAS[cls.__name__]
     if form.fields:
         lines += ["| field | kind |", "|---|---|"]
-        lines += [f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds)]
+        lines += [f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds, strict=True)]
         lines.append("")
     return lines
 
 
 def describe() -> str:
     """Return the whole protocol as Markdown."""
-    lines = ["# Protocol", "", "Written by `python -m zmqtriton_floor.protocol_page` from wire.py;"]
+    lines = ["# Protocol", "", "Written by `python -m tools.protocol_page` from wire.py;"]
     lines += ["edit that file.", "", f"Version {wire.VERSION}.", "", "```text"]
     lines += [(wire.__doc__ or "").strip(), "```", ""]
     lines += ["## Kinds of fields", "", "| kind | bound |", "|---|---|"]

@@ -1,0 +1,67 @@
+"""A mark in the environment of every stub, by which the processes that its model starts are known.
+
+They may leave its process group and session, but hardly ever its environment. The mark names the
+server, by its runtime directory, and the stub, by its serial number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Iterator
+
+from zmqtriton_floor import prctl
+
+VARIABLE = "ZMQTRITON_STUB"
+_PREFIX = VARIABLE.encode() + b"="
+#: Beside the directory: a separator and the digits of any serial number.
+_ROOM = 24
+
+
+def mark(directory: str, serial: int) -> str:
+    return f"{directory}:{serial}"
+
+
+def placeholder(directory: str) -> str:
+    """Return what keeps the room for a mark in the environment of the fork server."""
+    return " " * (len(os.fsencode(directory)) + _ROOM)
+
+
+def overwrite(text: str) -> None:
+    """Write the mark over the placeholder in this process's memory, and into os.environ.
+
+    The kernel shows others the memory, and programs inherit os.environ.
+    """
+    os.environ[VARIABLE] = text
+    start, end = prctl.environment_area()
+    area = ctypes.string_at(start, end - start)
+    at = area.find(b"\0" + _PREFIX) + 1 or (0 if area.startswith(_PREFIX) else -1)
+    if at < 0:
+        return
+    at += len(_PREFIX)
+    room = area.index(b"\0", at) - at
+    data = os.fsencode(text)[:room]
+    ctypes.memmove(start + at, data.ljust(room), room)
+
+
+def read(pid: int) -> tuple[str, int] | None:
+    """Return directory and serial of the stub from which a process descends; None without one."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = file.read()
+    except OSError:
+        return None  # dead, or another user's
+    for entry in environment.split(b"\0"):
+        if entry.startswith(_PREFIX):
+            directory, _, serial = os.fsdecode(entry[len(_PREFIX) :]).strip().rpartition(":")
+            return (directory, int(serial)) if serial.isdigit() else None
+    return None
+
+
+def marked_processes(directory: str) -> Iterator[int]:
+    """Iterate over all processes of this machine that descend from stubs of a server."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            found = read(int(name))
+            if found is not None and found[0] == directory:
+                yield int(name)
