@@ -14,7 +14,9 @@ def _document(cls: type[Any], number: int | None) -> list[str]:
     form = wire.SCHEMAS[cls.__name__]
     if form.fields:
         lines += ["| field | kind |", "|---|---|"]
-        lines += [f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds, strict=True)]
+        lines += [
+            f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds, strict=True)
+        ]
         lines.append("")
     return lines
 

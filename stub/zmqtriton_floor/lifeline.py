@@ -64,6 +64,12 @@ class Lifeline:
         while self._outgoing:
             self._drop(self._outgoing.popleft()[1])
 
+    def forsake(self) -> None:
+        """Close this process's copy after a fork; the lifeline is the parent's."""
+        self._lock = threading.Lock()  # a thread that is not here may have held it
+        self._outgoing = deque()
+        self.close()
+
     def send(self, message: Any, *descriptors: int) -> None:
         """Queue a message with duplicates of the descriptors; it is lost if the end is closed.
 

@@ -218,19 +218,23 @@ class Connection:
         self._shut_down()
 
     def break_off(self) -> None:
-        """Note that nothing more will come.
-
-        The descriptor stays until close(), for whoever polls it.
-        """
+        """Note that nothing more will come; the descriptor stays until close()."""
         self.is_open = self.is_blocked = self._is_writable = False
         self._pieces.clear()
         self._unsent.clear()
         self._shut_down()
 
     def _shut_down(self) -> None:
-        """Let both sides see the end, also where another process has a copy of the descriptor."""
+        """Show both sides the end, whatever other process has a copy of the descriptor."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def forsake(self) -> None:
+        """Close this process's copy after a fork; the connection is the parent's."""
+        self.is_open = self.is_blocked = self._is_writable = False
+        self._pieces.clear()
+        self._unsent.clear()
+        self._socket.close()
 
     def close(self, within_ms: int = 0) -> None:
         """Close; what waits to be written gets this long."""
@@ -341,6 +345,10 @@ class Dealer:
             if not connection.flush():
                 time.sleep(_RETRY_PAUSE_S)  # there is room, but not what it takes to use it
 
+    def forsake(self) -> None:
+        """Close this process's copy after a fork; the connection is the parent's."""
+        self._connection.forsake()
+
     def close(self, within_ms: int = 0) -> None:
         """Close; what was sent and did not fit into the socket yet gets this long."""
         self._connection.close(within_ms)
@@ -442,9 +450,8 @@ class Router:
         """Read what one peer has sent, up to some size; False if there was nothing."""
         size = connection.read()
         self.received_bytes += size
-        messages = connection.messages
-        while messages:
-            self.inbox.append((connection, messages.popleft()))
+        while connection.messages:
+            self.inbox.append((connection, connection.messages.popleft()))
         if not connection.is_open:
             self.close(connection)
         return size > 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any, Callable, Collection
 
 from zmqtriton_floor import logs, wire
@@ -118,8 +119,35 @@ class Instance:
 
 
 current: Instance | None = None
+#: True in a process that the model has forked: it is not the instance, and nobody talks to it.
+is_forked = False
+#: What closes this process's copies of the instance's connections there.
+on_fork: list[Callable[[], None]] = []
 #: The lines that the server logs at the moment.
 wanted = logs.LogOptions()
+
+
+def become_forked() -> None:
+    """Take note that the model has forked, and this is the child."""
+    global is_forked
+    is_forked = True
+    for forsake in on_fork:
+        forsake()
+
+
+def end_if_forked() -> None:
+    """End a process that the model has forked and that comes back from the model's code.
+
+    There must not be two stubs on one connection. An error is shown where the model would show it.
+    """
+    if not is_forked:
+        return
+    error = sys.exc_info()[1]
+    if error is not None and not isinstance(error, SystemExit):
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0 if error is None else 1)
 
 
 def refusal(doing: str, text: str) -> TritonModelException:

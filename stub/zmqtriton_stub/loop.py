@@ -57,6 +57,7 @@ class Stub:
 
     def __init__(self, lifeline: Lifeline, progress: Progress) -> None:
         self._lifeline = lifeline
+        this_process.on_fork.append(lifeline.forsake)
         self._progress = progress
         self._supervisor = SupervisorClient(lifeline)
         self._memory = TensorMemory(self._supervisor)
@@ -186,6 +187,7 @@ class Stub:
         self._asker = BlsClient(
             self._bootstrap, memory, self._duties, link.wake, self._model.attends
         )
+        this_process.on_fork += [link.forsake, self._asker.forsake]
         self._executions = Executions(self._instance, self._model, link, self._progress)
         self._model.attend(self._poller.fileno(), self._attend)
         self._instance.asker = self._asker

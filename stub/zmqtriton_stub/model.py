@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from zmqtriton_floor import wire
 from zmqtriton_stub import MODEL_PATH
+from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import pb_utils  # noqa: F401 - requests of models need all of it
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
@@ -81,7 +82,10 @@ class Model:
                 "model_version": str(load.version),
                 "model_name": load.model,
             }
-            self._instance.initialize(arguments)
+            try:
+                self._instance.initialize(arguments)
+            finally:
+                this_process.end_if_forked()
         self._execute = getattr(self._instance, "execute", None)
         self.is_ready = getattr(self._instance, "is_ready", None)
         if instance.max_inflight > 1:
@@ -97,11 +101,14 @@ class Model:
                 f"Python model {self._load.path} does not implement `execute` method."
             )
         count = len(requests)
-        returned = self._execute(requests)
-        if type(returned) is not list and isinstance(returned, Coroutine):
-            if self._is_decoupled or self.slots > 1:
-                return self._begin(returned)
-            returned = self._run(returned)
+        try:
+            returned = self._execute(requests)
+            if type(returned) is not list and isinstance(returned, Coroutine):
+                if self._is_decoupled or self.slots > 1:
+                    return self._begin(returned)
+                returned = self._run(returned)
+        finally:
+            this_process.end_if_forked()
         return self._checked(returned, count)
 
     def result_of(self, task: Task[Any], count: int) -> Responses | None:

@@ -13,6 +13,7 @@ from typing import Any
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
+from zmqtriton_stub import instance
 from zmqtriton_stub.loop import Stub
 
 #: Signals that a service manager or a terminal sends to everybody.
@@ -20,9 +21,9 @@ _ORDERLY = (signal.SIGINT, signal.SIGTERM)
 _masks = threading.local()
 
 
-def run(lifeline: int, page: int, instance: str) -> int:
+def run(lifeline: int, page: int, name: str) -> int:
     """Run the loop; return the exit status if the process may end in order, else end it."""
-    _prepare(instance)
+    _prepare(name)
     progress = Progress(page)
     os.close(page)
     # models have no command line
@@ -37,16 +38,17 @@ def run(lifeline: int, page: int, instance: str) -> int:
     return 1
 
 
-def _prepare(instance: str) -> None:
+def _prepare(name: str) -> None:
     # before anything else: from here on the supervisor's end is ours
     prctl.die_with_parent()
-    prctl.set_name(f"stub {instance}")
+    prctl.set_name(f"stub {name}")
     for number in _ORDERLY:
         # not SIG_IGN: programs that the model starts would inherit that
         signal.signal(number, _ignore)
     os.register_at_fork(
         before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_restore_signals
     )
+    os.register_at_fork(after_in_child=instance.become_forked)
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -33,7 +33,7 @@ class FakeLink:
     def send(self, message: list[bytes]) -> None:
         self.messages.append((wire.decode(message[0]), message[1:]))
 
-    def post(self, answer: OutcomeWithBody) -> None:
+    def put(self, answer: OutcomeWithBody) -> None:
         self.send(frames([answer]))
 
     def glance(self) -> None:

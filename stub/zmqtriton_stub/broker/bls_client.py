@@ -28,6 +28,10 @@ _Item = Union[BlsCall, wire.Cancel, wire.StreamAcks, wire.WaitReport]
 _STEP = wire.STREAM_WINDOW // 2
 
 _ENDED = Unavailable("Server exiting")
+_FORKED = Unavailable(
+    "a process that the model has forked cannot call other models: call them in the process of the "
+    "instance and pass it what they answer"
+)
 _NOT_SENT = wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0)
 _GAP = InternalError("responses of the model were lost on their way")
 
@@ -52,6 +56,8 @@ class BlsClient:
         self._wake = wake
         self._socket: Dealer | None = None
         self._is_closed = False
+        #: Why no call can be made any more.
+        self._refusal = _ENDED
         #: The broker is dead, and the next one must not be asked yet.
         self._is_between = False
         #: Only the first call needs a connection.
@@ -101,7 +107,7 @@ class BlsClient:
         self._outgoing.append(question)
         self.turn()
         if self._is_closed:
-            question.refuse(_ENDED)
+            question.refuse(self._refusal)
         return question
 
     def refused(self, error: ZmqTritonError, notify: Notify | None = None) -> BlsCall:
@@ -192,6 +198,16 @@ class BlsClient:
                 self._disconnect()
                 self._connect()
         self.turn()
+
+    def forsake(self) -> None:
+        """Leave the connection to the parent after a fork; every call here is refused."""
+        self._lock, self._changing = threading.Lock(), threading.RLock()
+        self._is_closed, self._refusal = True, _FORKED
+        if self._socket is not None:
+            self._socket.forsake()
+        for question in list(self._open.values()):
+            question.refuse(_FORKED)
+        self._open.clear()
 
     def close(self) -> None:
         """Close; whoever still waits gets an error."""

@@ -186,6 +186,14 @@ class BrokerConnection:
             self._context = zmq.Context()
             self._publisher = Publisher(self._context, address, is_timed=is_timed)
 
+    def forsake(self) -> None:
+        """Leave the connection to the parent after a fork; what is sent here is dropped."""
+        self._lock = threading.Lock()
+        self.is_closed = True
+        self._outgoing.clear()
+        if self._socket is not None:
+            self._socket.forsake()
+
     def close(self) -> None:
         """End the connection; what is sent later is dropped."""
         with self._lock:
@@ -201,13 +209,9 @@ class BrokerConnection:
         self._outgoing.append(message)
         self.turn()
 
-    def put(self, message: list[bytes]) -> None:
-        """Queue a message; it leaves with the next turn()."""
-        self._outgoing.append(message)
-
-    def post(self, answer: OutcomeWithBody) -> None:
-        """Queue a response of a stream; it leaves with the next turn()."""
-        self._outgoing.append(answer)
+    def put(self, item: list[bytes] | OutcomeWithBody) -> None:
+        """Queue a message, or a response of a stream; it leaves with the next turn()."""
+        self._outgoing.append(item)
 
     def turn(self, *, takes: bool = True) -> None:
         """Send what waits and take what has arrived, unless another thread is just doing so.

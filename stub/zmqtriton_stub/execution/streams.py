@@ -212,7 +212,7 @@ class Stream(Pending):
         if flags:
             self.finish((outcome, body))
             self.leave_inputs()
-        self._link.post((outcome, body))
+        self._link.put((outcome, body))
 
     def _cut(self) -> None:
         """End it because of its reader; what the model sends from now on is dropped."""

@@ -60,7 +60,7 @@ class Sink:
         self.again += [self.pending[route] for route in results.rescheduled]
         self._link.wake()
 
-    def post(self, answer: OutcomeWithBody) -> None:
+    def put(self, answer: OutcomeWithBody) -> None:
         outcome, _ = answer
         memory = self.instance.memory
         if memory is not None and not outcome.flags:

@@ -1,0 +1,120 @@
+"""Processes that models start: they are no second stub, and they end with the stub."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support import scripted
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+#: Starts a program in a session of its own, a process that has left everything, and a fork in
+#: another session; the argument names a file for their numbers.
+STRAYS = """
+    import os, subprocess, time
+    program = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    pids = [program.pid]
+    for is_daemon in (False, True):
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            os.setsid()
+            if is_daemon and os.fork():
+                os._exit(0)
+            os.write(writing, str(os.getpid()).encode())
+            time.sleep(1000)
+            os._exit(0)
+        pids.append(int(os.read(reading, 20)))
+    return [reply(" ".join(map(str, pids)))]
+"""
+
+
+def kill_stub(server: Server) -> None:
+    os.kill(server.stub_pids("scripted")[0], signal.SIGKILL)
+
+
+def unload(server: Server) -> None:
+    assert not server.control_model("unload", "scripted")
+
+
+@pytest.mark.parametrize("end", [kill_stub, unload, Server.kill, Server.stop])
+@pytest.mark.parametrize("is_spawned", [False, True], ids=["forked stub", "spawned stub"])
+def test_nothing_outlives_its_stub(
+    tmp_path: Path, end: Callable[[Server], object], is_spawned: bool
+) -> None:
+    # Beside a sitecustomize of its own a stub is not forked.
+    (tmp_path / "sitecustomize.py").touch()
+    environment = {"PYTHONPATH": str(tmp_path)} if is_spawned else {}
+    options = ["--model-control-mode=explicit", "--load-model=scripted"]
+    with Server(
+        tmp_path / "s", models=["scripted"], options=options, environment=environment
+    ) as server:
+        pids = [int(pid) for pid in scripted.generate(server, "scripted", STRAYS).split()]
+        assert all(map(psutil.pid_exists, pids))
+
+        end(server)
+
+        eventually(lambda: not any(map(_is_running, pids)), 10, "they are gone")
+
+
+def test_what_living_stubs_have_started_lives_on(tmp_path: Path) -> None:
+    with Server(tmp_path / "s", models=["scripted", "scripted_async"]) as server:
+        pids = [int(pid) for pid in scripted.generate(server, "scripted", STRAYS).split()]
+        [stub] = server.stub_pids("scripted_async")
+
+        os.kill(stub, signal.SIGKILL)
+
+        eventually(lambda: server.stub_pids("scripted_async") not in ([], [stub]), 30, "another")
+        assert all(map(_is_running, pids))
+
+
+def test_a_model_that_forks_and_returns_in_both_processes_is_one_stub(tmp_path: Path) -> None:
+    script = "import os\nreturn [reply(os.fork())]"
+    options = ["--model-control-mode=explicit", "--load-model=scripted"]
+    with Server(tmp_path / "s", models=["scripted"], options=options) as server:
+        [stub] = server.stub_pids("scripted")
+
+        children = [int(scripted.generate(server, "scripted", script)) for _ in range(50)]
+
+        assert min(children) > 0, "a child has answered"
+        eventually(lambda: not any(map(_is_running, children)), 10, "the children have ended")
+        assert [stub] == server.stub_pids("scripted")
+        assert "ok" == scripted.generate(server, "scripted", "return [reply('ok')]")
+        unload(server)
+        eventually(lambda: not server.stub_pids("scripted"), 10, "the stub has ended")
+
+
+def test_a_call_of_another_model_in_a_fork_fails_at_once_and_says_why(tmp_path: Path) -> None:
+    script = """
+        import os
+        reading, writing = os.pipe()
+        if not os.fork():
+            answer = answer_of(ask("scripted_async", "return [reply('called')]").exec())
+            os.write(writing, answer.encode())
+            os._exit(0)
+        os.wait()
+        return [reply(os.read(reading, 1000).decode())]
+    """
+    here = "return [reply(answer_of(ask('scripted_async', 'return [reply(\"called\")]').exec()))]"
+    with Server(tmp_path / "s", models=["scripted", "scripted_async"]) as server:
+        assert "called" == scripted.generate(server, "scripted", here)
+
+        answer = scripted.generate(server, "scripted", script)
+
+        assert answer.startswith("UNAVAILABLE: a process that the model has forked cannot call")
+        assert "called" == scripted.generate(server, "scripted", here)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
