@@ -1,8 +1,10 @@
-"""A stub's progress: one number in a page that it shares with the broker.
+"""A stub's progress: a page that it shares with the broker.
 
-The stub writes the number of the batch that it is about to execute. When it dies the broker reads
-it there: what was sent ahead and not begun is given to another stub, and what was begun is not run
-twice. The supervisor makes the page; numbers of batches only grow.
+The stub writes the number of the batch that it is about to execute, and which requests it may have
+begun. When it dies the broker reads there what was sent ahead and not begun, and gives that to
+another stub; what was begun is not run twice. A broker that takes over while the stub executes, and
+cannot say hello, reads the same. It fences the stub off first: of an earlier broker's batches none
+is begun any more. The supervisor makes the page; numbers of batches only grow.
 """
 
 from __future__ import annotations
@@ -10,10 +12,25 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from typing import Collection, Tuple
 
 SIZE = mmap.PAGESIZE
+#: A broker numbers its batches from its epoch shifted by so many bits.
+EPOCH_SHIFT = 40
+#: A fence counts once it has been there for so long: by then each side sees what the other wrote.
+FENCE_NS = 20_000_000
+#: More requests than this are not named.
+MOST_KEYS = 16
+
 #: Aligned, so that the processor writes it as a whole.
 _NUMBER = struct.Struct("=Q")
+_FENCE_AT, _COUNT_AT, _KEYS_AT = 8, 16, 24
+_COUNT = struct.Struct("=q")
+#: Any request may have begun.
+_UNKNOWN = -1
+
+#: Who asks, and the id of the request.
+RequestKey = Tuple[int, int]
 
 
 def has_begun(descriptor: int) -> bool:
@@ -31,21 +48,50 @@ class Progress:
         """
         self._page = mmap.mmap(descriptor, SIZE)
         self._begun = 0
+        self._count = 0
 
-    def begin(self, batch: int) -> None:
-        """Write the number before executing a batch; the stub's side.
+    # --------------------------------------------------------- the stub's side
 
-        A batch that had to wait for its tensors may come after later ones; the last of all counts.
+    def begin(self, batch: int, keys: Collection[RequestKey] | None = None) -> bool:
+        """Write the number before executing a batch; False if it must not be executed any more.
+
+        `keys` are the requests of this batch, and all others that have begun and whose answers the
+        broker may not have passed on; None if they are too many to say. A batch that had to wait
+        for its tensors may come after later ones; the last of all counts.
         """
+        if keys is not None:
+            flat = [number for key in keys for number in key]
+            struct.pack_into(f"={len(flat)}Q", self._page, _KEYS_AT, *flat)
+            self._count = len(keys)
+            _COUNT.pack_into(self._page, _COUNT_AT, self._count)
+        elif self._count != _UNKNOWN:
+            self._count = _UNKNOWN
+            _COUNT.pack_into(self._page, _COUNT_AT, _UNKNOWN)
         if batch > self._begun:
             self._begun = batch
             _NUMBER.pack_into(self._page, 0, batch)
+        fence: int = _NUMBER.unpack_from(self._page, _FENCE_AT)[0]
+        return not batch or batch >> EPOCH_SHIFT >= fence
+
+    # ------------------------------------------------------- the broker's side
 
     @property
     def last_begun_batch(self) -> int:
-        """Return the last batch that was begun, 0 before the first; the broker's side."""
+        """Return the last batch that was begun, 0 before the first."""
         number: int = _NUMBER.unpack_from(self._page, 0)[0]
         return number
+
+    def fence(self, epoch: int) -> None:
+        """Have the stub begin no batch of a broker before this epoch."""
+        _NUMBER.pack_into(self._page, _FENCE_AT, epoch)
+
+    def may_have_begun(self, key: RequestKey) -> bool:
+        """True if the stub has begun the request, or nobody can say; reliable behind a fence."""
+        count: int = _COUNT.unpack_from(self._page, _COUNT_AT)[0]
+        if not 0 <= count <= MOST_KEYS:
+            return True
+        flat = struct.unpack_from(f"={2 * count}Q", self._page, _KEYS_AT)
+        return key in zip(flat[::2], flat[1::2])
 
     def close(self) -> None:
         self._page.close()

@@ -253,9 +253,19 @@ class Stub:
         batches = self._link.batches
         while True:
             while batches and self._epoch == self._bootstrap.epoch:
-                self._executions.begin(*batches.popleft())
+                batch = batches.popleft()
+                if not self._executions.begin(*batch):
+                    batches.appendleft(batch)  # it is forgotten with its broker
+                    self._await_news()
                 self._sweep_s = _SWEEP_S
             self._wait()
+
+    def _await_news(self) -> None:
+        """Wait for the supervisor's word of the next broker, which has fenced us off."""
+        self._lifeline.wait(_SWEEP_S)
+        self._supervisor.receive()
+        while self._inbox:
+            self._hear(self._inbox.popleft())
 
     def _wait(self) -> None:
         """Wait until there is a batch or something else to look at."""

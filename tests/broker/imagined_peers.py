@@ -190,9 +190,11 @@ class FakeStub(FakePeer):
     def begin_batch(self) -> None:
         if self.executing or not self.batches:
             return
-        self.executing, self.begun = self.batches.popleft()
-        self.page.last_begun_batch = self.executing
-        self._executed.update(self.begun)
+        number, begun = self.batches[0]
+        if self.page.begin(number, [*begun, *self.answered.keys()]):
+            self.batches.popleft()
+            self.executing, self.begun = number, begun
+            self._executed.update(self.begun)
 
     def check_inputs(self) -> None:
         for route in self.begun:

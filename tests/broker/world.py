@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from zmqtriton.broker.core import Core
 from zmqtriton_floor import wire
+from zmqtriton_floor.progress import EPOCH_SHIFT, MOST_KEYS
 
 TOKEN = b"t" * 16
 
@@ -18,9 +20,24 @@ def request(own_id: int, generation: int = 1, **fields: Any) -> wire.Request:
 
 
 class Page:
-    """What a stub has begun, written by the test."""
+    """What a stub has begun, written by the test; as zmqtriton_floor.progress.Progress."""
 
-    last_begun_batch = 0
+    def __init__(self) -> None:
+        self.last_begun_batch = 0
+        self._fence = 0
+        #: None: nobody can say.
+        self._keys: Collection[tuple[int, int]] | None = ()
+
+    def begin(self, batch: int, keys: Collection[tuple[int, int]] | None = None) -> bool:
+        self._keys = keys if keys is not None and len(keys) <= MOST_KEYS else None
+        self.last_begun_batch = max(self.last_begun_batch, batch)
+        return batch >> EPOCH_SHIFT >= self._fence
+
+    def fence(self, epoch: int) -> None:
+        self._fence = epoch
+
+    def may_have_begun(self, key: tuple[int, int]) -> bool:
+        return self._keys is None or key in self._keys
 
 
 class BrokerHarness:

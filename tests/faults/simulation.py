@@ -34,7 +34,7 @@ def _epochs(seed: int) -> None:
         return epochs.now
 
     with mock.patch.object(unconfirmed_answers, "_now_ns", now_ns):
-        epochs.run(STEPS, 0.05)
+        epochs.run(4 * STEPS, 0.05)
         settle(epochs)
 
 

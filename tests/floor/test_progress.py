@@ -1,12 +1,15 @@
-"""One number that two processes share."""
+"""A page that a stub and the broker share."""
 
 from __future__ import annotations
 
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
 
-from zmqtriton_floor.progress import SIZE, Progress
+import pytest
+
+from zmqtriton_floor.progress import EPOCH_SHIFT, SIZE, Progress
 
 
 def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:
@@ -25,3 +28,47 @@ def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:
 
         assert 2**40 == ours.last_begun_batch
         ours.close()
+
+
+@pytest.fixture
+def sides() -> Iterator[tuple[Progress, Progress]]:
+    with tempfile.TemporaryFile() as page:
+        page.truncate(SIZE)
+        sides = Progress(page.fileno()), Progress(page.fileno())
+    yield sides
+    for side in sides:
+        side.close()
+
+
+def test_requests_are_named_that_may_have_begun(sides: tuple[Progress, Progress]) -> None:
+    stub, broker = sides
+    assert not broker.may_have_begun((3, 1))
+
+    assert stub.begin(7, [(3, 1), (2**63, 2**64 - 1)])
+
+    assert broker.may_have_begun((3, 1))
+    assert broker.may_have_begun((2**63, 2**64 - 1))
+    assert not broker.may_have_begun((3, 2))
+
+
+def test_where_they_are_too_many_any_may_have_begun(sides: tuple[Progress, Progress]) -> None:
+    stub, broker = sides
+
+    stub.begin(7)
+    assert broker.may_have_begun((3, 1))
+    stub.begin(8, [(3, 2)])
+
+    assert not broker.may_have_begun((3, 1))
+
+
+def test_behind_a_fence_no_batch_of_an_earlier_broker_is_begun(
+    sides: tuple[Progress, Progress],
+) -> None:
+    stub, broker = sides
+    assert stub.begin((1 << EPOCH_SHIFT) + 5)
+
+    broker.fence(2)
+
+    assert not stub.begin((1 << EPOCH_SHIFT) + 6)
+    assert stub.begin((2 << EPOCH_SHIFT) + 1)
+    assert stub.begin(0), "samples of the warm-up are nobody's"

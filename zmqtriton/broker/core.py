@@ -113,7 +113,7 @@ class Core:
         """
         self.generations.configure(settings, clock)
         self.cache_lookup.configure(settings, clock)
-        self._dispatch.number_from(epoch << 40)
+        self._dispatch.begin_epoch(epoch)
         self._sequence_admission.epoch = self.blocks.epoch = epoch
         for part in (self.rate_limiter, self.limits, self.waiting_for_load):
             part.configure(settings)
@@ -340,7 +340,7 @@ class Core:
                 timer.generation.timer_ns = 0
                 self._sequence_admission.check_timeouts(timer.generation, now_ns)
                 self._dispatch.mark_for_dispatch(timer.generation)
-        self.recovery.drop_leftovers(now_ns)
+        self.recovery.tick(now_ns)
         self.deadlocks.check_due(now_ns)
         self.waiting_for_load.refuse_late(now_ns)
         self._retirement.check_last_call(now_ns)

@@ -60,6 +60,12 @@ class _Stub:
         self.is_busy = False
         self.waiting: deque[list[wire.BatchedRequest]] = deque()
 
+    def fence(self, epoch: int) -> None:
+        """Do nothing: there is one broker only."""
+
+    def may_have_begun(self, key: tuple[int, int]) -> bool:
+        return True
+
     def take(self, works: Iterable[wire.BatchedRequest]) -> None:
         for _, batch in itertools.groupby(works, lambda work: work.batch):
             self.waiting.append(list(batch))

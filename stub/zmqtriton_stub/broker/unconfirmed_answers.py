@@ -50,6 +50,10 @@ class UnconfirmedAnswers:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def keys(self) -> list[tuple[int, int]]:
+        """Return the requests that were answered so."""
+        return [(kept.outcome.peer, kept.outcome.id) for kept in self._kept]
+
     def add(self, outcome: wire.Outcome, body: bytes, *, is_lasting: bool = True) -> None:
         """Add an answer that is on its way, or about to be.
 

@@ -17,7 +17,7 @@ import numpy as np
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
 from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
-from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.progress import MOST_KEYS, Progress
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import request_log
 from zmqtriton_stub.api.errors import TritonModelException, describe
@@ -29,7 +29,7 @@ from zmqtriton_stub.api.inference import (
 )
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.execution.implicit_state import States, changed_states, keep_states
-from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending
+from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
 from zmqtriton_stub.model import Model, Responses
@@ -91,12 +91,29 @@ class Executions:
         """The requests of these batches."""
         return [pending for batch in self._batches.values() for pending in batch]
 
-    def begin(self, number: int, batch: list[Pending]) -> None:
-        """Execute one batch.
+    def _begun_keys(self, batch: list[Pending]) -> list[tuple[int, int]] | None:
+        """Return what may have begun when this batch does; None if that is too much to say."""
+        instance, answered = self._instance, self._link.answered
+        if instance.is_decoupled or instance.is_iterative:
+            return None  # requests go on after their batches
+        if len(batch) + len(answered) + len(self._batches) > MOST_KEYS:
+            return None
+        keys = [pending.route for pending in (*batch, *self.pending())]
+        with state_lock:
+            keys += answered.keys()
+        return keys if len(keys) <= MOST_KEYS else None
+
+    def begin(self, number: int, batch: list[Pending]) -> bool:
+        """Execute one batch; False if the broker that has sent it is replaced.
 
         Every request gets its final answer here, or its sender will give it.
         """
-        self._progress.begin(number)
+        if not self._progress.begin(number, self._begun_keys(batch)):
+            return False
+        self._execute(number, batch)
+        return True
+
+    def _execute(self, number: int, batch: list[Pending]) -> None:
         execution = Execution(number, batch)
         self._batches[number] = batch
         requests = _requests(batch, execution.answers, self._instance)

@@ -19,6 +19,7 @@ from tests.broker.imagined_peers import FakeFrontend, FakePeer, FakeStub, Reques
 from tests.broker.world import TOKEN
 from zmqtriton.broker.core import Core
 from zmqtriton_floor import wire
+from zmqtriton_floor.progress import FENCE_NS
 from zmqtriton_stub.broker import unconfirmed_answers
 
 #: A model, and an ensemble that asks it twice.
@@ -260,6 +261,8 @@ class Epochs:
     def step(self, moves: list[Any]) -> None:
         self.random.choice(moves)()
         self.now += self.random.randint(1_000, 100_000)
+        if self.random.random() < 0.05:
+            self.now += 3 * FENCE_NS  # an execution takes long, and is waited for meanwhile
         if self.broker is not None:
             self.broker.core.tick(self.now)
             self.broker.flush()

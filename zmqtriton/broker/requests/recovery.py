@@ -21,6 +21,7 @@ from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.progress import FENCE_NS
 from zmqtriton_floor.wire import FINAL, HeldBlocks, Outcome
 
 Route = tuple[int, int]
@@ -62,6 +63,8 @@ class Recovery:
         self._leftover_checks: deque[tuple[int, Route]] = deque()
         #: Requests that wait for the stubs of their model, by generation.
         self._waiting: dict[int, list[InflightRequest]] = {}
+        #: When to decide about them again though nobody has said anything; 0 for never.
+        self._look_again_ns = 0
         #: Generations of which a stub died without a hello, and their models: nobody knows what
         #: that stub had.
         self._uncertain: set[int | str] = set()
@@ -115,8 +118,10 @@ class Recovery:
         """True if a peer may repeat the request: it lives, and is not the earlier broker itself."""
         return peer in self._peers
 
-    def wait(self, request: InflightRequest) -> None:
+    def wait(self, request: InflightRequest, now_ns: int) -> None:
         self._waiting.setdefault(request.generation.number, []).append(request)
+        # By then the pages of stubs that are executing can be relied on.
+        self._look_again_ns = self._look_again_ns or now_ns + 2 * FENCE_NS
 
     def note_silent_death(self, generation: Generation) -> None:
         """Note that a stub of a generation died without a hello."""
@@ -143,14 +148,20 @@ class Recovery:
     # --------------------------------------------------------------- decisions
 
     def resolve_waiting(self, now_ns: int) -> None:
-        """Decide about the waiting requests of models whose stubs have all said hello."""
+        """Decide about waiting requests that no silent stub of their model may have begun."""
         for number in list(self._waiting):
             generation = self._generations.get(number)
-            if generation is not None and self._generations.awaits_hello(generation.model):
-                continue
+            silent = self._generations.silent_instances(generation.model) if generation else []
+            undecided = []
             for request in self._waiting.pop(number):
-                if request.state is RequestState.QUEUED:
+                if request.state is not RequestState.QUEUED:
+                    continue
+                if any(stub.may_have_begun(request.key, now_ns) for stub in silent):
+                    undecided.append(request)
+                else:
                     self._decide(request, now_ns)
+            if undecided:
+                self._waiting[number] = undecided
 
     def _decide(self, request: InflightRequest, now_ns: int) -> None:
         generation = request.generation
@@ -206,10 +217,18 @@ class Recovery:
     # ------------------------------------------------------------------- time
 
     def next_due_ns(self) -> int | None:
-        """When drop_leftovers() has work to do."""
-        return self._leftover_checks[0][0] if self._leftover_checks else None
+        """When tick() has work to do."""
+        times = [self._leftover_checks[0][0]] if self._leftover_checks else []
+        return min((*times, self._look_again_ns) if self._look_again_ns else times, default=None)
 
-    def drop_leftovers(self, now_ns: int) -> None:
+    def tick(self, now_ns: int) -> None:
+        """Do what is due."""
+        if self._look_again_ns and self._look_again_ns <= now_ns:
+            self._look_again_ns = 0
+            self.resolve_waiting(now_ns)
+        self._drop_leftovers(now_ns)
+
+    def _drop_leftovers(self, now_ns: int) -> None:
         """Drop outcomes whose requests nobody has repeated."""
         while self._leftover_checks and self._leftover_checks[0][0] <= now_ns:
             _, route = self._leftover_checks.popleft()

@@ -16,6 +16,7 @@ from zmqtriton.broker.scheduling.instances import EARLIER, Batch, Instance, Inst
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
+from zmqtriton_floor.progress import EPOCH_SHIFT
 
 _MAY_RUN_OUT = (InstanceState.BUSY, InstanceState.ABSENT, InstanceState.LEAVING)
 
@@ -26,10 +27,13 @@ class Dispatch:
         self._timers = timers
         self._rates = rates
         self._touched: dict[int, Generation] = {}
+        self._epoch = 0
         self._numbers = itertools.count(1)
 
-    def number_from(self, first: int) -> None:
-        self._numbers = itertools.count(first)
+    def begin_epoch(self, epoch: int) -> None:
+        """Number batches so that they are later than those of every earlier broker."""
+        self._epoch = epoch
+        self._numbers = itertools.count(epoch << EPOCH_SHIFT)
 
     def mark_for_dispatch(self, generation: Generation) -> None:
         """Note that a generation got a request or an idle stub."""
@@ -147,7 +151,7 @@ class Dispatch:
 
         One that hangs in an execution never says it.
         """
-        instance.await_hello(now_ns)
+        instance.await_hello(now_ns, self._epoch)
         self._start_execution_timer(instance, generation, instance.batches[EARLIER])
 
     def arrive(self, instance: Instance, generation: Generation, peer: Peer, now_ns: int) -> None:

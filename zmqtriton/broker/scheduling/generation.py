@@ -177,11 +177,6 @@ class Generation:
             self._queue.add(request)
 
     @property
-    def awaits_hello(self) -> bool:
-        """True if one of its stubs may still have to report about an earlier broker's time."""
-        return any(not i.has_arrived for i in self.instances.values())
-
-    @property
     def waiting(self) -> int:
         """Return the requests that are wanted and not begun: queued, or sent ahead."""
         return self.pending + sum(one.waiting for one in self.instances.values())

@@ -11,6 +11,7 @@ from typing import Any
 from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.metrics.latencies import StatisticsFactory
 from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import Unavailable, Unsupported
@@ -100,9 +101,10 @@ class GenerationRegistry:
         newest = self.newest(model, version)
         return newest.config if newest is not None else None
 
-    def awaits_hello(self, model: str) -> bool:
-        """True if a stub of the model may still have to report about an earlier broker."""
-        return any(g.awaits_hello for g in self._by_number.values() if g.model == model)
+    def silent_instances(self, model: str) -> list[Instance]:
+        """Return the stubs of a model that may still have to report about an earlier broker."""
+        generations = (g for g in self._by_number.values() if g.model == model)
+        return [i for g in generations for i in g.instances.values() if not i.has_arrived]
 
     def find(self, row: wire.Request) -> Generation:
         """Find the generation that a request goes to. Raises Triton's errors."""

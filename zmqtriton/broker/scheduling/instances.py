@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_floor.progress import FENCE_NS
 
 if TYPE_CHECKING:
     from zmqtriton.broker.scheduling.rate_limiter import RateLimiterMember
@@ -117,6 +118,12 @@ class ExecutionProgress(Protocol):
     def last_begun_batch(self) -> int:
         """The number of the last batch that was begun."""
 
+    def fence(self, epoch: int) -> None:
+        """Have the stub begin no batch of an earlier broker."""
+
+    def may_have_begun(self, key: tuple[int, int]) -> bool:
+        """True if the stub has begun the request, or nobody can say."""
+
 
 class Instance:
     """One stub. It may be given work once it has said hello and the supervisor has attached it."""
@@ -127,6 +134,7 @@ class Instance:
         "blocking_calls",
         "concurrency",
         "earlier",
+        "fenced_ns",
         "generation",
         "has_arrived",
         "has_executed",
@@ -167,6 +175,8 @@ class Instance:
         self.membership: RateLimiterMember | None = None
         #: How many batches it was executing at its hello.
         self.earlier = 0
+        #: When it was fenced off from earlier brokers.
+        self.fenced_ns = 0
         #: The unanswered calls of its process.
         self.open_calls: dict[tuple[int, int], InflightRequest] = {}
         #: By batch, the calls that its process reports to wait for, each with the number of replies
@@ -222,9 +232,21 @@ class Instance:
         ]
         return awaited if len(awaited) == len(said) else None
 
-    def await_hello(self, now_ns: int) -> None:
-        """Wait for its hello: it may be executing what an earlier broker had asked for."""
+    def await_hello(self, now_ns: int, epoch: int) -> None:
+        """Wait for its hello: it may be executing what an earlier broker had asked for.
+
+        From here on it begins nothing more of that.
+        """
         self.batches[EARLIER] = Batch(EARLIER, [], now_ns)
+        if self.progress is not None:
+            self.progress.fence(epoch)
+            self.fenced_ns = now_ns
+
+    def may_have_begun(self, key: tuple[int, int], now_ns: int) -> bool:
+        """True if its stub, which has not said hello, may have begun an earlier request."""
+        if self.progress is None or now_ns - self.fenced_ns < FENCE_NS:
+            return True
+        return self.progress.may_have_begun(key)
 
     def arrive(self, slots: int = 1) -> None:
         self._enter(Event.ARRIVED)

@@ -68,7 +68,7 @@ class SequenceAdmission:
         try:
             generation.sequences.check(request.row)
             if is_resent:
-                self._recovery.wait(request)
+                self._recovery.wait(request, now_ns)
                 self._recovery.resolve_waiting(now_ns)
                 return
             generation.sequences.admit(request, now_ns, self._outbox.warnings)
