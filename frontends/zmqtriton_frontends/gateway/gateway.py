@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
@@ -64,6 +65,10 @@ class Gateway:
         self.streams = Streams(self._replies, self._outbox.grant)
         #: The server stops: only open sequences go on; and later not even these.
         self.is_stopping = self.is_ending = False
+        #: How long after the word to stop requests are still taken: of clients whose connections
+        #: were open, and who could not know.
+        self.stop_grace_s = 0.0
+        self._refuses_at_s = math.inf
         self.malformed = 0  # Messages that did not decode, or that answered no question.
         self.on_open: Callable[[], None] = lambda: None
         self.on_retire: Callable[[], None] = lambda: None
@@ -173,8 +178,11 @@ class Gateway:
 
     def _ask(self, request: CheckedRequest) -> int:
         """Queue a request for the next message and return its id."""
-        if self.is_stopping and (self.is_ending or not request.goes_on):
-            raise Unavailable(STOPPING)
+        if self.is_stopping:
+            is_of_open_sequence = request.goes_on and not self.is_ending
+            is_late = self._loop.time() >= self._refuses_at_s or request.options.correlation
+            if is_late and not is_of_open_sequence:
+                raise Unavailable(STOPPING)
         model, body, admission, options, _, on_asked, _, cache_key, trace = request
         self._next_id = own_id = self._next_id + 1
         row = wire.Request(
@@ -290,6 +298,8 @@ class Gateway:
             self.malformed += 1
 
     def _stop(self, message: Any) -> None:
+        if not self.is_stopping:
+            self._refuses_at_s = self._loop.time() + self.stop_grace_s
         self.is_stopping, self.is_ending = True, type(message) is wire.Shutdown
         if self.is_ending:
             self.on_stop(message.within_ms)

@@ -79,13 +79,15 @@ def _over_http(client: httpclient.InferenceServerClient, model: str = "long") ->
 
 
 def _plain(client: httpclient.InferenceServerClient) -> str:
-    """What a request to a model without sequences is refused with."""
+    """What a request to a model without sequences is refused with; "" if it is answered."""
     inputs = [httpclient.InferInput(f"INPUT{number}", [1, 16], "FP32") for number in (0, 1)]
     for tensor in inputs:
         tensor.set_data_from_numpy(np.zeros((1, 16), np.float32))
-    with pytest.raises(InferenceServerException) as raised:
+    try:
         client.infer("add_sub", inputs)
-    return f"{raised.value.status()} {raised.value.message()}"
+    except InferenceServerException as error:
+        return f"{error.status()} {error.message()}"
+    return ""
 
 
 def _anew_over_http(server: Server) -> Ask:
@@ -148,7 +150,7 @@ def test_sequences_that_are_open_end_in_order_and_all_else_is_refused(server: Se
         refusals = [str(ask(9, _START)) for ask in clients]
         told = [f"503 {_STOPPING}"] * 3 + [f"StatusCode.UNAVAILABLE {_STOPPING}", _STOPPING]
         assert told == refusals
-        assert f"503 {_STOPPING}" == _plain(kept)
+        eventually(lambda: f"503 {_STOPPING}" == _plain(kept), 20, "others are refused, too")
         assert ("400", _must_start(9, "long")) == _error(kept, "long", 9)
         assert [200, 400] == [
             server.status(path) for path in ("/v2/health/live", "/v2/models/long/ready")

@@ -376,6 +376,15 @@ class Connections:
         for connection in tuple(self._open):
             connection.check(now)
 
+    @property
+    def has_any(self) -> bool:
+        return bool(self._open)
+
+    def leave(self) -> None:
+        """Let the next answer on each connection be its last."""
+        for connection in self._open:
+            connection.leave()
+
     def refuse_requests(self) -> None:
         """Refuse new requests from now on, because the server is exiting."""
         for connection in self._open:

@@ -41,6 +41,8 @@ _log = logging.getLogger(__name__)
 _HANG_S = 120
 _CHECK_EVERY_S = 1.0
 #: How often a draining process checks whether it is done.
+#: After the word to stop: how long connections that were open may bring one request more.
+_STOP_GRACE_S = 0.5
 _DRAIN_STEP_S = 0.01
 
 
@@ -150,6 +152,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         Replaces gunicorn's method, whose end waits for idle connections and checks once a second.
         """
         gateway = Gateway(self._lifeline)
+        gateway.stop_grace_s = _STOP_GRACE_S
         gateway.on_stop = self._stop
         stopping = asyncio.ensure_future(self._stopping.wait())
         if not await startup.may_open(gateway, stopping):
@@ -200,6 +203,11 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
             server.close()
 
     async def _drain(self, connections: Connections) -> None:
+        # A request may be on its way on a connection that was idle: it is answered, and the last.
+        connections.leave()
+        grace_until_s = self.loop.time() + _STOP_GRACE_S
+        while connections.has_any and self.loop.time() < grace_until_s:
+            await asyncio.sleep(_DRAIN_STEP_S)
         connections.refuse_requests()
         deadline = self.loop.time() + self.cfg.graceful_timeout
         while self.loop.time() < deadline and not self._quick_shutdown:

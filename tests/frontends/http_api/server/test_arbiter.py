@@ -231,6 +231,22 @@ def test_idle_and_half_open_connections_do_not_delay_the_end(server: FakeServer)
         assert silent.recv(1) == b""
 
 
+def test_a_request_that_is_on_its_way_at_the_stop_is_answered(server: FakeServer) -> None:
+    with connection(server) as busy, connection(server) as other:
+        ask(other)
+        start_held(server, busy)
+
+        server.stop()
+        eventually(lambda: is_refused(server), 30.0, "the listener closed")
+        start_held(server, other)
+
+        server.answer_held(2, ResponseBody({}, []))
+        assert answer(other)[0] == 200
+        server.answer_held(1, ResponseBody({}, []))
+        assert answer(busy)[0] == 200
+        assert end_of(server, 30.0) == 0
+
+
 def test_what_is_in_flight_is_finished_and_new_requests_are_refused(server: FakeServer) -> None:
     with connection(server) as busy, connection(server) as other:
         ask(other)
@@ -238,6 +254,7 @@ def test_what_is_in_flight_is_finished_and_new_requests_are_refused(server: Fake
 
         server.stop()
         eventually(lambda: is_refused(server), 30.0, "the listener closed")
+        time.sleep(1)  # a client that asks so late could know
 
         assert ask(other) == EXITING
         assert server.process.poll() is None
