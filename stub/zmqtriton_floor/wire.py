@@ -624,6 +624,10 @@ class ModelCalled(NamedTuple):
     model: Name
 
 
+class LogFile(NamedTuple):
+    """The log file was opened anew. Its descriptor comes along, for stdout and stderr."""
+
+
 class ConnectionLost(NamedTuple):
     """A peer's connection to the broker has ended, though its death is not known."""
 
@@ -692,7 +696,7 @@ _KINDS: tuple[type[Any], ...] = (
         HeldBlocks,
     ),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
-    ConnectionLost,
+    *(ConnectionLost, LogFile),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

@@ -91,6 +91,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.TraceSettings("{}"),
     wire.Span("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "{}"),
     wire.ConnectionLost(7),
+    wire.LogFile(),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

@@ -222,6 +222,8 @@ class Service:
         for number in self._signal_reader.recv(64):
             if number in (signal.SIGTERM, signal.SIGINT):
                 self._core.stop_requested()
+            elif number == signal.SIGHUP:
+                self.runner.reopen_log()
 
     def _accept_caller(self, control: ControlSocket) -> None:
         line = control.accept()

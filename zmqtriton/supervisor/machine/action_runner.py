@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from typing import IO, Any
@@ -98,6 +99,14 @@ class ActionRunner:
             self._core.repositories.repositories_changed(action.ticket, paths, failure)
         elif isinstance(action, actions.OpenRegion):
             self._core.regions.region_opened(action.number, failure)
+
+    def reopen_log(self) -> None:
+        """Open the log file anew: it may have been renamed."""
+        if not self._options.log_file:
+            return
+        with guarded("to open the log file anew"), open(self._options.log_file, "ab") as file:
+            os.dup2(file.fileno(), self._log_stream.fileno())
+            self._children.change_log_file(self._log_stream.fileno())
 
     def _send(self, action: actions.Send) -> None:
         message = action.message

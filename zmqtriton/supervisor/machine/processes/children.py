@@ -45,6 +45,10 @@ _child_log = logging.getLogger("zmqtriton.said")
 _FROZEN_POLLS = 2
 
 
+#: Kills the process with this serial, for this reason.
+Kill = Callable[[int, str], None]
+
+
 class _ForkedStub:
     """A stub that the fork server was asked for, until its process is known."""
 
@@ -105,6 +109,19 @@ def _unregister(selector: selectors.BaseSelector, descriptor: Any) -> None:
         selector.unregister(descriptor)
 
 
+def _guard(child: Child, handle: Callable[[Child], None], kill: Kill) -> Callable[[], None]:
+    """Return a handler whose failure is the end of the child."""
+
+    def run() -> None:
+        with guarded(f"what process {child.pid} has sent", end):
+            handle(child)
+
+    def end(error: Exception) -> None:
+        kill(child.serial, str(error))
+
+    return run
+
+
 class Children:
     def __init__(
         self,
@@ -126,6 +143,8 @@ class Children:
         self.fork_server = ForkServer(self)
         self._probes = ReadinessLifelines(selector, listener.message_received)
         self._out_of_memory = OomDetector(now_s=time.monotonic())
+        #: The log file, if it was opened anew.
+        self.log_descriptor: int | None = None
         #: Called with the serial of each dead process, before the listener is.
         self.on_process_end: Callable[[int], None] = lambda serial: None
 
@@ -189,7 +208,7 @@ class Children:
         if reading is not None and stub is not None:
             child.output = output = StubOutput(reading, stub, process.pid)
             self._selector.register(
-                output, selectors.EVENT_READ, self._guard(child, self._read_output)
+                output, selectors.EVENT_READ, _guard(child, self._read_output, self.kill)
             )
 
     def spawn_fork_server(self, serial: int) -> None:
@@ -264,20 +283,8 @@ class Children:
         self._selector.register(
             child.lifeline,
             selectors.EVENT_READ,
-            self._guard(child, self._handle_lifeline_event),
+            _guard(child, self._handle_lifeline_event, self.kill),
         )
-
-    def _guard(self, child: Child, handle: Callable[[Child], None]) -> Callable[[], None]:
-        """Return a handler whose failure is the end of the child."""
-
-        def run() -> None:
-            with guarded(f"what process {child.pid} has sent", end):
-                handle(child)
-
-        def end(error: Exception) -> None:
-            self.kill(child.serial, str(error))
-
-        return run
 
     def kill(self, serial: int, reason: str) -> None:
         """Kill a process with which there is no talking any more, or leave a caller."""
@@ -313,12 +320,19 @@ class Children:
             child.lifeline.send(message, *(() if descriptor is None else (descriptor,)))
             self._update_write_interest(child)
 
+    def change_log_file(self, descriptor: int) -> None:
+        """Have all processes that write to the log file themselves write to this one."""
+        self.log_descriptor = descriptor
+        for child in list(self._children.values()):
+            if child.pid and child.output is None and not child.can_fork:
+                self.send(child.serial, wire.LogFile(), descriptor)
+
     def _update_write_interest(self, child: Child) -> None:
         wanted = child.lifeline.is_backed_up and not child.lifeline.ended
         if wanted != child.is_watched_for_writing:
             child.is_watched_for_writing = wanted
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
-            handler = self._guard(child, self._handle_lifeline_event)
+            handler = _guard(child, self._handle_lifeline_event, self.kill)
             self._selector.modify(child.lifeline, events, handler)
 
     def _handle_lifeline_event(self, child: Child) -> None:
@@ -367,6 +381,8 @@ class Children:
         except OSError:
             child.pidfd = None  # dead already, which the end of its lifeline shows, too
         self._watch(child)
+        if self.log_descriptor is not None:  # its arbiter has an earlier one
+            self.send(serial, wire.LogFile(), self.log_descriptor)
 
     # -------------------------------------------------------------- watching
 

@@ -1,0 +1,38 @@
+"""The log file of `--log-file`, and how logrotate changes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+
+def test_after_sighup_every_process_writes_to_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "zmqtriton.log"
+    options = [f"--log-file={path}", "--model-control-mode=explicit", "--log-verbose=1"]
+    with Server(tmp_path / "s", models=["add_sub"], options=options) as server:
+        eventually(lambda: "Started HTTPService" in path.read_text(), 30, "the log")
+        path.rename(tmp_path / "rotated.log")
+
+        assert server.process is not None
+        server.process.send_signal(signal.SIGHUP)
+
+        eventually(path.exists, 30, "a new file")
+        [worker, *_] = server.pids()["http"][1:]
+        os.kill(worker, signal.SIGKILL)
+        eventually(lambda: server.pids()["http"][1:] not in ([], [worker]), 30, "another process")
+        eventually(server.is_ready, 30, "it serves")
+        rotated = (tmp_path / "rotated.log").read_text()
+        roles = [*server.pids()["http"][1:], *server.pids()["grpc"]]
+        assert not server.control_model("load", "add_sub")
+        assert "successfully loaded 'add_sub'" in path.read_text()
+        for pid in (*roles, *server.pids()["broker"], *server.pids()["metrics"]):
+            assert str(path) == os.readlink(f"/proc/{pid}/fd/2")
+        assert rotated == (tmp_path / "rotated.log").read_text()
