@@ -7,6 +7,7 @@ in a stub: no descriptor, no signal handler, no module on any path.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -131,6 +132,7 @@ class ForkServer:
             sys.orig_argv[:] = command
         self._command_line.show(command)
         stub_mark.overwrite(asked["mark"])
+        _set_oom_score(asked["oom_score"])
         _reseed()
         _correct_thread()
         self._lifeline.send(wire.CallResult(call.id, 0, "", str(os.getpid())))
@@ -139,6 +141,12 @@ class ForkServer:
         self._lifeline.close()
         _close((output, *(d for _, others in self._waiting for d in others)))
         return arguments
+
+
+def _set_oom_score(score: int) -> None:
+    """Let the kernel choose a stub before the fork server when memory runs out."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(score))
 
 
 def _fork_and_leave() -> None:

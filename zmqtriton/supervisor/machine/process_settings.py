@@ -13,6 +13,11 @@ from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.machine.runtime_directory import RuntimeDirectory
 from zmqtriton_floor import __version__
 
+#: The share of the memory available at start that bodies of HTTP requests may have, outside of
+#: segments; while it is read and placed, a body is in memory several times.
+_BODY_SHARE = 1 / 8
+_LEAST_BODY_BYTES = 16 << 20
+
 
 def process_settings(
     options: Options,
@@ -33,6 +38,7 @@ def process_settings(
     settings["cache_bytes"] = sizes[-1] if sizes else 0
     # The rest is for tensors in transit: a process without room for an answer cannot answer.
     settings["cache_shared_bytes"] = int(available_bytes() * segments.BUDGET_SHARE / 4)
+    settings["body_bytes"] = max(_LEAST_BODY_BYTES, int(available_bytes() * _BODY_SHARE))
     settings["metrics_address"] = options.metrics_address or options.http_address
     for role, name in (
         (listeners.HTTP, "http_port"),

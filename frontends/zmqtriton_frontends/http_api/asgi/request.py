@@ -8,7 +8,8 @@ from typing import Any
 import falcon
 import falcon.asgi
 
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
+from zmqtriton_frontends.process.body_budget import SHARE, BodyShare
 
 #: The limit for any body: the most that gRPC carries in one message, too.
 MAX_BODY_BYTES = 2**31 - 1
@@ -26,13 +27,28 @@ CONNECTION = "zmqtriton.connection"
 class Pieces:
     """What was read of a body by now, as it arrived."""
 
-    __slots__ = ("has_more", "pieces", "size")
+    __slots__ = ("_share", "has_more", "is_refused", "pieces", "size")
 
-    def __init__(self, event: dict[str, Any]) -> None:
-        body: bytes = event.get("body", b"")
-        self.pieces = [body]
-        self.size = len(body)
+    def __init__(self, event: dict[str, Any], share: BodyShare | None) -> None:
+        self._share = share
+        self.pieces: list[bytes] = []
+        self.size = 0
         self.has_more: bool = event.get("more_body", False)
+        #: There was no memory for it, and what came of it is dropped.
+        self.is_refused = False
+        self.keep(event.get("body", b""))
+
+    def keep(self, body: bytes) -> None:
+        """Keep what has come, if there is memory for it."""
+        self.size += len(body)
+        if self.is_refused:
+            return
+        if self._share is None or self._share.take(len(body)):
+            self.pieces.append(body)
+            return
+        self.is_refused = True
+        self.pieces.clear()
+        self._share.release()
 
 
 class Request(falcon.asgi.Request):
@@ -50,16 +66,20 @@ class Request(falcon.asgi.Request):
 
     def begin_body(self) -> Pieces:
         """Return what came with the headers, to be read on."""
-        return Pieces(self._first_event or {})  # type: ignore[arg-type]
+        event: Any = self._first_event or {}
+        return Pieces(event, self.scope.get(SHARE))
 
     async def read_pieces(self, limit: int, read: Pieces | None = None) -> tuple[list[bytes], int]:
         """Return all of the body as it arrived, and its size.
 
-        Raises InvalidArgument if it has more bytes than the limit, and what read_piece raises.
+        Raises InvalidArgument if it has more bytes than the limit, Unavailable if there is no
+        memory for it, and what read_piece raises.
         """
         read = read or self.begin_body()
         while read.has_more:
             await self.read_piece(read, limit)
+        if read.is_refused:
+            raise Unavailable(NO_MEMORY)
         if read.size > limit:
             raise too_large("JSON", int(self.header(b"content-length") or read.size), limit)
         return read.pieces, read.size
@@ -74,11 +94,12 @@ class Request(falcon.asgi.Request):
             raise falcon.HTTPError(falcon.HTTP_408)
         body = event.get("body", b"")
         read.has_more = event.get("more_body", False)
-        read.size += len(body)
-        if read.size <= limit:
-            read.pieces.append(body)
-        elif read.size > limit + _DROP_BYTES:
-            read.has_more = False
+        if read.size + len(body) <= limit:
+            read.keep(body)
+        else:
+            read.size += len(body)
+            if read.size > limit + _DROP_BYTES:
+                read.has_more = False
         if len(read.pieces) > MAX_PIECES:
             raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")
 

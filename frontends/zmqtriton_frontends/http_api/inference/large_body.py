@@ -39,9 +39,10 @@ async def receive_into_arena(req: Request, gateway: Gateway, read: Pieces) -> Ar
     except BaseException:
         room.free()
         raise
-    if is_whole:
+    if is_whole and not read.is_refused:
         return room
-    read.pieces = [bytes(room.data[: read.size])]
+    if not read.is_refused:
+        read.pieces = [bytes(room.data[: read.size])]
     room.free()
     return None
 
@@ -70,8 +71,8 @@ async def _fill(req: Request, view: memoryview, read: Pieces) -> bool:
         for piece in read.pieces[count:]:
             view[position : position + len(piece)] = piece
             position += len(piece)
-    if not read.has_more:
-        return True
+    if not read.has_more or read.is_refused:
+        return not read.is_refused
     whole = connection.fill(view[position:])
     if whole is None:
         return False

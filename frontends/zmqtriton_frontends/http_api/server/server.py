@@ -34,6 +34,7 @@ from zmqtriton_frontends.http_api.server import tls
 from zmqtriton_frontends.http_api.server.connections import Connection, Connections
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import keep_freed_memory
+from zmqtriton_frontends.process.body_budget import with_body_budget
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +159,8 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         if not await startup.may_open(gateway, stopping):
             return
         table = app.routes(gateway)
-        self.asgi = request_log.with_request_log(self._build(gateway, table))
+        logged = request_log.with_request_log(self._build(gateway, table))
+        self.asgi = with_body_budget(logged, gateway.settings["body_bytes"] // self.cfg.workers)
         self.shortcut = app.fast_path(gateway, table)
         connections = Connections(self.loop)
         secured = tls.of(gateway.settings)

@@ -218,6 +218,7 @@ class Children:
             commands.fork_server_command,
             can_fork=True,
             is_stub=True,
+            oom_score=processes.oom_score_of("fork-server"),
             environment=environment,
         )
         if serial in self._children:
@@ -248,7 +249,8 @@ class Children:
     def request_fork(self, fork_server: int, spec: StubSpec) -> _ForkedStub:
         """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
         mark = stub_mark.mark(self._directory, spec.serial)
-        asked = json.dumps({**spec.stub._asdict(), "mark": mark})
+        how = {"mark": mark, "oom_score": processes.STUB_OOM_SCORE}
+        asked = json.dumps({**spec.stub._asdict(), **how})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,

@@ -25,6 +25,17 @@ from zmqtriton_floor import prctl, stub_mark
 _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
 
 
+#: Whom the kernel should choose first when memory runs out: what is replaced most cheaply.
+STUB_OOM_SCORE = 500
+_OOM_SCORES = {"fork-server": 400, "broker": 100}
+_OTHER_OOM_SCORE = 200
+
+
+def oom_score_of(role: str) -> int:
+    """Return the score of a process of the server; the supervisor keeps its own."""
+    return _OOM_SCORES.get(role, _OTHER_OOM_SCORE)
+
+
 def reap_orphans(known: Container[int]) -> None:
     """Reap zombies that nobody else waits for; `known` are the children that have a Process."""
     while True:
@@ -137,6 +148,7 @@ def spawn(
     output: int | None = None,
     environment: Mapping[str, str | None] | None = None,
     is_stub: bool = False,
+    oom_score: int = STUB_OOM_SCORE,
     dies_with_parent: bool = True,
 ) -> Process:
     """Start a program. Raises OSError if it cannot be run.
@@ -169,8 +181,7 @@ def spawn(
         preexec_fn=prepare,
     )
     try:
-        if is_stub:
-            _raise_oom_score(popen.pid)
+        _raise_oom_score(popen.pid, oom_score)
         return Process(popen.pid, popen.wait)
     except OSError:
         popen.kill()
@@ -178,10 +189,10 @@ def spawn(
         raise
 
 
-def _raise_oom_score(pid: int) -> None:
-    """Let the kernel choose a stub when memory runs out: it can be replaced, the server cannot."""
+def _raise_oom_score(pid: int, score: int) -> None:
+    """Say how much sooner than the supervisor the kernel may choose it when memory runs out."""
     try:
-        Path(f"/proc/{pid}/oom_score_adj").write_text("500")
+        Path(f"/proc/{pid}/oom_score_adj").write_text(str(score))
     except OSError:
         return  # if this is forbidden, the kernel's own choice stands
 

@@ -15,6 +15,7 @@ from zmqtriton.supervisor.machine.host_policies import cores_of_policy
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
+from zmqtriton.supervisor.machine.processes.process import oom_score_of
 from zmqtriton.supervisor.machine.runtime_directory import RuntimeDirectory
 from zmqtriton_floor import progress
 
@@ -57,6 +58,7 @@ class Spawner:
             output=self._log_stream.fileno() if self._options.log_file else None,
             environment=commands.ROLE_ENVIRONMENT,
             may_branch=action.role == listeners.HTTP,
+            oom_score=oom_score_of(action.role),
             dies_with_parent=action.role != "broker",
         )
 
