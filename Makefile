@@ -25,8 +25,11 @@ fix: .venv/test.stamp
 bench: .venv/test.stamp
 	$(bin)/python -m tests.bench.run $(ARGS)
 
+# With SEED: random faults for MINUTES, in an order that the seed decides.
+MINUTES ?= 20
+
 faults: .venv/test.stamp
-	$(bin)/python -m tests.faults.run $(ARGS)
+	$(bin)/python -m tests.faults.$(if $(SEED),chaos --seed $(SEED) --minutes $(MINUTES),run) $(ARGS)
 
 docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict

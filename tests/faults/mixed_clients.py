@@ -1,0 +1,281 @@
+"""Clients of every kind, each in a loop: what each request came to, and whether that was right."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from queue import Empty, Queue
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from tests.support.server import Server
+
+MODELS = ("journal", "twice_journal", "tokens", "sequences", "add_sub")
+_RIGHT, _WITHIN_S = "right", 60.0
+#: Of streams, and of sequences.
+_TOKENS, _STEPS = 40, 6
+
+
+class WrongAnswerError(Exception):
+    """Raised for an answer that is somebody else's, incomplete, or out of order."""
+
+
+class Client(ABC):
+    """Asks until it is told to stop. A failure that the server has told is an outcome, too."""
+
+    def __init__(self, server: Server, number: int) -> None:
+        self.server = server
+        self.prefix = f"{type(self).__name__}{number}"
+        self.numbers = itertools.count()
+        #: What became of the requests: "right", or the error.
+        self.outcomes: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        #: How often the model may have executed each request.
+        self.executions_of: dict[str, int] = {}
+        self.last_right_ns = 0
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self.prefix, daemon=True)
+
+    @abstractmethod
+    def ask(self) -> str:
+        """Make one request; return "right" or the server's error. Raises WrongAnswerError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+
+    def join(self) -> bool:
+        """True if the last request has ended."""
+        self._thread.join(2 * _WITHIN_S)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                outcome = self.ask()
+            except WrongAnswerError as error:
+                self.wrong.append(f"{self.prefix}: {error}")
+                outcome = "wrong"
+            except (OSError, http.client.HTTPException) as error:
+                outcome = f"connection: {type(error).__name__}"
+                self.close()
+            self.outcomes[outcome] += 1
+            if outcome == _RIGHT:
+                self.last_right_ns = time.monotonic_ns()
+            else:
+                self._is_over.wait(0.02)
+        self.close()
+
+    def new_id(self, executions: int = 1) -> str:
+        own_id = f"{self.prefix}-{next(self.numbers)}"
+        self.executions_of[own_id] = executions
+        return own_id
+
+
+class HttpClient(Client):
+    model, output = "journal", "ID"
+
+    def __init__(self, server: Server, number: int) -> None:
+        super().__init__(server, number)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def post(self, path: str, document: Any) -> tuple[int, Any]:
+        if self._connection is None:
+            port = self.server.http_port
+            self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_WITHIN_S)
+        self._connection.request("POST", path, json.dumps(document))
+        answer = self._connection.getresponse()
+        return answer.status, json.loads(answer.read() or b"{}")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def ask(self) -> str:
+        own_id = self.new_id(2 if self.model == "twice_journal" else 1)
+        tensors = [
+            {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
+            {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [5]},
+        ]
+        status, answer = self.post(f"/v2/models/{self.model}/infer", {"inputs": tensors})
+        if status != 200:
+            return str(status)
+        got = {output["name"]: output["data"] for output in answer["outputs"]}
+        if got.get(self.output) != [own_id]:
+            raise WrongAnswerError(f"{got} for {own_id}")
+        return _RIGHT
+
+
+class EnsembleClient(HttpClient):
+    model, output = "twice_journal", "AGAIN"
+
+
+class BlsClient(HttpClient):
+    model = "asking"
+
+
+class SequenceClient(HttpClient):
+    """One sequence after the other; after an error the next one."""
+
+    _ids = itertools.count(1000)
+
+    def ask(self) -> str:
+        sequence, total = next(self._ids), 0
+        for step in range(_STEPS):
+            tensor = {"name": "VALUE", "datatype": "INT32", "shape": [1, 1], "data": [step + 1]}
+            flags = {"sequence_start": step == 0, "sequence_end": step == _STEPS - 1}
+            document = {"inputs": [tensor], "parameters": {"sequence_id": sequence, **flags}}
+            status, answer = self.post("/v2/models/sequences/infer", document)
+            if status != 200:
+                return str(status)
+            total += step + 1
+            got = next(o["data"] for o in answer["outputs"] if o["name"] == "SUM")
+            if got != [total]:
+                raise WrongAnswerError(f"{got} for {total} at step {step}")
+        return _RIGHT
+
+
+class GrpcClient(Client):
+    def __init__(self, server: Server, number: int) -> None:
+        super().__init__(server, number)
+        self._client: Any = None
+
+    @property
+    def client(self) -> Any:
+        if self._client is None:
+            self._client = grpcclient.InferenceServerClient(self.server.grpc_address)
+        return self._client
+
+    def close(self) -> None:
+        if self._client is not None:
+            with suppress(InferenceServerException, RuntimeError):
+                self._client.close()
+            self._client = None
+
+    def ask(self) -> str:
+        own_id = self.new_id()
+        inputs = [
+            _tensor("ID", np.array([[own_id.encode()]], np.object_), "BYTES"),
+            _tensor("MS", np.array([[5]], np.int32), "INT32"),
+        ]
+        try:
+            answer = self.client.infer("journal", inputs, client_timeout=_WITHIN_S)
+        except InferenceServerException as error:
+            if "DEADLINE" in str(error.status()):
+                raise WrongAnswerError(f"no answer to {own_id}") from error
+            return str(error.status())
+        got = answer.as_numpy("ID").ravel().tolist()
+        if got != [own_id.encode()]:
+            raise WrongAnswerError(f"{got} for {own_id}")
+        return _RIGHT
+
+
+class StreamClient(GrpcClient):
+    """One stream of responses after the other, each with a connection of its own."""
+
+    def ask(self) -> str:
+        responses: Queue[Any] = Queue()
+        client = grpcclient.InferenceServerClient(self.server.grpc_address)
+        try:
+            client.start_stream(lambda result, error: responses.put((result, error)))
+            inputs = [
+                _tensor("COUNT", np.array([_TOKENS], np.int32), "INT32"),
+                _tensor("DELAY_US", np.array([1000], np.int32), "INT32"),
+            ]
+            client.async_stream_infer("tokens", inputs, enable_empty_final_response=True)
+            return self._read(responses)
+        except InferenceServerException as error:
+            return str(error.status())
+        finally:
+            with suppress(InferenceServerException, RuntimeError):
+                client.stop_stream(cancel_requests=True)
+            client.close()
+
+    def _read(self, responses: Queue[Any]) -> str:
+        count = 0
+        while True:
+            try:
+                result, error = responses.get(timeout=_WITHIN_S)
+            except Empty:
+                raise WrongAnswerError(f"the stream stands still after {count}") from None
+            if error is not None:
+                return str(error.status() or error.message())
+            response = result.get_response()
+            if response.outputs:
+                index = result.as_numpy("INDEX").ravel().tolist()
+                if index != [count]:
+                    raise WrongAnswerError(f"{index} at {count}")
+                count += 1
+            if response.parameters["triton_final_response"].bool_param:
+                if count != _TOKENS:
+                    raise WrongAnswerError(f"the stream has ended after {count}")
+                return _RIGHT
+
+
+class ReloadClient(HttpClient):
+    """Loads a model again and again; whoever asks it meanwhile is answered."""
+
+    def ask(self) -> str:
+        if next(self.numbers) % 10 == 0:
+            status, _ = self.post("/v2/repository/models/add_sub/load", {})
+            return _RIGHT if status == 200 else f"load {status}"
+        tensors = [
+            {"name": name, "shape": [1, 16], "datatype": "FP32", "data": [number] * 16}
+            for number, name in enumerate(("INPUT0", "INPUT1"), start=1)
+        ]
+        status, answer = self.post("/v2/models/add_sub/infer", {"inputs": tensors})
+        if status != 200:
+            return str(status)
+        got = {output["name"]: output["data"][0] for output in answer["outputs"]}
+        if got != {"OUTPUT0": 3.0, "OUTPUT1": -1.0}:
+            raise WrongAnswerError(str(got))
+        return _RIGHT
+
+
+def _tensor(name: str, data: Any, datatype: str) -> grpcclient.InferInput:
+    tensor = grpcclient.InferInput(name, list(data.shape), datatype)
+    tensor.set_data_from_numpy(data)
+    return tensor
+
+
+KINDS: tuple[tuple[type[Client], int], ...] = (
+    (HttpClient, 4),
+    (GrpcClient, 3),
+    (StreamClient, 2),
+    (SequenceClient, 2),
+    (EnsembleClient, 2),
+    (BlsClient, 2),
+    (ReloadClient, 1),
+)
+
+
+@contextmanager
+def mixed_clients(server: Server) -> Iterator[list[Client]]:
+    """Run all kinds of clients during the block; every request must have ended after it."""
+    clients = [kind(server, n) for kind, count in KINDS for n in range(count)]
+    for client in clients:
+        client.start()
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.stop()
+        hanging = [client.prefix for client in clients if not client.join()]
+        assert hanging == [], "requests without an answer"
