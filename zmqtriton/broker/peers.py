@@ -24,6 +24,11 @@ class Peer:
         #: Its unanswered requests.
         self.requests: dict[int, InflightRequest] = {}
 
+    @property
+    def is_awaited(self) -> bool:
+        """True if it has not said hello yet."""
+        return not (self.is_connected or self.has_resent)
+
     def arrive(self, hello: Hello) -> None:
         """Note a stub's hello."""
         self.is_connected = True

@@ -80,7 +80,7 @@ def _process_row(process: dict[str, Any]) -> Sequence[str]:
         str(process["pid"] or "-"),
         started,
         "-" if process["uptime_s"] is None else format_duration(process["uptime_s"]),
-        process.get("state", ""),
+        process.get("state", "") if process.get("is_connected", True) else "not connected",
         str(process.get("restarts", "")),
         process.get("last_reason", ""),
     )

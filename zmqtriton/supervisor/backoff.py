@@ -22,7 +22,8 @@ MAX_PAUSE_S = 30.0
 
 
 class Backoff:
-    def __init__(self) -> None:
+    def __init__(self, max_pause_s: float = MAX_PAUSE_S) -> None:
+        self._max_pause_s = max_pause_s
         #: The last death of a process that had worked, and the deaths since then of those that had
         #: not.
         self._in_a_row: deque[float] = deque()
@@ -49,4 +50,4 @@ class Backoff:
     @property
     def pause_s(self) -> float:
         earlier = max(len(self._in_a_row) - 1, len(self._all) - MAX_QUICK_RESTARTS)
-        return min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (earlier - 1)) if earlier > 0 else 0.0
+        return min(self._max_pause_s, FIRST_PAUSE_S * 2.0 ** (earlier - 1)) if earlier > 0 else 0.0

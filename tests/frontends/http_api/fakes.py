@@ -32,6 +32,7 @@ SETTINGS: dict[str, Any] = {
     "http_workers": 1,
     "reuse_http_port": False,
     "http_max_input_size": 64 << 20,
+    "body_bytes": 1 << 30,
     "http_restricted_api": [],
     "http_allowed_origin": [],
     "http_use_ssl": False,

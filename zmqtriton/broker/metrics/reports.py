@@ -68,6 +68,7 @@ class Reports:
             "resources": self._rate_limiter.report(),
             "refused": self._limits.refused,
             "unanswered": self._limits.unanswered,
+            "unconnected": [serial for serial, peer in self._peers.items() if peer.is_awaited],
             **self._cache_lookup.report(),
         }
         document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}

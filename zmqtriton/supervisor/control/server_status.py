@@ -71,7 +71,15 @@ class ServerStatus:
 
     def request(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets the status once the broker has sent its counts."""
-        self._counts.request(lambda found: done({**self._describe(), **found}))
+
+        def describe(found: dict[str, Any]) -> None:
+            unconnected = found.pop("unconnected")
+            document = self._describe()
+            for process in document["processes"]:
+                process["is_connected"] = process.get("serial", 0) not in unconnected
+            done({**document, **found})
+
+        self._counts.request(describe)
 
     def summary(self) -> str:
         """One line for people."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zmqtriton.supervisor.actions import Send, Signal, Spawn
-from zmqtriton.supervisor.backoff import PROVEN_AFTER_S, Backoff
+from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.fleet.opening import Opening
@@ -29,6 +29,8 @@ from zmqtriton.supervisor.fleet.roles import (
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 
+#: The longest pause before the next broker: nobody is served meanwhile.
+BROKER_PAUSE_S = 2.0
 #: The server ends if no broker comes up for so long.
 NO_BROKER_WITHIN_S = 60.0
 
@@ -81,7 +83,8 @@ class Peers:
 
     def start(self) -> None:
         for role in (*self._before, BROKER, *self._roles):
-            self._spawn(Peer(self._plan.new_serial(), role, backoff=Backoff()))
+            pause_s = BROKER_PAUSE_S if role == BROKER else MAX_PAUSE_S
+            self._spawn(Peer(self._plan.new_serial(), role, backoff=Backoff(pause_s)))
 
     def _spawn(self, peer: Peer) -> None:
         self._peers[peer.serial] = peer

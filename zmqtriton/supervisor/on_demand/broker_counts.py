@@ -15,7 +15,8 @@ from zmqtriton_floor import wire
 _WITHIN_S = 2.0
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the
-#: rate limiter's, and who holds them.
+#: rate limiter's, and who holds them. `unconnected`: the serials of processes that the broker
+#: knows and is not connected to.
 CountsReport = dict[str, Any]
 
 
@@ -30,18 +31,19 @@ class BrokerCounts:
         number = next(self._numbers)
         self._waiting[number] = then
         self._introductions.send_to_broker(wire.AskStatistics(number, "", -1))
-        self._plan.call_later(_WITHIN_S, lambda: self._answer(number, None, []))
+        self._plan.call_later(_WITHIN_S, lambda: self._answer(number, None, {}))
 
     def handle_statistics(self, message: wire.Statistics) -> None:
         document = json.loads(message.result) if not message.code else {}
         entries = document.get("model_stats")
-        resources = document.get("zmqtriton", {}).get("resources", [])
-        self._answer(message.id, entries and [_summary(entry) for entry in entries], resources)
+        counts = entries and [_summary(entry) for entry in entries]
+        self._answer(message.id, counts, document.get("zmqtriton", {}))
 
-    def _answer(self, number: int, counts: Any, resources: list[dict[str, Any]]) -> None:
+    def _answer(self, number: int, counts: Any, own: dict[str, Any]) -> None:
         then = self._waiting.pop(number, None)
         if then is not None:
-            then({"counts": counts, "resources": resources})
+            found = {name: own.get(name, []) for name in ("resources", "unconnected")}
+            then({"counts": counts, **found})
 
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:
