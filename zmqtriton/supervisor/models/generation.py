@@ -8,7 +8,7 @@ the model, decides when it is announced and when it is retired. Does no I/O.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from zmqtriton.supervisor.models.deaths import log_death
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.models.instance_groups import ChangeCallback, InstanceGroupChange
 from zmqtriton.supervisor.models.instance_set import InstanceSet
+from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
 from zmqtriton_floor import wire
@@ -111,7 +112,10 @@ class Generation:
     def start(self, owner: GenerationOwner) -> None:
         self.owner = owner
         if self.final_config is None:
-            self.add_instances([self.blueprint.first_slot, *self.blueprint.other_slots])
+            slots = [self.blueprint.first_slot, *self.blueprint.other_slots]
+            # What else they need is known when the first one has completed the configuration.
+            if self._is_allowed(lambda claims: claims.claim_processes(self.number, len(slots))):
+                self.add_instances(slots)
         elif self._may_share(self.final_config):
             self.add_instances(self.final_config.slots)
 
@@ -333,8 +337,12 @@ class Generation:
 
     def _may_share(self, finished: FinalConfig) -> bool:
         """True if all of its instances could ever execute, with what others need."""
+        return self._is_allowed(lambda claims: claims.claim(self.number, finished.slots))
+
+    def _is_allowed(self, claim: Callable[[ResourceClaims], None]) -> bool:
+        """True if the claim holds; else the load has failed."""
         try:
-            self._introductions.resources.claim(self.number, finished.slots)
+            claim(self._introductions.resources)
         except ZmqTritonError as error:
             self._fail(error.number, error.text)
             return False

@@ -37,6 +37,10 @@ class ResourceClaims:
         self.gpu_limits.check(generation, places)
         self.instance_limit.claim(generation, len(places))
 
+    def claim_processes(self, generation: int, instances: int) -> None:
+        """Claim for instances of which nothing else is known yet. Raises Unavailable."""
+        self.instance_limit.claim(generation, instances)
+
     def release(self, generation: int) -> None:
         """Release the claim of a generation that has no process any more."""
         self._claims.pop(generation, None)

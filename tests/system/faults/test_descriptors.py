@@ -1,0 +1,56 @@
+"""Descriptors are short: loads that do not fit are refused, and nobody ends."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.server import Server
+
+pytestmark = pytest.mark.system
+
+LIMIT = 300
+
+
+class LimitedServer(Server):
+    """May have so many descriptors, and half of them at first."""
+
+    @property
+    def command(self) -> list[str]:
+        limits = f'ulimit -Sn {LIMIT // 2}; ulimit -Hn {LIMIT}; exec "$@"'
+        return ["/bin/sh", "-c", limits, "sh", *super().command]
+
+
+def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    options = ["--model-control-mode=explicit", "--load-model=add_sub"]
+    with LimitedServer(tmp_path / "s", models=["add_sub", "journal"], options=options) as server:
+        config = server.repository / "journal" / "config.pbtxt"
+        config.write_text(config.read_text().replace("count: 1", "count: 100"))
+        before = server.pids()
+
+        error = server.control_model("load", "journal")
+
+        assert "the limit of open files allows 35 instances; there are 1" in error
+        assert "the load needs 100 more" in error
+        assert before == server.pids()
+        config.write_text(config.read_text().replace("count: 100", "count: 20"))
+        assert "" == server.control_model("load", "journal")
+        assert 20 == len(server.stub_pids("journal"))
+
+
+def test_the_server_takes_the_limit_that_it_may_have_and_models_keep_theirs(
+    tmp_path: Path,
+) -> None:
+    with LimitedServer(tmp_path / "s", models=["add_sub"]) as server:
+        pids = server.pids()
+
+        limits = {
+            role: {psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE)[0] for pid in found}
+            for role, found in pids.items()
+        }
+
+        own = {role: {LIMIT} for role in ("supervisor", "broker", "http", "grpc", "metrics")}
+        assert {**own, "fork-server": {LIMIT // 2}, "stub": {LIMIT // 2}} == limits
