@@ -14,7 +14,6 @@ from tests.repo.test_layers import ROOT, Source, imported, sources
 METHODS_PER_CLASS = 25
 #: Classes with more methods: how many they have.
 LARGE_CLASSES = {
-    "zmqtriton_frontends.http2.connection.Connection": 32,
     "zmqtriton_frontends.http_api.server.connections.Connection": 44,
 }
 MODULES_IMPORTED = 20

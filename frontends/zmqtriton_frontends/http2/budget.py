@@ -23,16 +23,16 @@ class Budget:
         self._left = float(most)
         self._seen = clock()
 
-    def spend(self) -> bool:
-        """Spend one; False if there was none left."""
-        if self._left < 1:
+    def spend(self, amount: int = 1) -> bool:
+        """Spend so much; False if there was less left."""
+        if self._left < amount:
             now = self._clock()
             self._left += (now - self._seen) * self._per_second
             self._left = min(self._left, self._most)
             self._seen = now
-            if self._left < 1:
+            if self._left < amount:
                 return False
-        self._left -= 1
+        self._left -= amount
         return True
 
 

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zmqtriton_frontends.http2 import frames
-from zmqtriton_frontends.http2.budget import Budget, Clock, PingRules, Pings
+from zmqtriton_frontends.http2.budget import Clock, PingRules
+from zmqtriton_frontends.http2.control import FAREWELL, ControlFrames
+from zmqtriton_frontends.http2.fields import content_length, is_request, is_trailers
 from zmqtriton_frontends.http2.header_blocks import (
     MAX_LIST_BYTES,
     BadBlockError,
@@ -25,14 +27,25 @@ from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
 
 #: How much all streams of a connection together may send before they hear from us.
 CONNECTION_WINDOW_BYTES = 16 << 20
-#: Frames that a client may send without asking for anything by them, and how many more per second.
-_IDLE_FRAMES, _IDLE_FRAMES_PER_S = 1000, 100
-#: Calls that it may begin and reset.
-_RESETS, _RESETS_PER_S = 10_000, 1000
-#: The data of the ping whose answer shows that a client has read the GOAWAY.
-_FAREWELL = b"farewell"
 
 _NOWHERE = memoryview(b"")
+
+
+class _Block(NamedTuple):
+    """A header block, read."""
+
+    meaning: Any
+    can_be_request: bool
+    can_be_trailers: bool
+    #: -1 if the client does not say.
+    content_length: int
+
+
+def _block(headers: Headers, read: Callable[[Headers], Any]) -> _Block:
+    length = content_length(headers)
+    can_be_request = length is not None and is_request(headers)
+    meaning = read(headers) if can_be_request else None
+    return _Block(meaning, can_be_request, is_trailers(headers), -1 if length is None else length)
 
 
 class Rules(NamedTuple):
@@ -57,10 +70,7 @@ class Connection(Sending):
         super().__init__(wake)
         self._begin_stream = begin
         self._most_streams = rules.most_streams
-        self._pings = Pings(rules.pings, clock)
-        self._resets = Budget(_RESETS, _RESETS_PER_S, clock)
-        self._idle_frames = Budget(_IDLE_FRAMES, _IDLE_FRAMES_PER_S, clock)
-        self._blocks: HeaderBlocks[Any] = HeaderBlocks(read)
+        self._blocks: HeaderBlocks[_Block] = HeaderBlocks(lambda headers: _block(headers, read))
         self._reading = FrameReader(self)
         #: The stream of the DATA frame that is coming.
         self._data_stream: Stream | None = None
@@ -83,19 +93,11 @@ class Connection(Sending):
             frames.MAX_FRAME_SIZE: FRAME_BYTES,
             frames.MAX_HEADER_LIST_SIZE: MAX_LIST_BYTES,
         }
-        self._write(
+        self.write(
             frames.settings(own)
             + frames.window_update(0, CONNECTION_WINDOW_BYTES - frames.DEFAULT_WINDOW)
         )
-        self._kinds: dict[int, Callable[[int, int, bytes], None]] = {
-            frames.PRIORITY: self._on_priority,
-            frames.RST_STREAM: self._on_reset,
-            frames.SETTINGS: self._on_settings,
-            frames.PUSH_PROMISE: self._on_push,
-            frames.PING: self._on_ping,
-            frames.GOAWAY: self._on_goaway,
-            frames.WINDOW_UPDATE: self._on_window,
-        }
+        self._control = ControlFrames(self, rules.pings, clock)
 
     def receive(self, data: memoryview) -> None:
         """Take bytes of the client, to be read before this returns."""
@@ -123,16 +125,7 @@ class Connection(Sending):
         self._reading.skip_data(size)
 
     def take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        take = self._kinds.get(kind)
-        if take is not None:
-            take(flags, number, payload)
-        else:
-            self._take_idle_frame()
-
-    def _take_idle_frame(self) -> None:
-        """Count a frame that asks for nothing."""
-        if not self._idle_frames.spend():
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many frames that carry no request")
+        self._control.take(kind, flags, number, payload)
 
     # --------------------------------------------------------------------- data
 
@@ -149,6 +142,8 @@ class Connection(Sending):
             self.take_data(data)
             self.end_data()
             return
+        if stream.announced >= 0 and not self._is_announced(stream, size):
+            return
         self._credit = left
         stream.credit -= size
         stream.on_data(data)
@@ -157,26 +152,35 @@ class Connection(Sending):
         elif stream.is_open:
             self._end_of(stream)
 
+    def _is_announced(self, stream: Stream, size: int) -> bool:
+        """True if so much data fits into the announced length; else the stream is refused."""
+        stream.announced -= size
+        if stream.announced < 0:
+            self.refuse(stream, frames.PROTOCOL_ERROR)
+        return stream.announced >= 0
+
     def begin_data(self, number: int, flags: int, size: int, wanted: int) -> None:
         stream = self.streams.get(number)
         if stream is None:
-            self._check_known(number)
+            self.check_known(number)
         elif stream.was_ended:
-            self._refuse(stream, frames.STREAM_CLOSED)
+            self.refuse(stream, frames.STREAM_CLOSED)
             stream = None
         self._credit -= size
         if self._credit < 0:
             raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "DATA exceeds the flow-control window")
         if self._credit < CONNECTION_WINDOW_BYTES // 2:
-            self._write(frames.window_update(0, CONNECTION_WINDOW_BYTES - self._credit))
+            self.write(frames.window_update(0, CONNECTION_WINDOW_BYTES - self._credit))
             self._credit = CONNECTION_WINDOW_BYTES
         if stream is not None:
             stream.credit -= size
             if stream.credit < 0:
-                self._refuse(stream, frames.FLOW_CONTROL_ERROR)
+                self.refuse(stream, frames.FLOW_CONTROL_ERROR)
+                stream = None
+            elif stream.announced >= 0 and not self._is_announced(stream, max(0, wanted)):
                 stream = None
         if not wanted and not flags & frames.END_STREAM:
-            self._take_idle_frame()
+            self._control.take_idle_frame()
         self._data_stream = stream
         self._data_is_last = bool(flags & frames.END_STREAM)
 
@@ -201,11 +205,14 @@ class Connection(Sending):
         missing = stream.window_target - stream.credit
         if missing * 2 > stream.window_target:
             stream.credit = stream.window_target
-            self._write(frames.window_update(stream.id, missing))
+            self.write(frames.window_update(stream.id, missing))
 
     def _end_of(self, stream: Stream) -> None:
         stream.was_ended = True
-        stream.on_end()
+        if stream.announced > 0:
+            self.refuse(stream, frames.PROTOCOL_ERROR)  # less has come than was announced
+        else:
+            stream.on_end()
 
     # ------------------------------------------------------------------ headers
 
@@ -217,147 +224,54 @@ class Connection(Sending):
         except BadBlockError as error:
             raise ConnectionFault(frames.COMPRESSION_ERROR, str(error)) from None
         if number <= self._last_stream:
-            self._take_trailers(number, flags)
+            self._take_trailers(number, flags, read.can_be_trailers)
             return
         self._last_stream = number
         if self._is_closing or len(self.streams) >= self._most_streams:
-            self._spend_reset()
-            self._write(frames.reset(number, frames.REFUSED_STREAM))
+            self._control.spend_reset()
+            self.write(frames.reset(number, frames.REFUSED_STREAM))
             return
-        stream = self._begin_stream(self, number, read)
+        stream = self._begin_stream(self, number, read.meaning) if read.can_be_request else None
         if stream is None:
-            self._write(frames.reset(number, frames.PROTOCOL_ERROR))
+            self._control.spend_reset()
+            self.write(frames.reset(number, frames.PROTOCOL_ERROR))
             return
+        stream.announced = read.content_length
         self.streams[number] = stream
         stream.on_begin()
         if stream.is_open and flags & frames.END_STREAM:
             self._end_of(stream)
 
-    def _take_trailers(self, number: int, flags: int) -> None:
+    def _take_trailers(self, number: int, flags: int, can_be_trailers: bool) -> None:
         stream = self.streams.get(number)
         if stream is None:  # one that has ended here
-            self._take_idle_frame()
-        elif stream.was_ended or not flags & frames.END_STREAM:
-            self._refuse(stream, frames.PROTOCOL_ERROR)
+            self._control.take_idle_frame()
+        elif stream.was_ended or not (can_be_trailers and flags & frames.END_STREAM):
+            self.refuse(stream, frames.PROTOCOL_ERROR)
         else:
             self._end_of(stream)
 
-    def _refuse(self, stream: Stream, code: int) -> None:
-        """Refuse a stream on which the client has broken a rule."""
+    def refuse(self, stream: Stream, code: int) -> None:
+        """Refuse a stream on which the client has broken a rule, at the client's cost."""
+        self._control.spend_reset()
         self.reset(stream, code)
         stream.on_reset()
 
     # ------------------------------------------------------------ other frames
 
-    def _check_known(self, number: int) -> None:
+    def check_known(self, number: int) -> None:
         if number == 0 or number % 2 == 0 or number > self._last_stream:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "frame on an idle stream")
-
-    def _spend_reset(self) -> None:
-        if not self._resets.spend():
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many calls that were reset")
-
-    def _on_reset(self, flags: int, number: int, payload: bytes) -> None:
-        if len(payload) != 4:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM has the wrong length")
-        self._check_known(number)
-        self._spend_reset()
-        stream = self.streams.get(number)
-        if stream is not None:
-            self.forget(stream)
-            stream.on_reset()
-
-    def _on_priority(self, flags: int, number: int, payload: bytes) -> None:
-        if len(payload) != 5 or number == 0:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PRIORITY has the wrong length")
-        self._take_idle_frame()
-
-    def _on_push(self, flags: int, number: int, payload: bytes) -> None:
-        raise ConnectionFault(frames.PROTOCOL_ERROR, "a client must not send PUSH_PROMISE")
-
-    def _on_goaway(self, flags: int, number: int, payload: bytes) -> None:
-        if number or len(payload) < 8:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "malformed GOAWAY")
-        self._take_idle_frame()
-
-    def _on_settings(self, flags: int, number: int, payload: bytes) -> None:
-        if number:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS must be on stream 0")
-        if len(payload) % 6 or (flags & frames.ACK and payload):
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS has the wrong length")
-        self.has_begun = True
-        self._take_idle_frame()
-        if flags & frames.ACK:
-            return
-        self._write(frames.SETTINGS_ACK)
-        for setting, value in frames.read_settings(payload):
-            if setting == frames.INITIAL_WINDOW_SIZE:
-                self._set_first_window(value)
-            elif setting == frames.MAX_FRAME_SIZE:
-                if not frames.DEFAULT_FRAME_SIZE <= value <= frames.LARGEST_FRAME_SIZE:
-                    raise ConnectionFault(
-                        frames.PROTOCOL_ERROR, "SETTINGS_MAX_FRAME_SIZE out of range"
-                    )
-                self.frame_size = value
-            elif setting == frames.ENABLE_PUSH and value > 1:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS_ENABLE_PUSH must be 0 or 1")
-
-    def _set_first_window(self, value: int) -> None:
-        if value > frames.LARGEST_WINDOW:
-            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "flow-control window overflow")
-        more, self.first_window = value - self.first_window, value
-        for stream in list(self.streams.values()):
-            stream.window += more
-            if stream.window > frames.LARGEST_WINDOW:
-                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "flow-control window overflow")
-            self.has_room(stream)
-
-    def _on_ping(self, flags: int, number: int, payload: bytes) -> None:
-        if number or len(payload) != 8:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PING has the wrong length")
-        if flags & frames.ACK:
-            if payload == _FAREWELL:
-                self.refuse_streams()
-            return
-        if self._pings.is_one_too_many(bool(self.streams)):
-            # gRPC's clients know this text, and ping less from then on
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too_many_pings")
-        self._write(frames.ping(payload, frames.ACK))
-
-    def _on_window(self, flags: int, number: int, payload: bytes) -> None:
-        if len(payload) != 4:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE has the wrong length")
-        more = int.from_bytes(payload, "big") & frames.LAST_STREAM
-        if number == 0:
-            self.window += more
-            if not more:
-                raise ConnectionFault(
-                    frames.PROTOCOL_ERROR, "WINDOW_UPDATE increment must not be 0"
-                )
-            if self.window > frames.LARGEST_WINDOW:
-                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "flow-control window overflow")
-            self.go_on()
-            return
-        stream = self.streams.get(number)
-        if stream is None:
-            self._check_known(number)
-            return
-        stream.window += more
-        if not more or stream.window > frames.LARGEST_WINDOW:
-            code = frames.FLOW_CONTROL_ERROR if more else frames.PROTOCOL_ERROR
-            self._refuse(stream, code)
-        else:
-            self.has_room(stream)
 
     # ---------------------------------------------------------------------- end
 
     def have_sent(self) -> None:
-        self._pings.have_sent()
+        self._control.have_sent()
         self.sent_since_ping = True
 
     def ping(self, opaque: bytes) -> None:
         """Ask whether the client is there; any frame of its answers that."""
-        self._write(frames.ping(opaque))
+        self.write(frames.ping(opaque))
 
     @property
     def is_done(self) -> bool:
@@ -368,18 +282,18 @@ class Connection(Sending):
         """Tell the client to go; what it asks before it has read that is still answered."""
         if not self.is_over and not self._is_leaving:
             self._is_leaving = True
-            self._write(frames.goaway(frames.LAST_STREAM, frames.NO_ERROR) + frames.ping(_FAREWELL))
+            self.write(frames.goaway(frames.LAST_STREAM, frames.NO_ERROR) + frames.ping(FAREWELL))
 
     def refuse_streams(self) -> None:
         """Refuse new streams: after leave(), when the client has read that or had the time to."""
         if self._is_leaving and not self._is_closing:
             self._is_closing = True
-            self._write(frames.goaway(self._last_stream, frames.NO_ERROR))
+            self.write(frames.goaway(self._last_stream, frames.NO_ERROR))
 
     def end(self, code: int, text: bytes = b"") -> None:
         """End at once; what is in flight is lost."""
         if not self.is_over:
-            self._write(frames.goaway(self._last_stream, code, text))
+            self.write(frames.goaway(self._last_stream, code, text))
         self.lose()
 
     def lose(self) -> None:

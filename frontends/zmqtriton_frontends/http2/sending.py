@@ -50,7 +50,7 @@ class Sending:
         out, self.out, self.out_bytes = self.out, [], 0
         return out
 
-    def _write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         if not self.out:
             self._wake()
         self.out.append(data)
@@ -78,7 +78,7 @@ class Sending:
         self.window -= size
         stream.has_ended = True
         header = frames.HEADER.pack
-        self._write(
+        self.write(
             b"".join(
                 (
                     header(len(head) >> 8, len(head) & 255, 1, 4, number),
@@ -95,9 +95,7 @@ class Sending:
     def begin(self, stream: Stream, block: bytes) -> None:
         """Send the headers of a response whose data follow."""
         self.have_sent()
-        self._write(
-            frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block
-        )
+        self.write(frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block)
 
     def send(self, stream: Stream, pieces: Pieces) -> None:
         """Send more of its data. What cannot be sent now waits in `outgoing` until on_sent()."""
@@ -116,7 +114,7 @@ class Sending:
             self.have_sent()
             stream.window -= size
             self.window -= size
-            self._write(b"".join((frames.header(size, frames.DATA, 0, stream.id), *pieces)))
+            self.write(b"".join((frames.header(size, frames.DATA, 0, stream.id), *pieces)))
             return
         stream.outgoing.extend(memoryview(piece) for piece in pieces if piece)
         stream.outgoing_bytes += size
@@ -134,19 +132,19 @@ class Sending:
 
     def _end(self, stream: Stream, block: bytes) -> None:
         self.have_sent()
-        self._write(frames.header(len(block), frames.HEADERS, _HEADERS_END, stream.id) + block)
+        self.write(frames.header(len(block), frames.HEADERS, _HEADERS_END, stream.id) + block)
         self._ended(stream)
 
     def _ended(self, stream: Stream) -> None:
         if not stream.was_ended:
             # the client need not send the rest
-            self._write(frames.reset(stream.id, frames.NO_ERROR))
+            self.write(frames.reset(stream.id, frames.NO_ERROR))
         self.forget(stream)
 
     def reset(self, stream: Stream, code: int) -> None:
         """Reset a stream, without a status of gRPC."""
         if stream.is_open:
-            self._write(frames.reset(stream.id, code))
+            self.write(frames.reset(stream.id, code))
             self.forget(stream)
 
     def forget(self, stream: Stream) -> None:
@@ -192,7 +190,7 @@ class Sending:
         while left > 0 and stream.outgoing:
             self.have_sent()
             size = min(stream.outgoing_bytes, left, self.frame_size)
-            self._write(frames.header(size, frames.DATA, 0, stream.id))
+            self.write(frames.header(size, frames.DATA, 0, stream.id))
             self._move(stream.outgoing, size)
             left -= size
             stream.window -= size

@@ -20,6 +20,7 @@ class Stream:
     """Lives from its first header until both sides have ended it, or one has reset it."""
 
     __slots__ = (
+        "announced",
         "connection",
         "credit",
         "expected",
@@ -45,6 +46,8 @@ class Stream:
         self.credit = self.window_target = WINDOW_BYTES
         #: What the client has announced and not sent; 0 if unknown.
         self.expected = 0
+        #: What is missing of its content-length; -1 without one.
+        self.announced = -1
         #: Set while nothing more is wanted: the credit is not raised.
         self.is_holding = False
         #: The client has sent everything.
