@@ -23,17 +23,17 @@ _MORE, _LONG, _COMMAND = 1, 2, 4
 _LAST_HEADS = [bytes((0, size)) for size in range(256)]
 _MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
 
-#: A peer that announces more than this is taken for one that sends nonsense.
+#: A peer that announces more than this is taken for one that sends nonsense; a stranger sooner.
 MOST_BYTES = 1 << 30
+STRANGER_BYTES = 16 << 20
 MOST_FRAMES = 1 << 13
 #: How many connections of a ROUTER may be of unknown peers, besides those that it expects, and how
 #: long they may stay so.
 MOST_STRANGERS = 256
 STRANGER_WITHIN_NS = 5_000_000_000
-#: How long a ROUTER that is short of descriptors or memory accepts nobody.
+#: How long a ROUTER that is short of descriptors accepts nobody.
 _ACCEPT_PAUSE_NS = 20_000_000
-#: The machine is short of something for the moment: the connection is whole, and the call may be
-#: repeated.
+#: The machine is short of something for the moment: the call may be repeated.
 _SHORTAGES = frozenset({errno.ENOBUFS, errno.ENOMEM, errno.EINTR})
 _RETRY_PAUSE_S = 0.001
 #: How much is read at a time, and what the kernel may keep for a busy reader.
@@ -80,6 +80,8 @@ class Connection:
         self.descriptor = end.fileno()
         #: False once the other side is gone: nothing more comes, and what is sent is lost.
         self.is_open = True
+        #: The limit of one frame.
+        self.most_bytes = MOST_BYTES
         #: False once a write has failed; what the other side had sent is still read.
         self._is_writable = True
         #: Complete messages that have come.
@@ -174,7 +176,7 @@ class Connection:
                 if size < begin:
                     break
                 length = int.from_bytes(data[at + 1 : begin], "big")
-                if length > MOST_BYTES:
+                if length > self.most_bytes:
                     raise _ProtocolViolation
             end = begin + length
             if size < end:
@@ -322,10 +324,7 @@ class Dealer:
         return self._messages.popleft()
 
     def put(self, frames: Sequence[bytes]) -> None:
-        """Queue one message, which leaves with the next flush().
-
-        Messages that leave together wake their reader once.
-        """
+        """Queue one message. Those that leave with one flush() wake their reader once."""
         self._connection.put(frames)
 
     def flush(self) -> None:
@@ -399,6 +398,7 @@ class Router:
                 self._pause_accepting(time.monotonic_ns() + _ACCEPT_PAUSE_NS)
                 return
             connection = Connection(end, b"ROUTER", b"DEALER", self._piece)
+            connection.most_bytes = STRANGER_BYTES
             try:
                 room = select.EPOLLOUT if connection.is_blocked else 0
                 self._watch(connection.descriptor, partial(self._hear, connection), room=room)
@@ -458,6 +458,7 @@ class Router:
 
     def know(self, connection: Connection) -> None:
         """Keep a connection whose peer is known; unknown ones are kept for some seconds."""
+        connection.most_bytes = MOST_BYTES
         self._forget_stranger(connection)
 
     def _forget_stranger(self, connection: Connection) -> None:

@@ -467,3 +467,23 @@ def _with_errors(begin: Any, errors: list[int]) -> Any:
         begin(self, ShortOf(end, send=errors), *rest)
 
     return begin_with_errors
+
+
+def test_a_stranger_may_not_announce_as_much_as_those_who_are_known(
+    bound: Bound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zmtp, "STRANGER_BYTES", 1000)
+    known, stranger = Dealer(bound.address), Dealer(bound.address)
+    known.put([b"hello"])
+    known.flush()
+    [(connection, _)] = bound.hear()
+    bound.router.know(connection)
+
+    for dealer in (known, stranger):
+        dealer.put([bytes(2000)])
+        dealer.flush()
+
+    assert [bytes(2000)] == bound.hear()[0][1]
+    eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 10, "the end")
+    for dealer in (known, stranger):
+        dealer.close()
