@@ -76,6 +76,7 @@ class Options:
     http_restricted_api: tuple[Restriction, ...] = ()
     allow_web_page: bool = True
     http_allowed_origin: tuple[str, ...] = ()
+    http_allowed_host: tuple[str, ...] = ()
     http_use_ssl: bool = False
     http_use_ssl_mutual: bool = False
     http_server_cert: str = ""

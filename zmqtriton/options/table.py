@@ -163,6 +163,11 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "http-allowed-origin",
             "Allow web pages of this origin to load models and change settings. May be repeated.",
         ),
+        a.texts(
+            "http-allowed-host",
+            "Name that clients may use for the server, besides localhost and addresses, where it "
+            "listens on loopback only or this option is given. May be repeated.",
+        ),
         a.boolean("http-use-ssl", "Serve HTTPS instead of HTTP."),
         a.boolean("http-use-ssl-mutual", "The same, and require client certificates."),
         a.text("http-server-cert", "PEM file with the server's certificate."),

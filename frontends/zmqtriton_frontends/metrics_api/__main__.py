@@ -18,6 +18,7 @@ from zmqtriton_frontends.metrics_api.gpus import Gpus
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.series import Series
 from zmqtriton_frontends.metrics_api.server import Page
+from zmqtriton_frontends.process.hosts import AllowedHosts
 
 #: The limit for a running scrape at the end, however long requests are given.
 _STOP_WITHIN_S = 2.0
@@ -73,7 +74,9 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
         text += own.render_models(known, status, busyness)
         return text + model_metrics.render(found.get("measures", []))
 
-    page = Page("/metrics", exposition.CONTENT_TYPE, scrape)
+    settings = gateway.settings
+    hosts = AllowedHosts(settings["metrics_address"], settings["http_allowed_host"])
+    page = Page("/metrics", exposition.CONTENT_TYPE, scrape, hosts)
     await page.start(listener)
     gateway.listening("Metrics Service", startup.address(*listener.getsockname()[:2]))
     await ending

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.process.hosts import AllowedHosts
 
 _log = logging.getLogger(__name__)
 
@@ -28,10 +29,11 @@ Scrape = Callable[[], Awaitable[str]]
 class Page:
     """The server of one page."""
 
-    def __init__(self, path: str, content_type: str, scrape: Scrape) -> None:
+    def __init__(self, path: str, content_type: str, scrape: Scrape, hosts: AllowedHosts) -> None:
         self._path = path
         self._content_type = content_type
         self._scrape = scrape
+        self._hosts = hosts
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._busy: set[asyncio.Task[None]] = set()
@@ -91,8 +93,15 @@ class Page:
             await _send(writer, HTTPStatus.BAD_REQUEST, keep_alive=False)
             return False
         keep_alive = _keeps_alive(parts[2], fields) and not self._is_stopping
+        if not self._is_called_right(fields):
+            await _send(writer, HTTPStatus.MISDIRECTED_REQUEST, keep_alive=False)
+            return False
         await self._respond(writer, parts[0], parts[1].partition("?")[0], keep_alive)
         return keep_alive and not self._is_stopping  # it may have begun to stop meanwhile
+
+    def _is_called_right(self, fields: list[str]) -> bool:
+        hosts = [f.partition(":")[2] for f in fields if f.partition(":")[0].lower() == "host"]
+        return all(self._hosts.admits(host.strip()) for host in hosts)
 
     async def _respond(
         self, writer: asyncio.StreamWriter, method: str, path: str, keep_alive: bool

@@ -35,6 +35,8 @@ SETTINGS: dict[str, Any] = {
     "body_bytes": 1 << 30,
     "http_restricted_api": [],
     "http_allowed_origin": [],
+    "http_allowed_host": [],
+    "http_address": "0.0.0.0",
     "http_use_ssl": False,
     "http_header_forward_pattern": "",
     "metrics_config": [],

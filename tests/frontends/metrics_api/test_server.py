@@ -8,6 +8,7 @@ import pytest
 
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.metrics_api.server import MAX_HEAD_BYTES, Page
+from zmqtriton_frontends.process.hosts import AllowedHosts
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 Conversation = Callable[[Page, "tuple[str, int]"], Awaitable[None]]
@@ -17,10 +18,14 @@ async def page() -> str:
     return "the page\n"
 
 
-def play(conversation: Conversation, scrape: Callable[[], Awaitable[str]] = page) -> None:
+def play(
+    conversation: Conversation,
+    scrape: Callable[[], Awaitable[str]] = page,
+    listening: str = "0.0.0.0",
+) -> None:
     async def all_of_it() -> None:
         listener = socket.create_server(("127.0.0.1", 0))
-        served = Page("/metrics", "text/plain; charset=utf-8", scrape)
+        served = Page("/metrics", "text/plain; charset=utf-8", scrape, AllowedHosts(listening, []))
         await served.start(listener)
         try:
             await asyncio.wait_for(conversation(served, listener.getsockname()), 20)
@@ -133,3 +138,25 @@ def test_a_scrape_under_way_is_finished_at_the_end_and_idle_connections_are_clos
         idle_writer.close()
 
     play(conversation, scrape)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8002", b"200 OK"),
+        ("127.0.0.1", b"200 OK"),
+        ("[::1]:8002", b"200 OK"),
+        ("attacker.example", b"421 Misdirected Request"),
+        ("localhost.attacker.example", b"421 Misdirected Request"),
+        ("a b", b"421 Misdirected Request"),
+    ],
+)
+def test_on_loopback_it_answers_to_its_own_names_only(host: str, status: bytes) -> None:
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        head = f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+
+        found = await talk(address, head.encode())
+
+        assert found.startswith(b"HTTP/1.1 " + status)
+
+    play(conversation, listening="127.0.0.1")

@@ -7,6 +7,8 @@ import json
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -296,7 +298,7 @@ def test_web_pages_cannot_change_the_server(client: Client, server: Server) -> N
 
     for host in (f"evil.example:{server.http_port}", "evil.example", "1.2.3.4.evil.example"):
         headers = [("Host", host), ("Origin", f"http://{host}")]
-        assert 403 == client.ask("POST", "/v2/logging", key, *headers, body=b"{}")[0]
+        assert 421 == client.ask("POST", "/v2/logging", key, *headers, body=b"{}")[0]
 
     own = ("Origin", f"http://127.0.0.1:{server.http_port}")
     assert 200 == client.ask("POST", "/v2/logging", key, own, body=b"{}")[0]
@@ -306,6 +308,32 @@ def test_web_pages_cannot_change_the_server(client: Client, server: Server) -> N
     assert 200 == client.ask("POST", "/v2/logging", key, allowed, body=b"{}")[0]
     assert 200 == client.ask("GET", "/v2/logging", key, ("Origin", "http://evil.example"))[0]
     assert 200 == client.ask("GET", "/v2/health/live", ("Origin", "http://evil.example"))[0]
+
+
+def test_a_name_that_a_web_page_has_pointed_here_is_not_answered_to(
+    client: Client, server: Server
+) -> None:
+    infer = ("Infer-Key", INFER)
+    inputs = [
+        {"name": name, "shape": [1, 16], "datatype": "FP32", "data": [1] * 16}
+        for name in ("INPUT0", "INPUT1")
+    ]
+    body = json.dumps({"inputs": inputs}).encode()
+    paths = [("GET", "/v2"), ("GET", "/v2/health/ready"), ("GET", "/v2/models/add_sub/config")]
+    paths += [("GET", "/v2/models/stats"), ("POST", "/v2/models/add_sub/infer"), ("GET", "/")]
+
+    for host in ("evil.example", f"evil.example:{server.http_port}", "localhost.evil.example"):
+        for method, path in paths:
+            asked = body if method == "POST" else b""
+            accept = ("Accept", "text/html")
+            status, text = client.ask(method, path, ("Host", host), infer, accept, body=asked)
+            assert (421, True) == (status, "--http-allowed-host" in text), path
+    for host in ("localhost", f"127.0.0.1:{server.http_port}", "LOCALHOST:1"):
+        path = "/v2/models/add_sub/infer"
+        assert 200 == client.ask("POST", path, ("Host", host), infer, body=body)[0]
+    other = urllib.request.Request(server.metrics_url, headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError, match="421"):
+        urllib.request.urlopen(other, timeout=20)
 
 
 def test_no_internal_endpoint_listens_on_the_network(server: Server) -> None:

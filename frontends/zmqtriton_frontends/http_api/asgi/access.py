@@ -5,7 +5,6 @@ Applied while the table of routes is built; an unrestricted route costs nothing.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ from falcon.constants import COMBINED_METHODS
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Responder, Route
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
+from zmqtriton_frontends.process.hosts import AllowedHosts, host_name, is_address
 
 
 class Headers(Protocol):
@@ -33,6 +33,7 @@ Check = Callable[[Headers], str]
 _CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging"})
 #: It is asked by POST, but only reads.
 _READING = "/index"
+_OTHER_HOST = "This server is not known by that name, allow it with --http-allowed-host"
 _NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allowed-origin"
 
 
@@ -42,10 +43,11 @@ class Access:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._restrictions = by_category(settings["http_restricted_api"])
         self._origins = frozenset(settings["http_allowed_origin"])
+        self._hosts = AllowedHosts(settings["http_address"], settings["http_allowed_host"])
 
     def checks(self, route: Route) -> list[Check]:
         """Return what has to be checked before each answer of the route."""
-        checks: list[Check] = []
+        checks: list[Check] = [self._check_host] if self._hosts.is_checked else []
         if route.category in self._restrictions:
             checks.append(_key_check(self._restrictions[route.category]))
         is_change = route.method == "POST" and not route.path.endswith(_READING)
@@ -56,8 +58,8 @@ class Access:
     def responder(self, route: Route) -> Responder:
         """Return the route's own responder behind its checks."""
         responder = route.responder
-        for check in self.checks(route):
-            responder = _checked(check, responder)
+        for check in reversed(self.checks(route)):
+            responder = _checked(check, responder, 421 if check == self._check_host else 403)
         return responder
 
     def others(self, category: str, methods: list[str]) -> dict[str, Responder]:
@@ -73,8 +75,12 @@ class Access:
         restriction = self._restrictions.get(category)
         if restriction is None:
             return {"OPTIONS": refuse}
-        guarded = _checked(_key_check(restriction), refuse)
+        guarded = _checked(_key_check(restriction), refuse, 403)
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
+
+    def _check_host(self, req: Headers) -> str:
+        host = req.header(b"host")
+        return "" if host is None or self._hosts.admits(host) else _OTHER_HOST
 
     def _check_origin(self, req: Headers) -> str:
         origin = req.header(b"origin")
@@ -91,12 +97,8 @@ def _is_own_page(origin: str, req: Headers) -> bool:
     host = req.header(b"host") or ""
     if origin.partition("://")[2] != host:
         return False
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return name == "localhost"
-    return True
+    name = host_name(host)
+    return name is not None and (name == "localhost" or is_address(name))
 
 
 def _key_check(restriction: Restriction) -> Check:
@@ -112,12 +114,12 @@ def _key_check(restriction: Restriction) -> Check:
     return check
 
 
-def _checked(check: Check, responder: Responder) -> Responder:
+def _checked(check: Check, responder: Responder, status: int) -> Responder:
     async def checked(req: Request, resp: falcon.asgi.Response, **named: Any) -> None:
         problem = check(req)
         if problem:
             await req.drop_body()
-            raise falcon.HTTPForbidden(description=problem)
+            raise falcon.HTTPError(status, description=problem)
         await responder(req, resp, **named)
 
     return checked

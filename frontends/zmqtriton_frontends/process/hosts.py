@@ -1,0 +1,48 @@
+"""By which names clients may call the server.
+
+A web page can have its own name point to this machine (DNS rebinding), and would then pass for a
+page of this server. It cannot choose what its browser sends as `Host`: the name. Checked where the
+server is for this machine alone, or where names are given.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{0,5})?")
+_LOCAL = "localhost"
+
+
+def host_name(host: str) -> str | None:
+    """Return the name or address of a `Host`, without its port; None if it is malformed."""
+    found = _HOST.fullmatch(host)
+    return None if found is None else (found[1] or found[2]).lower()
+
+
+def is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class AllowedHosts:
+    def __init__(self, listening: str, names: Iterable[str]) -> None:
+        """Set up for the address that the server listens on."""
+        self._names = frozenset(name.lower() for name in names)
+        is_local = listening == _LOCAL or (
+            is_address(listening) and ipaddress.ip_address(listening).is_loopback
+        )
+        self.is_checked = is_local or bool(self._names)
+
+    def admits(self, host: str) -> bool:
+        """True for an address, `localhost` and the names that are given."""
+        if not self.is_checked:
+            return True
+        name = host_name(host)
+        if name is None:
+            return False
+        return is_address(name) or name == _LOCAL or name in self._names
