@@ -108,6 +108,15 @@ class Connection(Sending):
         except ConnectionFault as fault:
             self.end(fault.code, fault.text.encode())
 
+    @property
+    def is_amid_frame(self) -> bool:
+        """True if a frame, or a block of headers, has come in part."""
+        return self._reading.is_amid_frame
+
+    @property
+    def has_had_streams(self) -> bool:
+        return self._last_stream > 0
+
     def room(self) -> memoryview:
         """Return where the next bytes may be written in place of receive(); empty if nowhere."""
         left, stream = self._reading.data_left, self._data_stream

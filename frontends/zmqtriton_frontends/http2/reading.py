@@ -69,6 +69,10 @@ class FrameReader:
         self._block = bytearray()
 
     @property
+    def is_amid_frame(self) -> bool:
+        return bool(self._early) or self._is_in_data or bool(self._block_stream)
+
+    @property
     def data_left(self) -> int:
         """The number of bytes that come next and are nothing but data."""
         return self._data_left

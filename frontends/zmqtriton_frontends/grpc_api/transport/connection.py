@@ -21,6 +21,10 @@ from zmqtriton_frontends.http2.stream import Stream
 
 #: How long a client may take to send its preface and settings.
 _INTRODUCTION_S = 10.0
+#: How long it may take to make its first call; and how long nothing may come amid a frame or
+#: headers.
+_FIRST_CALL_S = 300.0
+_STALL_S = 30.0
 #: How much a client may leave unread before it is no longer read from, and until when.
 _HIGH_WATER, _LOW_WATER = 1 << 20, 1 << 18
 #: Pieces of an output are joined up to this size.
@@ -92,6 +96,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: Whether anything came since the last look, and the pings sent since data were.
         self._was_heard = True
         self._pings = 0
+        #: Something has come since a frame was left incomplete, and the connection is watched.
+        self._has_progressed = self._is_watched = False
 
     # ---------------------------------------------------------------- the loop
 
@@ -131,6 +137,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             if size == _HEADER_BYTES:  # and more is there, of something else
                 self._was_filling = False
         self._is_receiving = False
+        self._has_progressed = True
+        if not self._is_watched and self._http2.is_amid_frame:
+            self._watch_for_stall()
         self._flush()
 
     def eof_received(self) -> bool:
@@ -225,6 +234,25 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _give_up(self) -> None:
         if not self._http2.has_begun:
+            self._transport.abort()
+        else:
+            self._later("first call", _FIRST_CALL_S, self._leave_unused)
+
+    def _leave_unused(self) -> None:
+        if not self._http2.has_had_streams:
+            self.leave()
+
+    def _watch_for_stall(self) -> None:
+        self._is_watched, self._has_progressed = True, False
+        self._later("stall", _STALL_S, self._check_for_stall)
+
+    def _check_for_stall(self) -> None:
+        self._is_watched = False
+        if not self._http2.is_amid_frame:
+            return
+        if self._has_progressed:
+            self._watch_for_stall()
+        else:
             self._transport.abort()
 
     def _later_ages(self) -> None:

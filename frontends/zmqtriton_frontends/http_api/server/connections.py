@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 #: From the connection to the end of its first request's headers.
 HEADERS_WITHIN_S = 9.0
+#: From the connection to the first byte of a request: clients may connect ahead.
+SILENT_S = 75.0
 #: The time in which some bytes of a body must come, and some of an answer be read.
 STALL_S = 30.0
 MIN_PROGRESS_BYTES = 30 * 1024
@@ -53,6 +55,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         #: Whether it was sending, and how many bytes had gone, or come, at that time.
         self._progress = (False, 0)
         self._progress_at = 0.0
+        self._connected_at = 0.0
         self._spelling = Spelling() if owner.keeps_spelling else None
         #: Takes what arrives, from the first large body on.
         self._filling: BodyReceiver | None = None
@@ -72,7 +75,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         return size if self._below is None else size + int(self._below.get_write_buffer_size())
 
     def connection_made(self, transport: Any) -> None:
-        self._progress_at = self._connections.now()
+        self._progress_at = self._connected_at = self._connections.now()
         self._connections.add(self)
         super().connection_made(transport)
 
@@ -331,7 +334,11 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         unsent = self._unsent
         if self._awaiting_request and not unsent:
             if self.req_count > 1 or not self._has_begun_request():
-                self._progress_at = now  # gunicorn's keepalive limit applies
+                self._progress_at = now  # gunicorn's keepalive limit applies, after a request
+                has_asked = self._arrivals is not None and self._arrivals.used_at
+                is_first = self.req_count <= 1 and not self._received and not has_asked
+                if is_first and now - self._connected_at > SILENT_S:
+                    self.close()
             elif now - self._progress_at > HEADERS_WITHIN_S:
                 self._end(408, "Request Timeout")
             return

@@ -99,6 +99,45 @@ def test_who_does_not_introduce_itself_is_left(
         assert time.monotonic() - began < 30, "the server has not closed the connection"
 
 
+_HALVES = {
+    "a header of a frame": b"\0\0\x08\6",
+    "a frame": h2.frame(h2.PING, 0, 0, b"any body")[:-1],
+    "a block of headers": h2.headers_frame(1, INFER, flags=0),
+    "data": h2.headers_frame(1, INFER) + h2.data_frame(1, bytes(100))[:-1],
+}
+
+
+@pytest.mark.parametrize("name", _HALVES)
+def test_who_stops_amid_a_frame_is_left(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(native_connection, "_STALL_S", 0.1)
+    with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:
+        began = time.monotonic()
+
+        connection.send(_HALVES[name])
+        connection.read_until(b"never", within_s=60)
+
+        assert time.monotonic() - began < 30, "the server has not closed the connection"
+
+
+def test_who_goes_on_amid_a_frame_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_connection, "_STALL_S", 0.5)
+    ping = h2.frame(h2.PING, 0, 0, b"any body")
+    with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:
+        for number in range(len(ping)):
+            connection.send(ping[number : number + 1])
+            time.sleep(0.1)
+
+        assert b"any body" in connection.read_until(b"any body")
+
+
+def test_who_never_calls_anything_is_told_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_connection, "_INTRODUCTION_S", 0.1)
+    monkeypatch.setattr(native_connection, "_FIRST_CALL_S", 0.1)
+    told = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
+    with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:
+        assert told in connection.read_until(told, within_s=60)
+
+
 def test_headers_that_are_no_request_reset_their_stream(server: GrpcServerThread) -> None:
     block = h2.header_block(LIVE).replace(b"\x83", b"")  # :method
     with connect(server) as connection:

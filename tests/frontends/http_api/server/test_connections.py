@@ -17,6 +17,7 @@ from tests.support.certificates import Authority
 from zmqtriton_frontends.http_api.server.connections import (
     HEADERS_WITHIN_S,
     MIN_PROGRESS_BYTES,
+    SILENT_S,
     STALL_S,
 )
 from zmqtriton_frontends.http_api.server.tls import Tls
@@ -54,6 +55,19 @@ def test_a_connection_on_which_nothing_came_yet_may_wait() -> None:
         writer.write(POST % 2 + b"ab")
 
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_connection_on_which_nothing_ever_comes_is_closed() -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        reader, writer = await party.connect()
+        party.advance(SILENT_S - 1)
+        assert not reader.at_eof()
+        party.advance(2)
+
+        assert b"" == await reader.read()
         writer.close()
 
     play(scenario)
