@@ -25,6 +25,7 @@ def test_after_sighup_every_process_writes_to_a_new_file(tmp_path: Path) -> None
         server.process.send_signal(signal.SIGHUP)
 
         eventually(path.exists, 30, "a new file")
+        assert 0 == path.stat().st_mode & 0o137
         [worker, *_] = server.pids()["http"][1:]
         os.kill(worker, signal.SIGKILL)
         eventually(lambda: server.pids()["http"][1:] not in ([], [worker]), 30, "another process")

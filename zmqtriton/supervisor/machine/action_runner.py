@@ -12,7 +12,7 @@ from zmqtriton import systemd
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.machine import listeners, tables
+from zmqtriton.supervisor.machine import listeners, logging_setup, tables
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY, ModelReader
@@ -104,8 +104,9 @@ class ActionRunner:
         """Open the log file anew: it may have been renamed."""
         if not self._options.log_file:
             return
-        with guarded("to open the log file anew"), open(self._options.log_file, "ab") as file:
-            os.dup2(file.fileno(), self._log_stream.fileno())
+        with guarded("to open the log file anew"):
+            with open(self._options.log_file, "ab", opener=logging_setup.open_log) as file:
+                os.dup2(file.fileno(), self._log_stream.fileno())
             self._children.change_log_file(self._log_stream.fileno())
 
     def _send(self, action: actions.Send) -> None:

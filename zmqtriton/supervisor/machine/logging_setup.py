@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import IO
 
@@ -12,12 +13,17 @@ from zmqtriton_floor import logs
 _LINES_A_SECOND = 1000
 
 
+def open_log(path: str, flags: int) -> int:
+    """Open a log file; a new one is not for everybody to read, whatever the umask."""
+    return os.open(path, flags, 0o640)
+
+
 def set_up(options: Options) -> IO[str]:
     """Set up logging and return the stream. Raises OSError if the log file cannot be opened."""
     stream = sys.stderr
     if options.log_file:
         try:
-            stream = open(options.log_file, "a", encoding="utf-8")  # noqa: SIM115
+            stream = open(options.log_file, "a", encoding="utf-8", opener=open_log)  # noqa: SIM115
         except OSError as error:
             raise OSError(
                 f"cannot open the log file '{options.log_file}': {error.strerror}"
