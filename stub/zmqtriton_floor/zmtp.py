@@ -299,11 +299,7 @@ class Dealer:
         return self._connection.descriptor
 
     def has_input(self) -> bool:
-        """True if receive() has something.
-
-        Returns False once, after everything was taken, without asking the kernel again: what came
-        meanwhile has made the descriptor readable.
-        """
+        """True if receive() has something; may miss what has just made the descriptor readable."""
         while not self._messages:
             if self._is_dry:
                 self._is_dry = False
@@ -374,6 +370,8 @@ class Router:
         self._is_accepting = True
         #: When to accept again after a shortage; 0 at other times.
         self._accept_at_ns = 0
+        #: tick() may have something to do, now or at next_due_ns().
+        self.has_duties = False
         #: What to call, with its events, when a descriptor of the epoll is ready.
         self.hears: dict[int, Callable[[int], None]] = {}
         #: Messages that have come, with their senders.
@@ -407,11 +405,12 @@ class Router:
                 continue
             self.connections.add(connection)
             self._strangers[connection] = time.monotonic_ns() + STRANGER_WITHIN_NS
+            self.has_duties = True
         self._pause_accepting(0)
 
     def _pause_accepting(self, until_ns: int) -> None:
         """Let those that connect wait: until this time, or until a stranger has gone."""
-        self._accept_at_ns = until_ns
+        self._accept_at_ns, self.has_duties = until_ns, True
         if self._is_accepting:
             self._is_accepting = False
             self._epoll.modify(self._listener.fileno(), 0)
@@ -439,6 +438,7 @@ class Router:
                 self.close(connection)
         if self._accept_at_ns and self._accept_at_ns <= now_ns:
             self._accept_again()
+        self.has_duties = bool(self._strangers or self._accept_at_ns)
 
     def _hear(self, connection: Connection, events: int) -> None:
         if events & select.EPOLLOUT:

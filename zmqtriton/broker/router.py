@@ -34,6 +34,7 @@ class Router(zmtp.Router):
         """End a connection; what it has sent is still in the inbox."""
         if connection in self.connections and connection in self.serials:
             self._lost.append(self.serials[connection])
+            self.has_duties = True
         super().close(connection)
 
     def take_lost(self) -> list[int]:

@@ -105,7 +105,7 @@ class Service:
         times = (
             self._core.next_timer_ns(),
             self._sending.release_at_ns,
-            *(router.next_due_ns() for router in routers),
+            *[router.next_due_ns() for router in routers if router.has_duties],
         )
         timer_ns = min((at_ns for at_ns in times if at_ns), default=None)
         timeout_s = -1.0
@@ -139,6 +139,8 @@ class Service:
             if not (self._stubs.inbox or self._requests.inbox):
                 break
         for router in (self._stubs, self._requests):
+            if not router.has_duties:
+                continue
             router.tick(now_ns)
             for serial in router.take_lost():
                 self._report_lost_connection(serial)
