@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -39,6 +41,19 @@ def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(tmp_path
         config.write_text(config.read_text().replace("count: 100", "count: 20"))
         assert "" == server.control_model("load", "journal")
         assert 20 == len(server.stub_pids("journal"))
+
+
+def test_more_clients_than_descriptors_are_all_answered_over_http(tmp_path: Path) -> None:
+    ask = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with LimitedServer(tmp_path / "s", models=["add_sub"]) as server, ExitStack() as stack:
+        for _ in range(2 * LIMIT):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.http_port)))
+            client.settimeout(30)
+            client.sendall(ask)
+
+            assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
+
+        assert server.is_ready()
 
 
 def test_the_server_takes_the_limit_that_it_may_have_and_models_keep_theirs(

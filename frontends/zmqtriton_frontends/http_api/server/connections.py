@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import resource
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,9 @@ SILENT_S = 75.0
 #: The time in which some bytes of a body must come, and some of an answer be read.
 STALL_S = 30.0
 MIN_PROGRESS_BYTES = 30 * 1024
+
+#: For segments of shared memory, files, and connections that have yet to be accepted.
+RESERVED_DESCRIPTORS = 96
 
 _SERVER_EXITING = b'{"error":"Server exiting"}'
 #: The last part of paths that infer.
@@ -369,13 +373,26 @@ class Connections:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.now = loop.time
-        self._open: set[Connection] = set()
+        #: The oldest first.
+        self._open: dict[Connection, None] = {}
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        #: With more than this the process would soon have no descriptors for anything else.
+        self.most = max(1, limit - RESERVED_DESCRIPTORS)
 
     def add(self, connection: Connection) -> None:
-        self._open.add(connection)
+        if len(self._open) >= self.most:
+            self._make_room()
+        self._open[connection] = None
+
+    def _make_room(self) -> None:
+        """Close the idle connection that has been open for longest, if there is one."""
+        for connection in self._open:
+            if connection.is_idle:
+                connection.close()
+                return
 
     def remove(self, connection: Connection) -> None:
-        self._open.discard(connection)
+        self._open.pop(connection, None)
 
     def check(self) -> None:
         """Check all connections. To be called once a second."""

@@ -73,6 +73,25 @@ def test_a_connection_on_which_nothing_ever_comes_is_closed() -> None:
     play(scenario)
 
 
+def test_where_there_are_too_many_the_oldest_idle_one_has_to_go() -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        party.connections.most = 2
+        _, busy = await party.connect(POST % 100_000 + b"x")
+        party.advance(1)
+        reader, idle = await party.connect()
+        party.advance(1)
+
+        other_reader, other = await party.connect(POST % 2 + b"ab")
+
+        assert (await other_reader.readline()).startswith(b"HTTP/1.1 200 ")
+        assert b"" == await reader.read()
+        assert not busy.is_closing()
+        for writer in (busy, idle, other):
+            writer.close()
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("trickle", [0, MIN_PROGRESS_BYTES - 2])
 def test_a_body_that_stalls_ends_the_request_and_is_never_executed(trickle: int) -> None:
     async def scenario(party: ConnectionHarness) -> None:
