@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
@@ -242,18 +243,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._http2.has_had_streams:
             self.leave()
 
-    def _watch_for_stall(self) -> None:
-        self._is_watched, self._has_progressed = True, False
-        self._later("stall", _STALL_S, self._check_for_stall)
-
-    def _check_for_stall(self) -> None:
-        self._is_watched = False
-        if not self._http2.is_amid_frame:
-            return
-        if self._has_progressed:
-            self._watch_for_stall()
-        else:
+    def _watch_for_stall(self, *, is_due: bool = False) -> None:
+        """Look again in a while whether what is incomplete goes on; if not, end the connection."""
+        self._is_watched = self._http2.is_amid_frame
+        if is_due and self._is_watched and not self._has_progressed:
             self._transport.abort()
+        elif self._is_watched:
+            self._has_progressed = False
+            self._later("stall", _STALL_S, partial(self._watch_for_stall, is_due=True))
 
     def _later_ages(self) -> None:
         times = self._server.times
@@ -267,14 +264,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._http2.leave()
         self._later("leave", _LEAVE_S, self._refuse_streams)
         if self._server.times.grace_s:
-            self._later("grace", self._server.times.grace_s, self._end)
+            self._later("grace", self._server.times.grace_s, self.end)
         self._flush()
 
     def _refuse_streams(self) -> None:
         self._http2.refuse_streams()
         self._flush()
 
-    def _end(self) -> None:
+    @property
+    def is_idle(self) -> bool:
+        return not self._http2.streams
+
+    def end(self) -> None:
+        """End the connection, with whatever is in flight on it."""
         self._http2.end(frames.NO_ERROR, b"max_age")
         self._flush()
 

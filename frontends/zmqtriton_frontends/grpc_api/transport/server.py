@@ -6,6 +6,7 @@ Used in place of grpcio_server.py if the settings ask for it. The handlers are t
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import time
 from typing import Any
@@ -28,6 +29,8 @@ from zmqtriton_frontends.process.tls import Encryption
 _BUFFER_BYTES = 1 << 18
 _BACKLOG = 4096
 _MOST_CONNECTIONS = 10_000
+#: For segments of shared memory, files, and connections that have yet to be accepted.
+_RESERVED_DESCRIPTORS = 96
 _HANDSHAKE_S = 10.0
 
 
@@ -58,7 +61,10 @@ class NativeServer:
         self.rules, self.times = rules_of(settings), times_of(settings)
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
-        self._connections: set[ClientConnection] = set()
+        #: The oldest first.
+        self._connections: dict[ClientConnection, None] = {}
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most_connections = max(1, min(_MOST_CONNECTIONS, limit - _RESERVED_DESCRIPTORS))
         self._encryption = Encryption(settings, "grpc", "h2") if settings["grpc_use_ssl"] else None
         self._listening: asyncio.Server
         #: Set when the last connection is closed.
@@ -116,13 +122,16 @@ class NativeServer:
 
     def admit(self, connection: ClientConnection) -> bool:
         """Return whether there is room for one more."""
-        if len(self._connections) >= _MOST_CONNECTIONS:
-            return False
-        self._connections.add(connection)
+        if len(self._connections) >= self._most_connections:
+            idle = next((other for other in self._connections if other.is_idle), None)
+            if idle is None:
+                return False
+            idle.end()  # the oldest makes room
+        self._connections[connection] = None
         return True
 
     def left(self, connection: ClientConnection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if not self._connections and self._is_left is not None:
             self._is_left.set()
 

@@ -17,6 +17,7 @@ from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
+from zmqtriton_frontends.grpc_api.transport import server as native_server
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 from zmqtriton_protos import message
 
@@ -271,3 +272,26 @@ def test_a_client_that_asks_nothing_is_not_asked_either() -> None:
             assert h2.PING not in connection.frame_types()
             connection.send(h2.headers_frame(1, LIVE), h2.data_frame(1, b"", flags=h2.END_STREAM))
             assert status(0) in connection.read_until(status(0))
+
+
+def test_where_there_are_too_many_connections_the_oldest_idle_one_has_to_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native_server, "_MOST_CONNECTIONS", 2)
+    told = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
+    with (
+        serving(FakeGateway(version_info("m"))) as server,
+        connect(server) as first,
+        connect(server) as second,
+    ):
+        for connection in (first, second):
+            connection.send(h2.frame(h2.PING, 0, 0, b"any body"))
+            connection.read_until(b"any body")
+
+        with connect(server) as third:
+            third.send(h2.frame(h2.PING, 0, 0, b"any body"))
+            assert b"any body" in third.read_until(b"any body")
+
+        assert told in first.read_until(told)
+        second.send(h2.frame(h2.PING, 0, 0, b"still on"))
+        assert b"still on" in second.read_until(b"still on")
