@@ -36,7 +36,7 @@ class _Block(NamedTuple):
 
     meaning: Any
     can_be_request: bool
-    can_be_trailers: bool
+    fields: Headers
     #: -1 if the client does not say.
     content_length: int
 
@@ -45,7 +45,7 @@ def _block(headers: Headers, read: Callable[[Headers], Any]) -> _Block:
     length = content_length(headers)
     can_be_request = length is not None and is_request(headers)
     meaning = read(headers) if can_be_request else None
-    return _Block(meaning, can_be_request, is_trailers(headers), -1 if length is None else length)
+    return _Block(meaning, can_be_request, headers, -1 if length is None else length)
 
 
 class Rules(NamedTuple):
@@ -233,7 +233,7 @@ class Connection(Sending):
         except BadBlockError as error:
             raise ConnectionFault(frames.COMPRESSION_ERROR, str(error)) from None
         if number <= self._last_stream:
-            self._take_trailers(number, flags, read.can_be_trailers)
+            self._take_trailers(number, flags, read.fields)
             return
         self._last_stream = number
         if self._is_closing or len(self.streams) >= self._most_streams:
@@ -251,11 +251,11 @@ class Connection(Sending):
         if stream.is_open and flags & frames.END_STREAM:
             self._end_of(stream)
 
-    def _take_trailers(self, number: int, flags: int, can_be_trailers: bool) -> None:
+    def _take_trailers(self, number: int, flags: int, fields: Headers) -> None:
         stream = self.streams.get(number)
         if stream is None:  # one that has ended here
             self._control.take_idle_frame()
-        elif stream.was_ended or not (can_be_trailers and flags & frames.END_STREAM):
+        elif stream.was_ended or not (flags & frames.END_STREAM and is_trailers(fields)):
             self.refuse(stream, frames.PROTOCOL_ERROR)
         else:
             self._end_of(stream)
