@@ -59,7 +59,7 @@ class Page:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._open) >= MAX_CONNECTIONS:
+        if len(self._open) >= MAX_CONNECTIONS and not self._make_room():
             writer.close()
             return
         self._open[task] = writer
@@ -71,11 +71,20 @@ class Page:
         except asyncio.LimitOverrunError:
             await _send(writer, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, keep_alive=False)
         except asyncio.CancelledError:
-            _log.debug("closed a connection at the end")  # only our own stop() cancels
+            _log.debug("closed a connection: at the end, or for another one")
         finally:
-            del self._open[task]
+            self._open.pop(task, None)
             self._busy.discard(task)
             writer.close()
+
+    def _make_room(self) -> bool:
+        """Close the oldest connection without a request; False if all have one."""
+        for task in self._open:
+            if task not in self._busy:
+                del self._open[task]
+                task.cancel()
+                return True
+        return False
 
     async def _serve_one(
         self,

@@ -37,6 +37,7 @@ SETTINGS: dict[str, Any] = {
     "http_allowed_origin": [],
     "http_allowed_host": [],
     "http_address": "0.0.0.0",
+    "metrics_address": "0.0.0.0",
     "http_use_ssl": False,
     "http_header_forward_pattern": "",
     "metrics_config": [],

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.metrics_api import server
 from zmqtriton_frontends.metrics_api.server import MAX_HEAD_BYTES, Page
 from zmqtriton_frontends.process.hosts import AllowedHosts
 
@@ -160,3 +161,21 @@ def test_on_loopback_it_answers_to_its_own_names_only(host: str, status: bytes) 
         assert found.startswith(b"HTTP/1.1 " + status)
 
     play(conversation, listening="127.0.0.1")
+
+
+def test_half_requests_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
+
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        halves = [await asyncio.open_connection(*address) for _ in range(10)]
+        for _, writer in halves:
+            writer.write(b"GET /metrics HTTP/1.1\r\nHo")
+            await writer.drain()
+
+        found = await talk(address, closing(GET))
+
+        assert found.startswith(b"HTTP/1.1 200 OK")
+        for _, writer in halves:
+            writer.close()
+
+    play(conversation)
