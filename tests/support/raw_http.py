@@ -28,7 +28,7 @@ def raw_request(method: str, path: str, body: bytes = b"", **headers: str) -> by
 
     It gets no length if one is given, or another framing.
     """
-    lines = [f"{method} {path} HTTP/1.1", "Host: x"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     if body and not {"Content_Length", "Transfer_Encoding"} & headers.keys():
         lines.append(f"Content-Length: {len(body)}")

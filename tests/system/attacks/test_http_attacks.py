@@ -21,7 +21,7 @@ INFER = "/v2/models/identity_fp32/infer"
 LIMIT = 1 << 20
 ONE = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}
 #: A request behind one that is framed in two ways; nobody may answer it.
-SMUGGLED = b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n"
+SMUGGLED = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_a_body_that_could_end_in_two_places_ends_the_connection(
     server: Server, framing: str
 ) -> None:
     headers, body = FRAMINGS[framing]
-    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\n".encode() + headers + b"\r\n"
+    head = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\n".encode() + headers + b"\r\n"
 
     got = send_raw(server.http_port, head + body + SMUGGLED)
 
@@ -191,7 +191,7 @@ def test_json_may_not_nest_without_end(
 @pytest.mark.row("C23")
 def test_a_length_of_the_json_is_a_number_within_the_body(server: Server, length: str) -> None:
     body = json.dumps({"inputs": [ONE]}).encode()
-    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    head = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     head += f"Inference-Header-Content-Length: {length}\r\nContent-Length: {len(body)}\r\n\r\n"
 
     assert [400] == send_raw(server.http_port, head.encode("latin-1") + body).statuses

@@ -204,7 +204,11 @@ def test_versions_below_1_2_are_refused(server: TlsServer, port: str) -> None:
 
 @pytest.mark.parametrize("port", ["http_port", "grpc_port"])
 def test_what_is_not_encrypted_ends_at_once(server: TlsServer, port: str) -> None:
-    for text in (b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n", b"\0" * 64, b"\x16\x03\x01"):
+    for text in (
+        b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\0" * 64,
+        b"\x16\x03\x01",
+    ):
         with socket.create_connection(("127.0.0.1", getattr(server, port)), 60) as plain:
             plain.sendall(text)
             plain.shutdown(socket.SHUT_WR)
