@@ -55,8 +55,8 @@ class Clients:
             {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]},
         ]
         body = json.dumps({"inputs": inputs}).encode()
-        head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}"
-        self._request = head.encode() + b"\r\n\r\n" + body
+        head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nhost: localhost\r\n"
+        self._request = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
         self._port = server.http_port
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self.answers: list[Answer] = []

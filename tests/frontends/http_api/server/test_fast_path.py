@@ -77,7 +77,7 @@ LONG = {
     "another version of HTTP": raw_request("POST", INFER, JSON).replace(b"HTTP/1.1", b"HTTP/1.0"),
     "a name that may be another's": raw_request("POST", INFER, JSON).replace(b"Host", b"Ho_st"),
     "an odd value": raw_request("POST", INFER, JSON, Accept="\x00"),
-    "a lonely line feed": raw_request("POST", INFER, JSON).replace(b"Host: x\r\n", b"Host: x\n"),
+    "a lonely line feed": raw_request("POST", INFER, JSON).replace(b"host\r\n", b"host\n"),
 }
 
 
