@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.world import TOKEN, BrokerHarness, request
+from tests.broker.world import TOKEN, BrokerHarness, Page, request
 from zmqtriton.broker.requests.recovery import LEFTOVER_NS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.progress import FENCE_NS
 
 F, S, S2 = 1, 2, 3
 
@@ -56,6 +57,32 @@ def test_a_resent_request_waits_until_all_stubs_have_said_hello(world: BrokerHar
     _hello(world, S2)
 
     assert [1] == [w.id for works in world.batched_requests.values() for w in works]
+
+
+class _CountingPage(Page):
+    """Of a stub that may have begun anything."""
+
+    looks = 0
+
+    def may_have_begun(self, key: tuple[int, int]) -> bool:
+        self.looks += 1
+        return True
+
+
+def test_of_many_resent_requests_each_is_looked_at_once_or_twice(world: BrokerHarness) -> None:
+    page = _CountingPage()
+    world.core.expect(wire.ExpectPeer(4, TOKEN, "stub", "m_4", 0))
+    world.core.attach(wire.AttachInstance(1, 4, "m_4"), world.now, page)
+    for serial in (S, S2):
+        _hello(world, serial)
+    world.now += FENCE_NS
+
+    for first in range(1, 301, 100):
+        _resend(world, *range(first, first + 100))
+    world.now += 2 * FENCE_NS
+    world.core.tick(world.now)
+
+    assert 300 <= page.looks <= 600
 
 
 def test_a_new_request_does_not_wait(world: BrokerHarness) -> None:

@@ -84,8 +84,7 @@ class Lifecycle:
             self._sequence_admission.admit(request, now_ns)
         elif row.flags & wire.RESENT:
             generation.hold(request)
-            self._recovery.wait(request, now_ns)
-            self._recovery.resolve_waiting(now_ns)
+            self._recovery.take_resent(request, now_ns)
         else:
             generation.enqueue(request)
             if request.level is not None and request.level.is_limited:

@@ -118,10 +118,18 @@ class Recovery:
         """True if a peer may repeat the request: it lives, and is not the earlier broker itself."""
         return peer in self._peers
 
-    def wait(self, request: InflightRequest, now_ns: int) -> None:
-        self._waiting.setdefault(request.generation.number, []).append(request)
-        # By then the pages of stubs that are executing can be relied on.
-        self._look_again_ns = self._look_again_ns or now_ns + 2 * FENCE_NS
+    def take_resent(self, request: InflightRequest, now_ns: int) -> None:
+        """Decide about a request that an earlier broker had, or have it wait."""
+        waiting = self._waiting.setdefault(request.generation.number, [])
+        if waiting and self._look_again_ns:
+            # It is decided about together with those before it: thousands may come at once.
+            waiting.append(request)
+            return
+        undecided = self._resolve(request.generation.number, [request], now_ns)
+        if undecided:
+            waiting += undecided
+            # By then the pages of stubs that are executing can be relied on.
+            self._look_again_ns = self._look_again_ns or now_ns + 2 * FENCE_NS
 
     def note_silent_death(self, generation: Generation) -> None:
         """Note that a stub of a generation died without a hello."""
@@ -150,18 +158,25 @@ class Recovery:
     def resolve_waiting(self, now_ns: int) -> None:
         """Decide about waiting requests that no silent stub of their model may have begun."""
         for number in list(self._waiting):
-            generation = self._generations.get(number)
-            silent = self._generations.silent_instances(generation.model) if generation else []
-            undecided = []
-            for request in self._waiting.pop(number):
-                if request.state is not RequestState.QUEUED:
-                    continue
-                if any(stub.may_have_begun(request.key, now_ns) for stub in silent):
-                    undecided.append(request)
-                else:
-                    self._decide(request, now_ns)
+            undecided = self._resolve(number, self._waiting.pop(number), now_ns)
             if undecided:
                 self._waiting[number] = undecided
+
+    def _resolve(
+        self, number: int, requests: list[InflightRequest], now_ns: int
+    ) -> list[InflightRequest]:
+        """Decide about requests for a generation; return those that have to wait."""
+        generation = self._generations.get(number)
+        silent = self._generations.silent_instances(generation.model) if generation else []
+        undecided = []
+        for request in requests:
+            if request.state is not RequestState.QUEUED:
+                continue
+            if any(stub.may_have_begun(request.key, now_ns) for stub in silent):
+                undecided.append(request)
+            else:
+                self._decide(request, now_ns)
+        return undecided
 
     def _decide(self, request: InflightRequest, now_ns: int) -> None:
         generation = request.generation

@@ -68,8 +68,7 @@ class SequenceAdmission:
         try:
             generation.sequences.check(request.row)
             if is_resent:
-                self._recovery.wait(request, now_ns)
-                self._recovery.resolve_waiting(now_ns)
+                self._recovery.take_resent(request, now_ns)
                 return
             generation.sequences.admit(request, now_ns, self._outbox.warnings)
             if request.sequence is not None and self._is_clients(request):
