@@ -83,6 +83,8 @@ class Nemesis:
         self._server = server
         self._calls = calls
         self._chance = chance
+        #: What the last fault was, exactly.
+        self.detail = ""
         self.faults: dict[str, Callable[[], None]] = {
             "kill a stub": lambda: self._signal("stub", signal.SIGKILL),
             "stop a stub": lambda: self._signal("stub", signal.SIGSTOP),
@@ -106,26 +108,32 @@ class Nemesis:
 
     def _signal(self, role: str, number: int) -> None:
         pid = self._pid(role)
+        self.detail = f"signal {number} to {role} {pid}"
         if pid:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def _break(self, how: Callable[[int, int], int]) -> None:
-        broker = self._pid("broker")
+        broker, role = self._pid("broker"), self._chance.choice(("stub", "http", "grpc", "metrics"))
+        pid = self._pid(role)
+        self.detail = f"{how.__name__} between broker {broker} and {role} {pid}"
         with suppress(OSError):
-            how(broker, self._pid(self._chance.choice(("stub", "http", "grpc", "metrics"))))
+            how(broker, pid)
 
     def _fail(self, *, lasts: bool) -> None:
         faults = [fault for fault in failing_calls.all_faults() if fault.lasts == lasts]
         fault = self._chance.choice(faults)
         pid = self._pid(fault.role)
         skip = self._chance.choice((0, 1, 5, 20))
+        self.detail = f"{fault}, after {skip} calls, in {pid}"
         self._calls.fail(pid, fault.call, fault.error, skip=skip, times=10**9 if lasts else 1)
         time.sleep(1.0 if lasts else 0.2)
         self._calls.stop()
 
     def _take_descriptors(self) -> None:
-        pid = self._pid(self._chance.choice((*_ROLES, "stub", "supervisor")))
+        role = self._chance.choice((*_ROLES, "stub", "supervisor"))
+        pid = self._pid(role)
+        self.detail = f"no descriptors in {role} {pid}"
         with suppress(psutil.Error, OSError):
             process = psutil.Process(pid)
             before = process.rlimit(resource.RLIMIT_NOFILE)
@@ -150,8 +158,19 @@ def _are_all_served(clients: Sequence[Client], since_ns: int) -> bool:
     return all(client.last_right_ns > since_ns for client in clients)
 
 
-def _await_all(clients: Sequence[Client], since_ns: int, fault: str) -> None:
-    eventually(lambda: _are_all_served(clients, since_ns), 120, f"whole after: {fault}")
+def _await_all(server: Server, clients: Sequence[Client], since_ns: int, fault: str) -> None:
+    try:
+        eventually(lambda: _are_all_served(clients, since_ns), 120, f"whole after: {fault}")
+    except AssertionError:
+        for client in clients:
+            if client.last_right_ns <= since_ns:
+                print(f"{client.prefix} is not served: {client.newest}", flush=True)
+        for command in ("status", "stacks"):
+            ctl = [sys.executable, "-m", "zmqtriton.ctl.main", command]
+            directory = str(server.directory.parent / "run")
+            subprocess.run([*ctl, "--runtime-directory", directory], timeout=60, check=False)
+        print(f"== log\n{server.log_text()[-20_000:]}", flush=True)
+        raise
 
 
 def run(seed: int, minutes: float, directory: Path) -> int:
@@ -165,14 +184,14 @@ def run(seed: int, minutes: float, directory: Path) -> int:
         nemesis = Nemesis(server, calls, chance)
         with mixed_clients(server) as clients:
             begun_ns = time.monotonic_ns()
-            _await_all(clients, begun_ns, "the start")
+            _await_all(server, clients, begun_ns, "the start")
             sizes = _sizes(supervisor)
             deadline = time.monotonic() + 60 * minutes
             while time.monotonic() < deadline:
                 name = chance.choice(sorted(nemesis.faults))
                 nemesis.faults[name]()
                 done_ns = time.monotonic_ns()
-                _await_all(clients, done_ns, name)
+                _await_all(server, clients, done_ns, f"{name}: {nemesis.detail}")
                 recoveries.append(Recovery(name, (time.monotonic_ns() - done_ns) / 1e6))
                 time.sleep(chance.uniform(0.2, 1.0))
             print("supervisor:", sizes, "->", _sizes(supervisor))

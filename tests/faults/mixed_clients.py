@@ -39,6 +39,8 @@ class Client(ABC):
         self.numbers = itertools.count()
         #: What became of the requests: "right", or the error.
         self.outcomes: Counter[str] = Counter()
+        #: The last of them.
+        self.newest = ""
         self.wrong: list[str] = []
         #: How often the model may have executed each request.
         self.executions_of: dict[str, int] = {}
@@ -76,6 +78,7 @@ class Client(ABC):
                 outcome = f"connection: {type(error).__name__}"
                 self.close()
             self.outcomes[outcome] += 1
+            self.newest = outcome
             if outcome == _RIGHT:
                 self.last_right_ns = time.monotonic_ns()
             else:

@@ -106,6 +106,12 @@ LAYERS = (
         "knows the broker and the supervisor, and no protocol of clients",
     ),
     Layer(
+        "zmqtriton_frontends.http1",
+        ("zmqtriton_frontends.http1",),
+        (),
+        "is a protocol and knows nobody who speaks it",
+    ),
+    Layer(
         "zmqtriton_frontends.http2",
         ("zmqtriton_frontends.http2",),
         ("hpack",),

@@ -47,9 +47,8 @@ class BodyShare:
         self.held = 0
 
 
-def with_body_budget(application: Application, limit: int) -> Application:
+def with_body_budget(application: Application, budget: BodyBudget) -> Application:
     """Give each request of an ASGI application a share."""
-    budget = BodyBudget(limit)
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         scope[SHARE] = share = BodyShare(budget)

@@ -117,6 +117,11 @@ class ArenaBody:
     def filled(self, size: int) -> None:
         self._position += size
 
+    @property
+    def held_bytes(self) -> int:
+        """How much of it is in ordinary memory."""
+        return len(self._early)
+
     def whole(self) -> ArenaBuffer:
         """Return the message; to be called once, when all has come. The caller frees it."""
         room, self._room = self._room, None

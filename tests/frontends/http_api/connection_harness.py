@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncIterator
-from types import SimpleNamespace
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from gunicorn.config import Config
-
-from zmqtriton_frontends.http_api.server.connections import Connection, Connections
+from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.http_api.server.fast_path import FastPath
 from zmqtriton_frontends.http_api.server.tls import Tls
+from zmqtriton_frontends.process.body_budget import BodyBudget
 
 
 class ConnectionHarness:
     """One server with an application that answers with as many bytes as it is told."""
 
-    def __init__(self, shortcut: FastPath | None = None) -> None:
-        self.shortcut = shortcut
+    def __init__(self, fast_path: FastPath | None = None) -> None:
+        self.fast_path = fast_path
+        self.body_bytes = 1 << 30
         self.now = 1000.0
         self.answer_bytes = 2
         self.bodies: list[bytes] = []
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.application(scope, receive, send)
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
         body, event = b"", {"more_body": True}
@@ -39,21 +40,12 @@ class ConnectionHarness:
     @contextlib.asynccontextmanager
     async def serve(self, tls: Tls | None = None) -> AsyncIterator[ConnectionHarness]:
         loop = asyncio.get_running_loop()
-        cfg = Config()
-        cfg.set("asgi_disconnect_grace_period", 0)
-        log = SimpleNamespace(access_log_enabled=False)
-        for level in ("debug", "info", "warning", "error", "exception"):
-            setattr(log, level, getattr(logging.getLogger(__name__), level))
-        owner = SimpleNamespace(
-            keeps_spelling=False, shortcut=self.shortcut,
-            cfg=cfg, log=log, asgi=self.application, loop=loop, nr_conns=0, nr=0,
-            max_requests=2**31, alive=True, state={},
-        )  # fmt: skip
-        self.connections = Connections(loop)
-        self.connections.now = lambda: self.now
-        make: Any = lambda: Connection(owner, self.connections)  # noqa: E731
+        self.connections = Connections(
+            self._answer, self.fast_path, BodyBudget(self.body_bytes), lambda: self.now
+        )
+        make: Callable[[], asyncio.BaseProtocol] = self.connections.make
         if tls is not None:
-            make = tls.secured(make)
+            make = tls.secured(self.connections.make)
         server = await loop.create_server(make, "127.0.0.1", 0)
         self.address = server.sockets[0].getsockname()
         try:

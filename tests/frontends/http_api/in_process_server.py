@@ -17,17 +17,20 @@ from zmqtriton_frontends.http_api import app
 
 
 class HttpHarness:
-    """One server, and how many of its requests went to gunicorn."""
+    """One server, and how many of its requests went to Falcon."""
 
-    def __init__(self, *, has_shortcut: bool = True, **settings: Any) -> None:
+    def __init__(
+        self, *, has_fast_path: bool = True, budget_bytes: int = 1 << 30, **settings: Any
+    ) -> None:
         gateway: Any = FakeGateway(**settings)
         self.gateway: FakeGateway = gateway
         self.falcon_requests = 0
         table = app.routes(gateway)
         self._falcon: Any = app.build(gateway, table)
         self.connections = ConnectionHarness(
-            app.fast_path(gateway, table) if has_shortcut else None
+            app.fast_path(gateway, table) if has_fast_path else None
         )
+        self.connections.body_bytes = budget_bytes
         self.connections.application = self._ask_falcon  # type: ignore[method-assign]
 
     async def _ask_falcon(self, scope: Any, receive: Any, send: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.frontends.grpc_api.fake_gateway import version_info
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
-from zmqtriton_frontends.http_api.server.fast_path import Head, PendingHttpInference
+from zmqtriton_frontends.http_api.server.fast_path import InferenceHead, PendingHttpInference
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
 
@@ -125,13 +125,14 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
             asked.append(target)
             raise NotLoaded(Unavailable("not loaded"), "m", demand)
 
-        shortcut: Any = SimpleNamespace(
+        head = InferenceHead(("m", ""), 0, False, None, None)
+        fast_path: Any = SimpleNamespace(
             inference=SimpleNamespace(find=find, reader=None),
             gateway=SimpleNamespace(
                 cancel=lambda own_id: None, traces=SimpleNamespace(is_on=False)
             ),
         )
-        exchange = PendingHttpInference(shortcut, Head(("m", ""), 0, None, None), lambda *_: None)
+        exchange = PendingHttpInference(fast_path, head, lambda *_: None)
         exchange.begin(b"")
         loading = exchange._task
         assert loading is not None

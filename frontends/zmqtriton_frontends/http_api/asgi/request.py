@@ -11,8 +11,6 @@ import falcon.asgi
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
 from zmqtriton_frontends.process.body_budget import SHARE, BodyShare
 
-#: The limit for any body: the most that gRPC carries in one message, too.
-MAX_BODY_BYTES = 2**31 - 1
 #: HTTP chunks in one body; more is an attack on the loop that reads them.
 MAX_PIECES = 65_536
 #: How much of a body that is too large is read and dropped, so that its client sees the error and
@@ -20,7 +18,7 @@ MAX_PIECES = 65_536
 _DROP_BYTES = 256 << 20
 
 
-#: The key of the connection in a request's scope.
+#: The key of the exchange on the connection in a request's scope.
 CONNECTION = "zmqtriton.connection"
 
 

@@ -1,7 +1,7 @@
 """POST /v2/models/{model}/generate and /generate_stream: flat JSON in, flat JSON or events out.
 
 For decoupled models and others alike. The first response decides the status; later errors are part
-of the body. When a client goes away, gunicorn cancels the task, and that cancels the request.
+of the body. When a client goes away, the connection cancels the task, and that cancels the request.
 """
 
 from __future__ import annotations

@@ -1,27 +1,28 @@
 """POST /v2/models/{model}/infer, and its parts for small requests, which take the fast path.
 
 Reads the body, has it checked, waits for the gateway and writes the response. When a client goes
-away, gunicorn cancels the task, and the gateway then cancels the request.
+away, the connection cancels the task, and the gateway then cancels the request.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import falcon.asgi
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.request import MAX_BODY_BYTES, Request, too_large
+from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
+from zmqtriton_frontends.http_api.asgi.request import Request, too_large
 from zmqtriton_frontends.http_api.inference import (
     binary,
     compression,
     infer_request,
     json_documents,
     large_answer,
-    large_body,
 )
 from zmqtriton_frontends.http_api.inference.infer_request import InferRequest, OutputForm
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
@@ -63,10 +64,6 @@ class Inference:
 
     async def _receive(self, req: Request, resp: falcon.asgi.Response) -> ArenaBuffer:
         read = req.begin_body()
-        if read.has_more:
-            straight = await large_body.receive_into_arena(req, self._gateway, read)
-            if straight is not None:
-                return straight
         length = req.header(JSON_LENGTH)
         limit = self._max_input_size if length is None else MAX_BODY_BYTES
         pieces, size = await req.read_pieces(limit, read)
@@ -172,6 +169,7 @@ def _answer(req: Request, resp: falcon.asgi.Response, encoded: Encoded) -> None:
     size = sum(map(len, tail))
     if size > INLINE_BYTES and req.connection is not None:
         resp.content_length = len(text) + size
-        resp.stream = large_answer.pieces(text, tail, time.monotonic)
+        body: Any = large_answer.pieces(text, tail, time.monotonic)
+        resp.stream = body  # not bytes, but what our side of ASGI takes
     else:
         resp.data = b"".join((text, *tail)) if tail else text

@@ -7,7 +7,7 @@ memory of the model's process.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import NamedTuple
 
 #: How long a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
@@ -17,27 +17,11 @@ MAX_COPIED_BYTES = 256 << 20
 _STEP_BYTES = 4 << 20
 
 
-class View:
-    """Bytes that gunicorn passes on unread, and what precedes them.
+class Piece(NamedTuple):
+    """Bytes that are written from where they lie, and what precedes them."""
 
-    It copies a body that is true and not bytes; if it stops testing that, it makes bytes of this
-    one, too.
-    """
-
-    __slots__ = ("head", "view")
-
-    def __init__(self, view: memoryview, head: bytes = b"") -> None:
-        self.head = head
-        self.view = view
-
-    def __len__(self) -> int:
-        return len(self.head) + len(self.view)
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __bytes__(self) -> bytes:
-        return self.head + bytes(self.view)
+    head: bytes
+    view: memoryview
 
 
 class Copies:
@@ -65,8 +49,8 @@ async def pieces(
     tail: list[memoryview | bytes],
     clock: Callable[[], float],
     copies: Copies = _copies,
-) -> AsyncGenerator[Any, None]:
-    """Return the body as Views, the first with the head before it. The list is emptied."""
+) -> AsyncGenerator[Piece, None]:
+    """Return the body in pieces, the first with the head before it. The list is emptied."""
     late_s, copied = clock() + PATIENCE_S, 0
     try:
         while tail:
@@ -79,7 +63,7 @@ async def pieces(
                         rest = memoryview(bytes(rest))
                         tail[:] = [bytes(data) for data in tail]
                 piece, rest = rest[:_STEP_BYTES], rest[_STEP_BYTES:]
-                yield View(piece, head)
+                yield Piece(head, piece)
                 head = b""
                 del piece
     finally:

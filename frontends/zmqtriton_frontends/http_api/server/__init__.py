@@ -1,1 +1,1 @@
-"""The server side: gunicorn's arbiter and worker, connections, TLS, the fast path of inference."""
+"""The server side: gunicorn's arbiter, our processes, connections, TLS, the fast path."""

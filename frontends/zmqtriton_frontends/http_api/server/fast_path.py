@@ -1,14 +1,14 @@
-"""Inferences up to 16 MiB without what gunicorn and Falcon do, which is most of their cost.
+"""Inferences without what Falcon does, which is most of their cost.
 
-One object for a process. It takes only heads that mean the same to everybody; all others are
-gunicorn's, so nothing is refused here, and no rule about them is written twice. infer.py reads the
-request, and problems.py words the errors.
+One object for a process. What it does not take is Falcon's: bodies that are compressed, chunked or
+long JSON, and requests that a check refuses. infer.py reads the request, and problems.py words the
+errors.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from zmqtriton_floor.arena import INLINE_BYTES
@@ -16,48 +16,35 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.http1.heads import Head
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Check
-from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference import binary, json_documents
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.tensors.arena_body import (
-    UNRESERVED_BYTES,
-    AnnouncedBytesBudget,
-    ArenaBuffer,
-)
+from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody
 
-#: A larger body may take its time, or memory of its own.
-MAX_BODY_BYTES = 64 << 10
-#: Unless most of it goes straight into the arena. There anybody gets room for UNRESERVED_BYTES, and
-#: all together for more.
-MAX_ROOM_BYTES = 16 << 20
-_MAX_FIELDS = 50
-_HEAD = re.compile(
-    rb"POST /v2/models/([A-Za-z0-9_.-]{1,255})(?:/versions/([0-9]{1,18}))?/infer HTTP/1\.1\r\n"
-    rb"((?:[A-Za-z0-9-]+:[\t\x20-\x7e]*\r\n)+)\r\n"
-)
-#: With any of these a body is framed, or a connection goes on, by rules that gunicorn knows.
-_UNUSUAL = frozenset(
-    (
-        *(b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer"),
-        *(b"x-forwarded-protocol", b"x-forwarded-ssl"),
-    )
+#: With more JSON than this a body is Falcon's, where a thread may read it.
+MAX_JSON_BYTES = 64 << 10
+_TARGET = re.compile(
+    rb"/v2/models/([A-Za-z0-9_.-]{1,255})(?:/versions/([0-9]{1,18}))?/infer",
 )
 
 #: Gets the status and the response, sooner or later.
 Respond = Callable[[int, Encoded], None]
 
 
-class Head(NamedTuple):
-    """The head of a request: everything in its headers that counts."""
+class InferenceHead(NamedTuple):
+    """What counts in the head of an inference."""
 
     target: tuple[str, str]
     body_bytes: int
+    #: Most of the body is tensors, which stubs will map.
+    is_large: bool
     #: Inference-Header-Content-Length and Accept-Encoding.
     json_length: str | None
     accepted: str | None
@@ -65,7 +52,7 @@ class Head(NamedTuple):
 
 
 class _Fields:
-    def __init__(self, fields: dict[bytes, bytes]) -> None:
+    def __init__(self, fields: Mapping[bytes, bytes]) -> None:
         self._fields = fields
 
     def header(self, name: bytes) -> str | None:
@@ -78,61 +65,41 @@ class FastPath:
         self.gateway = gateway
         self.inference = inference
         self._checks = checks
-        self._max_json: int = gateway.settings["http_max_input_size"]
-        self.announced = AnnouncedBytesBudget()
+        self._max_json = min(MAX_JSON_BYTES, gateway.settings["http_max_input_size"])
+        self._announced = AnnouncedBytesBudget()
 
-    def read(self, raw: bytes) -> Head | None:
-        """Read a head, with the empty line that ends it.
-
-        None if gunicorn is to have the request.
-        """
-        match = _HEAD.fullmatch(raw)
-        if match is None:
+    def read(self, head: Head) -> InferenceHead | None:
+        """Read the head of an inference; None if Falcon is to have the request."""
+        match = _TARGET.fullmatch(head.target)
+        size = head.body_bytes
+        if match is None or head.method != "POST" or size is None:
             return None
-        model, version, lines = match.groups(b"")
-        rows = [line.partition(b":") for line in lines[:-2].split(b"\r\n")]
-        fields = {name.lower(): value.strip(b" \t") for name, _, value in rows}
-        given = _Fields(fields)
-        length = fields.get(b"content-length", b"")
-        if (
-            *(len(fields) < len(rows), len(rows) > _MAX_FIELDS, b"host" not in fields),
-            *(not length.isdigit(), not fields.keys().isdisjoint(_UNUSUAL)),
-            fields.get(b"connection", b"keep-alive").lower() != b"keep-alive",
-            any(check(given) for check in self._checks),
-        ).count(True):
+        by_name = dict(head.fields)
+        fields = _Fields(by_name)
+        # a header that is given twice has a comma in it, which is Falcon's to put there
+        if len(by_name) < len(head.fields) or b"content-encoding" in by_name:
             return None
-        json_length = given.header(JSON_LENGTH)
-        most = MAX_BODY_BYTES if json_length is not None else min(self._max_json, MAX_BODY_BYTES)
-        if len(length) > 8 or (int(length) > most and not _wants_room(json_length, int(length))):
+        if any(check(fields) for check in self._checks):
             return None
-        target = (model.decode(), version.decode())
-        told = given.header(b"accept-encoding"), parent_in_headers(given.header)
-        return Head(target, int(length), json_length, *told)
-
-    def room(self, head: Head) -> tuple[ArenaBuffer, int] | None:
-        """Return room for a large body, and what of the budget is to be released.
-
-        None if the arena has none at the moment, or too much is announced and not sent already.
-        """
-        size, reserved = head.body_bytes, 0
-        if size > UNRESERVED_BYTES:
-            reserved = self.announced.reserve(size)
-            if not reserved:
-                return None
-        room = self.gateway.payload.reserve_now(size, int(head.json_length or "0"))
-        if room is None:
-            self.announced.release(reserved)
+        json_length = fields.header(JSON_LENGTH)
+        json_bytes = size if json_length is None else binary.tensors_at(json_length, size)
+        if json_bytes > self._max_json:
             return None
-        return room, reserved
+        model, version = match.groups(b"")
+        return InferenceHead(
+            target=(model.decode(), version.decode()),
+            body_bytes=size,
+            is_large=size - json_bytes > INLINE_BYTES,
+            json_length=json_length,
+            accepted=fields.header(b"accept-encoding"),
+            parent=parent_in_headers(fields.header),
+        )
 
-
-def _wants_room(json_length: str | None, size: int) -> bool:
-    """True if most of a body is tensors that stubs will map, and the rest is soon read."""
-    if json_length is None or not json_length.isascii() or not json_length.isdigit():
-        return False
-    tensors_at = int(json_length) if len(json_length) <= 8 else size
-    is_short = tensors_at <= MAX_BODY_BYTES and size <= MAX_ROOM_BYTES
-    return is_short and size - tensors_at > INLINE_BYTES
+    def arena_body(self, head: InferenceHead) -> ArenaBody:
+        """Make what receives a large body."""
+        tensors_at = binary.tensors_at(head.json_length or "", head.body_bytes)
+        payload = self.gateway.payload
+        return ArenaBody(payload, head.body_bytes, self._announced, lambda _: tensors_at)
 
 
 class PendingHttpInference(PendingRequest):
@@ -142,7 +109,7 @@ class PendingHttpInference(PendingRequest):
 
     SENDING = "HTTP_SEND"
 
-    def __init__(self, shortcut: FastPath, head: Head, answer: Respond) -> None:
+    def __init__(self, shortcut: FastPath, head: InferenceHead, answer: Respond) -> None:
         super().__init__(shortcut.gateway)
         self._shortcut = shortcut
         self._head = head
@@ -159,7 +126,7 @@ class PendingHttpInference(PendingRequest):
             self.set_exception(error)
 
     def _ask(self, body: Body) -> None:
-        target, _, json_length, accepted, parent = self._head
+        target, _, _, json_length, accepted, parent = self._head
         traces = self._gateway.traces
         begun_ns = now_ns() if traces.is_on else 0
         request_log.log_inference(*target)

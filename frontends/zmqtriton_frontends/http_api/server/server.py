@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-import uvloop  # noqa: F401 - gunicorn would load it after the fork, in each process
+import uvloop
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
-from gunicorn.workers.gasgi import ASGIWorker
+from gunicorn.workers.base import Worker
 
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -31,19 +31,19 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.server import tls
-from zmqtriton_frontends.http_api.server.connections import Connection, Connections
+from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import keep_freed_memory
-from zmqtriton_frontends.process.body_budget import with_body_budget
+from zmqtriton_frontends.process.body_budget import BodyBudget, with_body_budget
 
 _log = logging.getLogger(__name__)
 
 #: A loop that does not turn for so long hangs; requests that wait for a model never stop it.
 _HANG_S = 120
 _CHECK_EVERY_S = 1.0
-#: How often a draining process checks whether it is done.
 #: After the word to stop: how long connections that were open may bring one request more.
 _STOP_GRACE_S = 0.5
+#: How often a draining process checks whether it is done.
 _DRAIN_STEP_S = 0.01
 
 
@@ -70,19 +70,9 @@ class Server(BaseApplication):  # type: ignore[misc]
             "worker_class": HttpProcess,
             "workers": self.settings["http_workers"] or max(1, cores // 2),
             "preload_app": True,
-            "asgi_loop": "auto",  # uvloop where it is installed
-            "asgi_lifespan": "off",
-            # with a grace period a client that has gone would be noticed that much later
-            "asgi_disconnect_grace_period": 0,
             "timeout": _HANG_S,
             "graceful_timeout": max(1, self.settings["exit_timeout_secs"]),
-            "keepalive": 75,
             "backlog": 4096,
-            # names with `_`, too; they become no variables here, so that none can pose as another
-            "header_map": "dangerous",
-            "limit_request_line": 8190,
-            "limit_request_fields": 100,
-            "limit_request_field_size": 8190,
             "control_socket_disable": True,
             "accesslog": None,
             "logger_class": _Log,
@@ -110,7 +100,7 @@ class _Log(Logger):  # type: ignore[misc]
         self.error_log.setLevel(logging.WARNING)
 
 
-class HttpProcess(ASGIWorker):  # type: ignore[misc]
+class HttpProcess(Worker):  # type: ignore[misc]
     """One process that serves."""
 
     def init_process(self) -> None:
@@ -118,9 +108,11 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         prctl.die_with(self.ppid)
         keep_freed_memory()
         self._lifeline = branch(self.app.lifeline)
+        self._loop = uvloop.new_event_loop()
+        asyncio.set_event_loop(self._loop)
         self._stopping = asyncio.Event()
-        #: Models see names of headers as clients write them.
-        self.keeps_spelling = bool(self.app.settings["http_header_forward_pattern"])
+        #: Nothing in flight is waited for.
+        self._is_quick = False
         super().init_process()
 
     def load_wsgi(self) -> None:
@@ -128,12 +120,19 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
 
     # ---------------------------------------------------------------- signals
 
-    def handle_exit_signal(self) -> None:
-        super().handle_exit_signal()
-        self._stopping.set()
+    def init_signals(self) -> None:
+        for number in self.SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        self._loop.add_signal_handler(signal.SIGTERM, self._leave)
+        for number in (signal.SIGQUIT, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._leave, True)
+        for number in (signal.SIGUSR1, signal.SIGWINCH):
+            self._loop.add_signal_handler(number, int)  # which does nothing
+        self._loop.add_signal_handler(signal.SIGABRT, self.handle_abort, signal.SIGABRT, None)
 
-    def handle_quit_signal(self) -> None:
-        super().handle_quit_signal()
+    def _leave(self, is_quick: bool = False) -> None:
+        self.alive = False
+        self._is_quick |= is_quick
         self._stopping.set()
 
     def _stop(self, within_ms: int) -> None:
@@ -141,17 +140,22 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
 
         The arbiter is told, too, or it would replace this process when that has gone.
         """
-        self.alive = False
-        self._stopping.set()
+        self._leave()
         os.kill(self.ppid, signal.SIGTERM)
 
     # ---------------------------------------------------------------- serving
 
-    async def _serve(self) -> None:
-        """Serve.
+    def run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.close()
 
-        Replaces gunicorn's method, whose end waits for idle connections and checks once a second.
-        """
+    async def _serve(self) -> None:
         gateway = Gateway(self._lifeline)
         gateway.stop_grace_s = _STOP_GRACE_S
         gateway.on_stop = self._stop
@@ -160,17 +164,21 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
             return
         table = app.routes(gateway)
         logged = request_log.with_request_log(self._build(gateway, table))
-        self.asgi = with_body_budget(logged, gateway.settings["body_bytes"] // self.cfg.workers)
-        self.shortcut = app.fast_path(gateway, table)
-        connections = Connections(self.loop)
+        budget = BodyBudget(gateway.settings["body_bytes"] // self.cfg.workers)
+        connections = Connections(
+            with_body_budget(logged, budget),
+            app.fast_path(gateway, table),
+            budget,
+            self._loop.time,
+        )
         secured = tls.of(gateway.settings)
-        make: Any = lambda: Connection(self, connections)  # noqa: E731
+        make: Callable[[], asyncio.BaseProtocol] = connections.make
         if secured is not None:
-            make = secured.secured(make)
+            make = secured.secured(connections.make)
         # without it the loop would have them listen for a hundred at a time
         backlog = self.cfg.backlog
         servers = [
-            await self.loop.create_server(make, sock=s.sock, backlog=backlog) for s in self.sockets
+            await self._loop.create_server(make, sock=s.sock, backlog=backlog) for s in self.sockets
         ]
         gc.freeze()
         for listener in self.sockets:
@@ -206,13 +214,13 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
 
     async def _drain(self, connections: Connections) -> None:
         # A request may be on its way on a connection that was idle: it is answered, and the last.
-        connections.leave()
-        grace_until_s = self.loop.time() + _STOP_GRACE_S
-        while connections.has_any and self.loop.time() < grace_until_s:
+        connections.is_leaving = True
+        grace_until_s = self._loop.time() + _STOP_GRACE_S
+        while connections.has_any and self._loop.time() < grace_until_s:
             await asyncio.sleep(_DRAIN_STEP_S)
         connections.refuse_requests()
-        deadline = self.loop.time() + self.cfg.graceful_timeout
-        while self.loop.time() < deadline and not self._quick_shutdown:
+        deadline = self._loop.time() + self.cfg.graceful_timeout
+        while self._loop.time() < deadline and not self._is_quick:
             # at least one turn, so that requests already received are answered
             await asyncio.sleep(_DRAIN_STEP_S)
             if connections.are_idle:

@@ -8,15 +8,19 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from typing import Any
+from typing import Protocol
 
 #: In the kernel's tcp_info: tcpi_bytes_acked, since Linux 4.1.
 _ACKNOWLEDGED_AT, _INFO_BYTES = 120, 128
 
 
-def acknowledged_bytes(transport: Any) -> int:
-    own: int = transport.get_extra_info("socket").fileno()
-    with socket.socket(fileno=os.dup(own)) as connection:
+class Descriptor(Protocol):
+    def fileno(self) -> int:
+        """Return the number of the descriptor."""
+
+
+def acknowledged_bytes(own: Descriptor) -> int:
+    with socket.socket(fileno=os.dup(own.fileno())) as connection:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
     (acknowledged,) = struct.unpack_from("=Q", info.ljust(_INFO_BYTES, b"\0"), _ACKNOWLEDGED_AT)
     return int(acknowledged)

@@ -1,7 +1,7 @@
 """HTTPS: how a connection becomes an encrypted one.
 
 The loop could do the handshake itself, but would hide what it has not sent yet, by which
-connections.py knows who reads and who stalls.
+connection.py knows who reads and who stalls.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from zmqtriton_frontends.http_api.server.connections import Connection
+from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.process.tls import Encryption
 
 #: The limit for a client's handshake.
@@ -59,11 +59,11 @@ class Tls:
             plain.abort()
             return
         connection = make()
-        connection.secured(plain)
+        connection.below = plain
         transport.set_protocol(connection)
         connection.connection_made(transport)
         if early.data:
-            connection.data_received(bytes(early.data))
+            connection.receive(bytes(early.data))
 
     def close(self) -> None:
         """Close: handshakes in progress need not go on."""

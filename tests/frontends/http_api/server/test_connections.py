@@ -14,7 +14,7 @@ import uvloop
 
 from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.support.certificates import Authority
-from zmqtriton_frontends.http_api.server.connections import (
+from zmqtriton_frontends.http_api.server.connection import (
     HEADERS_WITHIN_S,
     MIN_PROGRESS_BYTES,
     SILENT_S,
@@ -234,7 +234,7 @@ def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_time() 
 def test_new_requests_are_refused_on_connections_that_are_open() -> None:
     async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect(POST % 2 + b"ab")
-        await reader.readuntil(b"0\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n\0\0")
         party.connections.refuse_requests()
         writer.write(POST % 2 + b"ab")
 

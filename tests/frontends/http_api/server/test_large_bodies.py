@@ -1,7 +1,8 @@
-"""Large bodies that take the shortcut into the arena, and clients that spoil it."""
+"""Large bodies that go straight to the arena, and clients that spoil it."""
 
 from __future__ import annotations
 
+import gc
 import json
 import weakref
 from typing import Any
@@ -10,11 +11,14 @@ import numpy as np
 import pytest
 
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
-from tests.frontends.http_api.inference.test_large_body import SIZE
 from tests.frontends.http_api.server.test_fast_path import INFER, long_way, read
 from tests.support.raw_http import raw_request
-from zmqtriton_frontends.tensors.arena_body import PATIENCE_S, ArenaBuffer
+from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.http_api.server.connection import STALL_S, Connection
+from zmqtriton_frontends.tensors import arena_body
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
+SIZE = 600_000
 COUNT = SIZE // 4
 TENSOR = {"name": "INPUT0", "shape": [COUNT], "datatype": "FP32"}
 HEADER = json.dumps(
@@ -66,6 +70,7 @@ class Arena:
 
 
 @pytest.mark.parametrize("cuts", [(), (BODY_AT,), (BODY_AT + 7,), (BODY_AT, 300_000, SIZE)])
+@pytest.mark.row("C34")
 def test_a_large_body_is_read_into_the_arena_however_it_comes(cuts: tuple[int, ...]) -> None:
     async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
@@ -132,7 +137,8 @@ def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time() -> None:
         assert (4, 0) == (len(arena.reserved), house.falcon_requests)
         reader, writer = await house.connections.connect(whole)
         assert b"HTTP/1.1 200 " in await read(reader)
-        assert (4, 1) == (len(arena.reserved), house.falcon_requests)
+        # It has sent a part of what it announces by the time it is asked.
+        assert (5, 0) == (len(arena.reserved), house.falcon_requests)
 
         slow[0][1].close()
         slow[1][1].write(whole[BODY_AT + 5000 :])
@@ -141,42 +147,45 @@ def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time() -> None:
             writer.write(whole)
             assert b"HTTP/1.1 200 " in await read(reader)
 
-        assert (6, 1) == (len(arena.reserved), house.falcon_requests)
+        assert (7, 0) == (len(arena.reserved), house.falcon_requests)
         for _, other in [*slow[1:], (reader, writer)]:
             other.close()
 
     run_scenario(scenario)
 
 
-def test_without_room_gunicorn_reads_it() -> None:
+def test_without_room_it_is_read_as_any_other() -> None:
     async def scenario(house: HttpHarness) -> None:
         arena = Arena(house, has_room=False)
         reader, writer = await house.connections.connect(LARGE)
 
         assert BEST in await read(reader)
-        assert (1, 0) == (house.falcon_requests, arena.freed)
+        assert (0, 0) == (house.falcon_requests, arena.freed)
         writer.close()
 
     run_scenario(scenario)
 
 
-def test_who_sends_slowly_keeps_no_room_and_is_answered_all_the_same() -> None:
+def test_who_sends_slowly_keeps_no_room_and_is_answered_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arena_body, "PATIENCE_S", 0.2)
+
     async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
         reader, writer = await house.connections.connect(LARGE[:400_000])
-        house.connections.advance(PATIENCE_S - 1)
         assert (1, 0) == (len(arena.reserved), arena.freed)
         assert not house.connections.connections.are_idle
 
-        house.connections.advance(1)
-        assert 1 == arena.freed
+        while not arena.freed:
+            await house.connections.run_loop()
         writer.write(LARGE[400_000:])
 
         assert BEST in await read(reader)
-        assert 1 == house.falcon_requests
+        assert 1 == arena.freed
         writer.write(LARGE)
         assert BEST in await read(reader)
-        assert (1, 2) == (house.falcon_requests, arena.freed)
+        assert (0, 2) == (house.falcon_requests, arena.freed)
         writer.close()
 
     run_scenario(scenario)
@@ -207,5 +216,85 @@ def test_what_is_refused_gives_its_room_back() -> None:
         assert answer.startswith(b"HTTP/1.1 400 ")
         assert (1, 0) == (arena.freed, house.falcon_requests)
         writer.close()
+
+    run_scenario(scenario)
+
+
+def test_who_stops_amid_a_body_is_told_and_gives_its_room_back() -> None:
+    async def scenario(house: HttpHarness) -> None:
+        arena = Arena(house)
+        reader, writer = await house.connections.connect(LARGE[:400_000])
+        house.connections.advance(1)
+        house.connections.advance(STALL_S + 1)
+
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        assert (1, 1) == (len(arena.reserved), arena.freed)
+        writer.close()
+
+    run_scenario(scenario)
+
+
+def test_little_of_a_body_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    usual = Connection.receive
+
+    def count(self: Connection, data: bytes) -> None:
+        sizes.append(len(data))
+        usual(self, data)
+
+    monkeypatch.setattr(Connection, "receive", count)
+
+    async def scenario(house: HttpHarness) -> None:
+        Arena(house)
+        reader, writer = await house.connections.connect()
+        for _ in range(6):
+            writer.write(LARGE)
+            assert BEST in await read(reader)
+        writer.close()
+
+    run_scenario(scenario)
+    assert sum(sizes) < 6 * 40_000
+
+
+def test_bodies_that_do_not_fit_beside_others_are_refused() -> None:
+    async def scenario(house: HttpHarness) -> None:
+        Arena(house, has_room=False)
+        _, first = await house.connections.connect(LARGE[:400_000])
+        reader, second = await house.connections.connect(LARGE)
+
+        assert (await read(reader)).startswith(b"HTTP/1.1 503 ")
+
+        first.close()
+        await house.connections.run_loop()
+        second.write(LARGE)
+        assert BEST in await read(reader)
+        second.close()
+
+    run_scenario(scenario, budget_bytes=700_000)
+
+
+@pytest.mark.parametrize("path", [INFER, f"{INFER}?long=way"])
+def test_who_leaves_without_reading_leaves_nothing_behind(path: str) -> None:
+    def respond(request: Any) -> ResponseBody:
+        datatype = request.body.inputs[0].datatype
+        return ResponseBody({}, [Tensor("OUTPUT0", datatype, [8 << 20], bytes(32 << 20))])
+
+    async def scenario(house: HttpHarness) -> None:
+        Arena(house)
+        house.gateway.respond = respond
+        binary = HEADER.replace(b'"classification": 1', b'"binary_data": true')
+        data = raw_request(
+            "POST", path, binary + VALUES, Inference_Header_Content_Length=str(len(binary))
+        )
+        reader, writer = await house.connections.connect(data)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        gc.disable()  # what is garbage only to it may stay for long
+        try:
+            writer.transport.abort()
+            await house.connections.run_loop()
+
+            assert [] == [found for found in gc.get_objects() if type(found) is Connection]
+        finally:
+            gc.enable()
 
     run_scenario(scenario)

@@ -1,0 +1,165 @@
+"""The head of a request: its grammar, its limits, and how its body is framed.
+
+As strict as RFC 9112 allows: whatever two parties could read in two ways is refused, as is what
+this server has no use for. The grammar is regular, so a few expressions are the whole of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+#: The request line, and each line of a field, with their ends.
+MAX_LINE_BYTES = 8192
+MAX_FIELDS = 100
+MAX_HEAD_BYTES = 64 << 10
+#: The most that a body may announce: what gRPC carries in one message, too.
+MAX_BODY_BYTES = 2**31 - 1
+
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_REQUEST_LINE = re.compile(rb"([A-Z][A-Z0-9!$%&'*+.^_`|~-]{2,19}) ([\x21-\x7e]+) HTTP/1\.([01])")
+_FIELDS = re.compile(rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*")
+_URI = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
+#: What a method begins with, or the end of an empty line before it.
+_BEGINNINGS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\r")
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
+#: Who sends one of these twice leaves open which of them counts.
+_SINGLE = frozenset((b"host", b"content-type", b"content-length", b"transfer-encoding"))
+
+
+class Refused(Exception):
+    """What a client sends is no request that can be answered; the connection ends with this."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class Head(NamedTuple):
+    method: str
+    #: Path and query, not decoded.
+    target: bytes
+    #: 0 for HTTP/1.0.
+    minor_version: int
+    #: The names in lower case, in the order in which they came.
+    fields: Sequence[tuple[bytes, bytes]]
+    #: The size of the body; None if it comes in chunks.
+    body_bytes: int | None
+    keeps_alive: bool
+    expects_continue: bool
+    #: All of it as it came.
+    raw: bytes
+
+    def spellings(self) -> Mapping[bytes, bytes]:
+        """Return the names of the fields as the client wrote them, by those in lower case."""
+        lines = self.raw.split(b"\r\n")[1:-2]
+        names = [line.partition(b":")[0] for line in lines]
+        return {name.lower(): name for name in names}
+
+
+def check_beginning(begun: bytes) -> None:
+    """Check an incomplete head. Raises Refused if it cannot become a complete one."""
+    if begun[0] not in _BEGINNINGS:
+        raise Refused(400, "Malformed request line")
+    _check_lines(begun)
+    if len(begun) > MAX_HEAD_BYTES:
+        raise _too_large("head")
+
+
+def _check_lines(head: bytes) -> None:
+    if len(head) < MAX_LINE_BYTES:
+        return
+    first, *others = head.split(b"\r\n")
+    if len(first) + 2 > MAX_LINE_BYTES:
+        raise Refused(414, f"Request line exceeds {MAX_LINE_BYTES} bytes")
+    if len(others) - 2 > MAX_FIELDS:
+        raise _too_many_fields()
+    if any(len(line) + 2 > MAX_LINE_BYTES for line in others):
+        raise _too_large("header field")
+
+
+def read(raw: bytes) -> Head:
+    """Read a head, which ends with an empty line. Raises Refused."""
+    _check_lines(raw)
+    line, _, rest = raw.partition(b"\r\n")
+    match = _REQUEST_LINE.fullmatch(line)
+    if match is None:
+        raise Refused(400, "Malformed request line")
+    method, target, minor = match.groups()
+    lines = rest[:-2]
+    if not _FIELDS.fullmatch(lines):
+        raise Refused(400, "Malformed header field")
+    rows = [row.partition(b":") for row in lines[:-2].split(b"\r\n")] if lines else []
+    if len(rows) > MAX_FIELDS:
+        raise _too_many_fields()
+    fields = [(name.lower(), value.strip(b" \t")) for name, _, value in rows]
+    if target[:1] != b"/":
+        target = _path(method, target, dict(fields))
+    return _framed(method.decode(), target, int(minor), fields, raw)
+
+
+def _path(method: bytes, target: bytes, by_name: Mapping[bytes, bytes]) -> bytes:
+    """Return the path of a whole URI; the targets of OPTIONS for all and of CONNECT are none."""
+    if method == b"CONNECT" or (method == b"OPTIONS" and target == b"*"):
+        return target
+    match = _URI.fullmatch(target)
+    if match is None or match[1].lower() != by_name.get(b"host", b"").lower():
+        raise Refused(400, "Malformed request target")
+    return match[2] if match[2][:1] == b"/" else b"/" + match[2]
+
+
+def _framed(
+    method: str, target: bytes, minor: int, fields: list[tuple[bytes, bytes]], raw: bytes
+) -> Head:
+    by_name = dict(fields)
+    if len(by_name) < len(fields):
+        names = [name for name, _ in fields]
+        for name in _SINGLE:
+            if names.count(name) > 1:
+                raise Refused(400, f"Header {name.decode()} is given twice")
+    host = by_name.get(b"host")
+    if host is None and minor:
+        raise Refused(400, "Header host is missing")
+    if host and not _HOST.fullmatch(host):
+        raise Refused(400, "Malformed Host")
+    length = by_name.get(b"content-length")
+    codings = by_name.get(b"transfer-encoding")
+    body_bytes: int | None = 0
+    if codings is not None:
+        if length is not None or not minor:
+            raise Refused(400, "The body is framed in two ways")
+        if codings.lower() != b"chunked":
+            raise Refused(501, "Transfer-Encoding must be chunked")
+        body_bytes = None
+    elif length is not None:
+        body_bytes = _read_length(length)
+    options = {
+        option.strip(b" \t").lower()
+        for name, value in fields
+        if name == b"connection"
+        for option in value.split(b",")
+    }
+    keeps_alive = b"close" not in options if minor else b"keep-alive" in options
+    expects = bool(minor) and by_name.get(b"expect", b"").lower() == b"100-continue"
+    return Head(method, target, minor, fields, body_bytes, keeps_alive, expects, raw)
+
+
+def _read_length(text: bytes) -> int:
+    if not text.isdigit():
+        raise Refused(400, "Malformed Content-Length")
+    digits = text.lstrip(b"0")
+    # more digits than the limit has: int() would take its time for very many
+    if len(digits) > len(str(MAX_BODY_BYTES)) or int(digits or b"0") > MAX_BODY_BYTES:
+        raise Refused(413, f"Request body exceeds {MAX_BODY_BYTES} bytes")
+    return int(digits or b"0")
+
+
+def _too_large(what: str) -> Refused:
+    limit = MAX_HEAD_BYTES if what == "head" else MAX_LINE_BYTES
+    return Refused(431, f"Request {what} exceeds {limit} bytes")
+
+
+def _too_many_fields() -> Refused:
+    return Refused(431, f"Request has more than {MAX_FIELDS} header fields")

@@ -1,0 +1,96 @@
+"""Reads requests from the bytes of one client, one after the other.
+
+Whoever owns the bytes asks for a head, then for the body as it comes, and says when the request is
+answered; so nothing of a request is read before its turn, and what waits is what has come.
+"""
+
+from __future__ import annotations
+
+from zmqtriton_frontends.http1 import heads
+from zmqtriton_frontends.http1.chunks import ChunkedBody
+from zmqtriton_frontends.http1.heads import Head
+
+_END = b"\r\n\r\n"
+
+
+class RequestReader:
+    __slots__ = ("_chunked", "_held", "_last", "_missing", "_searched", "head")
+
+    def __init__(self) -> None:
+        #: The request that is being read or answered.
+        self.head: Head | None = None
+        #: What has come and was not read.
+        self._held = b""
+        #: Up to here no head ends.
+        self._searched = 0
+        #: Clients repeat themselves, so the last head is often the next one.
+        self._last: Head | None = None
+        #: What the body lacks; of chunks it is not known.
+        self._missing = 0
+        self._chunked: ChunkedBody | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._held)
+
+    @property
+    def missing_bytes(self) -> int:
+        """What must come before the body is whole; 0 if that is not known."""
+        return max(0, self._missing - len(self._held))
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all of the request was read."""
+        return not self._missing if self._chunked is None else self._chunked.is_whole
+
+    def receive(self, data: bytes) -> None:
+        self._held = self._held + data if self._held else data
+
+    def read_head(self) -> Head | None:
+        """Return the next request's head; None if it has not come. Raises Refused."""
+        held = self._held
+        if held[:2] == b"\r\n":  # one empty line before a request means nothing
+            held = held[2:]
+        end = held.find(_END, self._searched, heads.MAX_HEAD_BYTES)
+        if end < 0:
+            if held:
+                heads.check_beginning(held)
+            self._searched = max(0, len(held) - len(_END))
+            return None
+        end += len(_END)
+        raw = held[:end]
+        head = self._last
+        if head is None or head.raw != raw:
+            self._last = head = heads.read(raw)
+        self.head = head
+        self._held, self._searched = held[end:], 0
+        if head.body_bytes is None:
+            self._chunked = ChunkedBody()
+        else:
+            self._missing = head.body_bytes
+        return head
+
+    def read_body(self) -> bytes:
+        """Return what more has come of the body. Raises Refused."""
+        held = self._held
+        if self._chunked is not None:
+            if not held:
+                return b""
+            body, self._held = self._chunked.read(held)
+            return body
+        if len(held) <= self._missing:
+            self._missing -= len(held)
+            self._held = b""
+            return held
+        body, self._held = held[: self._missing], held[self._missing :]
+        self._missing = 0
+        return body
+
+    def skip(self, size: int) -> None:
+        """Note that so much of the body was received by somebody else, straight to its place."""
+        self._missing -= size
+
+    def end(self) -> None:
+        """Note that the request is answered: what follows is the next one."""
+        self.head = self._chunked = None
+        self._missing = 0

@@ -1,0 +1,223 @@
+"""One request on a connection that the ASGI application answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from zmqtriton_frontends.http1 import responses
+from zmqtriton_frontends.http1.heads import Head
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.asgi.request import CONNECTION
+from zmqtriton_frontends.http_api.inference.large_answer import Piece
+from zmqtriton_frontends.http_api.server.inference_exchange import Owner
+
+_log = logging.getLogger(__name__)
+
+#: How much of a body waits for the application before no more is read.
+_MAX_WAITING_BYTES = 64 << 10
+
+Event = dict[str, Any]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class AsgiExchange:
+    def __init__(self, owner: Owner, head: Head, application: Application) -> None:
+        self._owner = owner
+        self._channel = owner.channel
+        self._head = head
+        self._loop = asyncio.get_running_loop()
+        # what of the body was not given to the application
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._is_whole = self._is_given = self._is_cancelled = False
+        self._must_continue = head.expects_continue
+        #: What the application waits for: more of the body, or that the client goes.
+        self._news: asyncio.Future[None] | None = None
+        self._start: Event | None = None
+        self.has_begun_answer = False
+        self._is_answered = self._is_chunked = self._has_no_body = False
+        #: What of the announced length is to be written; None if none was announced.
+        self._left_bytes: int | None = None
+        self._task: asyncio.Task[None] | None = self._loop.create_task(self._run(application))
+
+    # ---------------------------------------------------------------- the body
+
+    def say_continue(self) -> None:
+        """Leave it to the application, which may answer without the body."""
+
+    def receive(self, part: bytes) -> None:
+        self._waiting.append(part)
+        self._waiting_bytes += len(part)
+        self._must_continue = False
+        if self._waiting_bytes > _MAX_WAITING_BYTES:
+            self._channel.pause_reading()
+        self._tell()
+
+    def end_body(self) -> None:
+        self._is_whole = True
+        self._tell()
+
+    def cancel(self) -> None:
+        """Cancel it: nobody waits for the answer any more."""
+        self._is_cancelled = True
+        self._tell()
+        # whose traceback would keep this, and all that was to be sent
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)
+
+    async def _receive(self) -> Event:
+        while not self._is_cancelled:
+            if self._waiting or (self._is_whole and not self._is_given):
+                return self._take_body()
+            if self._must_continue and self._start is None:
+                self._must_continue = False
+                self._channel.write(responses.CONTINUE)
+            self._news = self._loop.create_future()
+            await self._news
+        return {"type": "http.disconnect"}
+
+    def _take_body(self) -> Event:
+        body = b"".join(self._waiting)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._is_given = self._is_whole
+        if not self._is_whole:
+            self._channel.resume_reading()
+        return {"type": "http.request", "body": body, "more_body": not self._is_whole}
+
+    # --------------------------------------------------------------- the answer
+
+    async def _run(self, application: Application) -> None:
+        try:
+            await application(self._scope(), self._receive, self._send)
+        except Exception as error:  # noqa: BLE001 - an edge: the client is told, whatever it is
+            status, body = problems.fault(self._head.method, self._path(), error)
+            self._answer_fault(status, body)
+        else:
+            if not self._is_answered:
+                _log.error("%s %s was left without an answer", self._head.method, self._path())
+                self._answer_fault(500, b'{"error":"internal error"}')
+
+    def _answer_fault(self, status: int, body: bytes) -> None:
+        if self._is_answered or self._is_cancelled:
+            return
+        if self.has_begun_answer:
+            self._channel.abort()  # what was written is not all of it
+            return
+        rows = ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
+        self._start = {"status": status, "headers": rows}
+        self._write(self._begin_answer(body, is_last=True) + body)
+        self._end_answer()
+
+    def _scope(self) -> Event:
+        head, info = self._head, self._channel.info
+        path, _, query = head.target.partition(b"?")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": f"1.{head.minor_version}",
+            "method": head.method,
+            "scheme": "http" if info("ssl_object") is None else "https",
+            "path": self._path(),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": list(head.fields),
+            "server": _address(info("sockname")),
+            "client": _address(info("peername")),
+            CONNECTION: self,
+        }
+
+    def _path(self) -> str:
+        return unquote_to_bytes(self._head.target.partition(b"?")[0]).decode(errors="replace")
+
+    @property
+    def spellings(self) -> Any:
+        """The header names as the client wrote them, by those in lower case."""
+        return self._head.spellings()
+
+    def leave(self) -> None:
+        """Make this answer the connection's last."""
+        self._owner.leave()
+
+    async def _send(self, event: Event) -> None:
+        if self._is_cancelled or self._owner.is_closed:
+            return
+        if event["type"] == "http.response.start":
+            if self._start is not None:
+                raise RuntimeError("the answer was begun twice")
+            self._start = event
+            return
+        if self._start is None or self._is_answered:
+            raise RuntimeError("a body that belongs to no answer")
+        body, is_last = event.get("body", b""), not event.get("more_body", False)
+        head = b"" if self.has_begun_answer else self._begin_answer(body, is_last=is_last)
+        self._write_body(head, body, is_last=is_last)
+        if is_last:
+            if self._left_bytes:
+                raise RuntimeError("the answer is shorter than it said")
+            self._end_answer()
+        else:
+            await self._channel.drain()
+
+    def _begin_answer(self, body: Any, *, is_last: bool) -> bytes:
+        assert self._start is not None, "it is written once it is known"
+        status: int = self._start["status"]
+        rows: Iterable[tuple[bytes, bytes]] = self._start.get("headers", ())
+        lengths = [value for name, value in rows if name == b"content-length"]
+        self._has_no_body = responses.has_no_body(self._head.method, status)
+        written = responses.fields(rows)
+        if self._has_no_body:
+            pass
+        elif lengths:
+            self._left_bytes = int(lengths[0])
+        elif is_last:
+            written += b"content-length: %d\r\n" % len(body)
+        elif self._head.minor_version:
+            self._is_chunked = True
+            written += b"transfer-encoding: chunked\r\n"
+        else:
+            self._owner.leave()  # the end of the connection is the end of the answer
+        self.has_begun_answer = True
+        line = responses.status_line(status)
+        return b"".join((line, written, self._owner.last_fields, b"\r\n"))
+
+    def _write_body(self, head: bytes, body: Any, *, is_last: bool) -> None:
+        is_piece = type(body) is Piece
+        size = len(body.head) + len(body.view) if is_piece else len(body)
+        if self._has_no_body:
+            self._write(head)
+            return
+        if self._left_bytes is not None:
+            self._left_bytes -= size
+            if self._left_bytes < 0:
+                raise RuntimeError("the answer is longer than it said")
+        if is_piece:
+            self._channel.write_all((head + body.head, body.view))
+        elif self._is_chunked:
+            chunk = responses.chunk(body) if size else b""
+            self._write(b"".join((head, chunk, responses.LAST_CHUNK if is_last else b"")))
+        else:
+            self._write(head + body)
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self._channel.write(data)
+
+    def _end_answer(self) -> None:
+        self._is_answered = True
+        self._owner.answered()
+
+
+def _address(place: Any) -> tuple[str, int] | None:
+    return (place[0], place[1]) if isinstance(place, tuple) else None

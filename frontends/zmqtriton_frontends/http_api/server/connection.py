@@ -1,0 +1,338 @@
+"""One client's connection: the socket around http1.requests, and its deadlines.
+
+One request after the other is read and answered; what comes meanwhile waits, and while much waits,
+or the client does not read its answers, nothing more is read. Most inferences go from here to the
+gateway (inference_exchange.py), everything else is the Falcon application's (asgi_exchange.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from zmqtriton_floor.errors import NO_MEMORY
+from zmqtriton_frontends.http1 import responses
+from zmqtriton_frontends.http1.heads import Head, Refused
+from zmqtriton_frontends.http1.requests import RequestReader
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.server.asgi_exchange import Application, AsgiExchange
+from zmqtriton_frontends.http_api.server.channel import Channel
+from zmqtriton_frontends.http_api.server.fast_path import FastPath, InferenceHead
+from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
+from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
+from zmqtriton_frontends.process.body_budget import BodyBudget
+
+#: From the first byte of a request to the end of its headers.
+HEADERS_WITHIN_S = 9.0
+#: From the connection, or the last answer, to the first byte of a request.
+SILENT_S = 75.0
+#: The time in which some bytes of a body must come, and some of an answer be read.
+STALL_S = 30.0
+MIN_PROGRESS_BYTES = 30 * 1024
+#: How long a client whose request was not read to its end has to read its answer.
+_LINGER_S = 2.0
+#: How much of one client waits unread while its request is answered.
+_MAX_HELD_BYTES = 64 << 10
+#: Enough for the head of a request, and not much of a large body behind it.
+_HEAD_BYTES = 16 << 10
+#: Smaller rests of a body are not received into their own place.
+_WORTH_BYTES = 16 << 10
+
+_EXITING = json_documents.write({"error": "Server exiting"})
+#: The last part of paths that infer.
+_INFERENCE = (b"/infer", b"/generate", b"/generate_stream")
+
+
+class Host(Protocol):
+    """What all connections of a process share."""
+
+    application: Application
+    #: None if every request takes the long way.
+    fast_path: FastPath | None
+    budget: BodyBudget
+    #: What is received into it is used at once.
+    buffer: memoryview
+    #: The next answer on each connection is its last.
+    is_leaving: bool
+    #: New requests are refused, because the server is exiting.
+    is_refusing: bool
+
+    def now(self) -> float:
+        """Return the time, in seconds."""
+
+    def add(self, connection: Connection, /) -> None:
+        """Add a connection that has been made."""
+
+    def remove(self, connection: Connection, /) -> None:
+        """Forget a connection that is closed."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._reader = RequestReader()
+        self._exchange: InferenceExchange | AsgiExchange | None = None
+        #: What the fast path made of the head that it has seen last.
+        self._seen: tuple[Head | None, InferenceHead | None] = (None, None)
+        self.channel: Channel
+        #: Sends what the coming transport encrypts; None if that sends by itself.
+        self.below: Any = None
+        self._received_bytes = 0
+        #: Where the next bytes of a body go; None if into the buffer of all.
+        self._filled: InferenceExchange | None = None
+        self.is_closed = self._is_leaving = False
+        #: When it was made, or was last answered; 0 where a time is not set.
+        self._idle_since = self._head_since = self._closing_since = 0.0
+        self._progress = Progress()
+
+    # ---------------------------------------------------------------- the loop
+
+    def connection_made(self, transport: Any) -> None:
+        self.channel = Channel(transport, self.below)
+        self._idle_since = self._host.now()
+        self._host.add(self)
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        self.is_closed = True
+        self._host.remove(self)
+        self._end_exchange()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        exchange = self._exchange
+        if type(exchange) is InferenceExchange and self._reader.missing_bytes:
+            room = exchange.room()
+            if len(room) >= _WORTH_BYTES:
+                self._filled = exchange
+                return room
+            return self._host.buffer
+        return self._host.buffer[:_HEAD_BYTES] if exchange is None else self._host.buffer
+
+    def buffer_updated(self, size: int) -> None:
+        exchange, self._filled = self._filled, None
+        if exchange is None:
+            self.receive(bytes(self._host.buffer[:size]))
+            return
+        self._received_bytes += size
+        self._reader.skip(size)
+        exchange.filled(size)
+        if self._reader.is_whole:
+            exchange.end_body()
+
+    def receive(self, data: bytes) -> None:
+        """Take what the client has sent."""
+        reader = self._reader
+        self._received_bytes += len(data)
+        if self._closing_since:
+            return  # nobody wants it
+        reader.receive(data)
+        if not self.channel.is_unread or reader.head is not None:
+            self._read()
+        if reader.held_bytes > _MAX_HELD_BYTES:
+            self.channel.pause_reading()
+
+    def pause_writing(self) -> None:
+        self.channel.fill()
+
+    def resume_writing(self) -> None:
+        self.channel.empty()
+        self._go_on_soon()
+
+    # ------------------------------------------------------------- the requests
+
+    def _read(self) -> None:
+        reader = self._reader
+        try:
+            if reader.head is None:
+                head = reader.read_head()
+                if head is None:
+                    if reader.held_bytes and not self._head_since:
+                        self._head_since = self._host.now()
+                    return
+                self._begin(head)
+            elif not reader.is_whole and self._exchange is not None:
+                self._receive_body(self._exchange)
+        except Refused as refused:
+            self.refuse(refused.status, refused.text)
+        except MemoryError:
+            self._end(503, NO_MEMORY)
+
+    def _begin(self, head: Head) -> None:
+        self._head_since = 0.0
+        host = self._host
+        if host.is_refusing:
+            self._say(503, exiting(head))
+            return
+        seen, planned = self._seen
+        if seen is not head:
+            planned = host.fast_path.read(head) if host.fast_path is not None else None
+            self._seen = head, planned
+        exchange: InferenceExchange | AsgiExchange
+        if planned is not None and host.fast_path is not None:
+            exchange = InferenceExchange(self, host.fast_path, planned, host.budget)
+        else:
+            exchange = AsgiExchange(self, head, host.application)
+        self._exchange = exchange
+        if head.expects_continue and not self._reader.held_bytes:
+            exchange.say_continue()
+        self._receive_body(exchange)
+
+    def _receive_body(self, exchange: InferenceExchange | AsgiExchange) -> None:
+        reader = self._reader
+        body = reader.read_body()
+        if body:
+            exchange.receive(body)
+        if reader.is_whole:
+            exchange.end_body()
+
+    def answered(self) -> None:
+        """Take note that the answer to the request was written."""
+        self._exchange = None
+        reader = self._reader
+        if not reader.is_whole or not self.keeps_open:
+            self.close(is_amid_request=not reader.is_whole or bool(reader.held_bytes))
+            return
+        reader.end()
+        self._idle_since = self._host.now()
+        self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        # in another turn of the loop, so that others are not kept waiting
+        if self._reader.held_bytes or self.channel.is_paused:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self.is_closed or self._closing_since or self.channel.is_unread:
+            return
+        if self._exchange is None and self._reader.held_bytes:
+            self._read()
+        if self._reader.held_bytes <= _MAX_HELD_BYTES:
+            self.channel.resume_reading()
+
+    # -------------------------------------------------------------- for exchanges
+
+    @property
+    def keeps_open(self) -> bool:
+        """True if another request may follow the one that is being answered."""
+        head = self._reader.head
+        is_asked = head is None or head.keeps_alive
+        return is_asked and not self._is_leaving and not self._host.is_leaving
+
+    @property
+    def last_fields(self) -> bytes:
+        """The fields that every answer has, by which a client knows whether it may go on."""
+        head = self._reader.head
+        if not self.keeps_open or not self._reader.is_whole:
+            return responses.date() + responses.CLOSE
+        is_old = head is not None and not head.minor_version
+        return responses.date() + responses.KEEP_ALIVE if is_old else responses.date()
+
+    def leave(self) -> None:
+        """Leave: the next answer is the last."""
+        self._is_leaving = True
+
+    # ----------------------------------------------------------------- the end
+
+    def refuse(self, status: int, text: str) -> None:
+        """Answer what is no request, and end the connection."""
+        exchange = self._exchange
+        if exchange is not None and exchange.has_begun_answer:
+            self.channel.abort()
+            return
+        self._end_exchange()
+        self._say(status, json_documents.write({"error": text}))
+
+    def refuse_unsent(self) -> None:
+        """Refuse a request of whose body nothing has come, because the server is exiting."""
+        head = self._reader.head
+        if (
+            head is not None
+            and self._reader.missing_bytes
+            and self._reader.missing_bytes == head.body_bytes
+        ):
+            self._end_exchange()
+            self._say(503, exiting(head))
+
+    def _say(self, status: int, body: bytes) -> None:
+        head = responses.status_line(status) + b"content-type: application/json\r\n"
+        for name, value in problems.headers(status):
+            head += f"{name}: {value}\r\n".encode()
+        length = b"content-length: %d\r\n" % len(body)
+        self.channel.write(
+            b"".join((head, length, responses.date(), responses.CLOSE, b"\r\n", body))
+        )
+        self.close(is_amid_request=True)
+
+    def _end_exchange(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.cancel()
+
+    def close(self, *, is_amid_request: bool = False) -> None:
+        """Close once all is written. Amid a request the client can still read what that is."""
+        if self._closing_since or self.is_closed:
+            return
+        self._closing_since = self._host.now()
+        self._end_exchange()
+        self.channel.close(is_amid_request=is_amid_request)
+
+    def _end(self, status: int, text: str) -> None:
+        exchange = self._exchange
+        if self.channel.unsent_bytes or (exchange is not None and exchange.has_begun_answer):
+            self.channel.abort()
+        else:
+            self.refuse(status, text)
+
+    # ------------------------------------------------------------- the deadlines
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing is in flight here.
+
+        At most the beginning of a request's headers has come, and all answers have gone.
+        """
+        return self._exchange is None and not self.channel.unsent_bytes
+
+    def check(self, now: float) -> None:
+        """End the connection if its client stalls. To be called once a second."""
+        unsent = self.channel.unsent_bytes
+        if self._closing_since and now - self._closing_since > _LINGER_S and not unsent:
+            self.channel.abort()
+            return
+        if unsent:
+            doing, done = "sending", acknowledged_bytes(self.channel.info("socket"))
+        elif not self._reader.is_whole:
+            doing, done = "receiving", self._received_bytes
+        else:
+            doing, done = "", 0
+        if self._progress.is_stalled(now, doing, done):
+            self._end(408, "Request Timeout")
+        if doing or self._exchange is not None or self._closing_since:
+            return
+        if self._head_since:
+            if now - self._head_since > HEADERS_WITHIN_S:
+                self._end(408, "Request Timeout")
+        elif now - self._idle_since > SILENT_S:
+            self.close()
+
+
+class Progress:
+    """Whether what goes on moves."""
+
+    def __init__(self) -> None:
+        self._doing = ""
+        #: How many bytes had gone or come when it moved last.
+        self._done = 0
+        self._moved_at = 0.0
+
+    def is_stalled(self, now: float, doing: str, done: int) -> bool:
+        """Return whether nothing has moved for too long; "" is nothing that could."""
+        if doing != self._doing or done - self._done >= MIN_PROGRESS_BYTES:
+            self._doing, self._done, self._moved_at = doing, done, now
+        return bool(doing) and now - self._moved_at > STALL_S
+
+
+def exiting(head: Head) -> bytes:
+    """Return what a request is told while the server exits."""
+    is_inference = head.target.partition(b"?")[0].endswith(_INFERENCE)
+    return problems.FAREWELL if is_inference else _EXITING

@@ -1,0 +1,184 @@
+"""One inference on a connection that goes straight to the gateway: its body, and its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.errors import NO_MEMORY, Unavailable
+from zmqtriton_frontends.http1 import responses
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.asgi.problems import FAREWELL
+from zmqtriton_frontends.http_api.inference import large_answer
+from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
+from zmqtriton_frontends.http_api.server.channel import Channel
+from zmqtriton_frontends.http_api.server.fast_path import (
+    FastPath,
+    InferenceHead,
+    PendingHttpInference,
+)
+from zmqtriton_frontends.process.body_budget import BodyBudget, BodyShare
+from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
+
+_NOTHING = memoryview(b"")
+_JSON = b"content-type: application/json\r\n"
+
+
+class Owner(Protocol):
+    """The connection."""
+
+    channel: Channel
+    is_closed: bool
+
+    @property
+    def last_fields(self) -> bytes:
+        """The fields that every answer has."""
+
+    def answered(self) -> None:
+        """Take note that the answer to the request was written."""
+
+    def leave(self) -> None:
+        """Leave: the next answer is the last."""
+
+
+class InferenceExchange:
+    __slots__ = (
+        *("_arena_body", "_budget", "_buffer", "_early", "_fast_path", "_head", "_is_refused"),
+        *("_owner", "_pending", "_sending", "_share", "has_begun_answer"),
+    )
+
+    def __init__(
+        self, owner: Owner, fast_path: FastPath, head: InferenceHead, budget: BodyBudget
+    ) -> None:
+        self._owner = owner
+        self._fast_path = fast_path
+        self._head = head
+        self._budget = budget
+        self.has_begun_answer = False
+        #: A small body, or what has come of it.
+        self._early: bytes | bytearray = b""
+        self._arena_body: ArenaBody | None = fast_path.arena_body(head) if head.is_large else None
+        #: Where a large body is, until it is answered.
+        self._buffer: ArenaBuffer | None = None
+        #: The memory of this process that an incomplete body takes.
+        self._share: BodyShare | None = None
+        self._is_refused = False
+        self._pending: PendingHttpInference | None = None
+        self._sending: asyncio.Task[None] | None = None
+        if self._arena_body is not None:
+            self._arena_body.add(_NOTHING)  # it may have room before anything comes
+
+    # ---------------------------------------------------------------- the body
+
+    def say_continue(self) -> None:
+        """Tell a client that waits for it to send the body."""
+        self._owner.channel.write(responses.CONTINUE)
+
+    def room(self) -> memoryview:
+        """Return where the next bytes of the body may be received; empty if nowhere."""
+        return _NOTHING if self._arena_body is None else self._arena_body.room()
+
+    def filled(self, size: int) -> None:
+        """Note that bytes were received there."""
+        assert self._arena_body is not None, "it gave the room"
+        self._arena_body.filled(size)
+
+    def receive(self, part: bytes) -> None:
+        if self._is_refused:
+            return
+        if self._arena_body is not None:
+            self._arena_body.add(memoryview(part))
+            held = self._arena_body.held_bytes
+        else:
+            self._early = bytearray(self._early) + part if self._early else part
+            held = len(self._early)
+        if len(part) < self._head.body_bytes:
+            self._hold(held)
+
+    def _hold(self, held: int) -> None:
+        """Account for what of a body is in this process's own memory; drop it if that is short."""
+        if self._share is None:
+            self._share = BodyShare(self._budget)
+        if held < self._share.held:
+            self._share.release()
+        if not self._share.take(held - self._share.held):
+            self._is_refused = True
+            self._free()
+
+    def end_body(self) -> None:
+        """Begin to answer: all of the body has come."""
+        if self._is_refused:
+            status, text = problems.told(Unavailable(NO_MEMORY))
+            self._answer(status, Encoded(problems.headers(status), text, []))
+            return
+        body: Any = self._early
+        if self._arena_body is not None:
+            arena_body, self._arena_body = self._arena_body, None
+            self._buffer = arena_body.whole()
+            body = self._buffer.data
+        self._early = b""
+        self._pending = pending = PendingHttpInference(self._fast_path, self._head, self._answer)
+        pending.begin(body)
+
+    def _free(self) -> None:
+        self._early = b""
+        if self._arena_body is not None:
+            self._arena_body.drop()
+            self._arena_body = None
+        if self._buffer is not None:
+            self._buffer.free()
+            self._buffer = None
+        if self._share is not None:
+            self._share.release()
+            self._share = None
+
+    def cancel(self) -> None:
+        """Cancel it: nobody waits for the answer any more."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.cancel()
+        self._free()
+        # a task that is cancelled has a traceback, which would keep what was to be sent, and this
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.cancel()
+
+    # --------------------------------------------------------------- the answer
+
+    def _answer(self, status: int, encoded: Encoded) -> None:
+        headers, text, tail = encoded
+        self._pending = None
+        self._free()  # what of it is needed is leased
+        owner = self._owner
+        if owner.is_closed:
+            return
+        if text == FAREWELL:
+            owner.leave()
+        self.has_begun_answer = True
+        named = _written(headers) if headers else _JSON
+        size = len(text) + sum(map(len, tail)) if tail else len(text)
+        head = b"%s%scontent-length: %d\r\n%s\r\n" % (
+            *(responses.status_line(status), named, size, owner.last_fields),
+        )
+        if size - len(text) > INLINE_BYTES:
+            self._sending = asyncio.ensure_future(self._send(head + text, tail))
+            return
+        owner.channel.write(b"".join((head, text, *tail)) if tail else head + text)
+        owner.answered()
+
+    async def _send(self, head: bytes, tail: list[bytes | memoryview]) -> None:
+        owner = self._owner
+        async with aclosing(large_answer.pieces(head, tail, time.monotonic)) as pieces:
+            async for piece in pieces:
+                owner.channel.write_all(piece)
+                await owner.channel.drain()
+        self._sending = None
+        owner.answered()
+
+
+def _written(headers: tuple[tuple[str, str], ...]) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")
+    return lines if headers[0][0] == "content-type" else _JSON + lines

@@ -1,0 +1,262 @@
+"""Requests that could mean one thing to us and another to somebody before us.
+
+A proxy, say. Some are sent to a server without the fast path as well: nobody must be able to tell
+the two apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+
+from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
+from tests.support.raw_http import raw_request
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.inference.catalogue import STOPPING
+
+INFER = "/v2/models/identity/infer"
+VALUES = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [0.5, 1]}
+JSON = json.dumps({"inputs": [VALUES]}).encode()
+ONE = raw_request("POST", INFER, JSON)
+#: Whoever is asked this last has read all before it.
+LAST = raw_request("GET", "/v2/health/live", Connection="close")
+SMUGGLED = raw_request("GET", "/v2/smuggled")
+LENGTH = b"Content-Length: %d" % len(JSON)
+
+
+async def ask(house: HttpHarness, *pieces: bytes) -> list[bytes]:
+    """All that came back until the server closed, without dates and with the headers sorted."""
+    reader, writer = await house.connections.connect()
+    for piece in pieces:
+        writer.write(piece)
+        await house.connections.run_loop()
+    writer.write_eof()
+    data = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    return list(map(alike, re.split(rb"HTTP/1\.[01] ", data)[1:]))
+
+
+_AT_A_TIME = 16
+Answers = dict[str, list[bytes]]
+
+
+def ask_all(conversations: dict[str, list[bytes]], *, has_fast_path: bool = True) -> Answers:
+    """Hold the conversations, and return the answers to each."""
+    answers: Answers = {}
+
+    async def scenario(house: HttpHarness) -> None:
+        left = iter(conversations.items())
+
+        async def ask_some() -> None:
+            for name, pieces in left:
+                answers[name] = await ask(house, *pieces)
+
+        await asyncio.gather(*(ask_some() for _ in range(_AT_A_TIME)))
+        assert has_fast_path or house.falcon_requests > len(conversations)
+
+    run_scenario(scenario, has_fast_path=has_fast_path)
+    return answers
+
+
+def alike(response: bytes) -> bytes:
+    head, _, body = response.partition(b"\r\n\r\n")
+    first, *named = re.sub(rb"\r\nDate: [^\r]+", b"", head).split(b"\r\n")
+    return b"\r\n".join([first, *sorted(map(bytes.lower, named)), b"", body])
+
+
+def with_line(line: bytes) -> bytes:
+    return ONE.replace(b"\r\n", b"\r\n" + line + b"\r\n", 1)
+
+
+def with_length(value: bytes) -> bytes:
+    return ONE.replace(LENGTH, b"Content-Length:" + value)
+
+
+#: Heads, by the statuses that they and the two requests behind them get.
+HEADS: dict[tuple[int, ...], dict[str, bytes]] = {
+    (400,): {
+        "two lengths": with_line(b"Content-Length: 3"),
+        "a length twice": with_line(LENGTH),
+        "a length with a sign": with_length(b" +%d" % len(JSON)),
+        "a length below zero": with_length(b" -1"),
+        "a length in pieces": with_length(b" 1 2"),
+        "a length with a line": with_length(b" 1_0"),
+        "a length in hexadecimal": with_length(b" 0x10"),
+        "no length": with_length(b""),
+        "a list of lengths": with_length(b" 5, 5"),
+        "digits of another script": with_length(" \u0663".encode()),
+        "chunks too": with_line(b"Transfer-Encoding: chunked"),
+        "chunks that are none": with_line(b"Transfer-Encoding: identity"),
+        "a name with a space": with_line(b"Transfer-Encoding : chunked"),
+        "a folded line": with_line(b"X: y\r\n z"),
+        "a folded line at the beginning": with_line(b" X: y"),
+        "no name": with_line(b": y"),
+        "no colon": with_line(b"X"),
+        "a line feed alone": with_line(b"X: y\nContent-Length: 0"),
+        "a return alone": with_line(b"X: y\rContent-Length: 0"),
+        "a zero": with_line(b"X: a\0b"),
+        "a zero in a name": with_line(b"X\0: a"),
+        "no host": ONE.replace(b"Host: localhost\r\n", b""),
+        "two hosts": with_line(b"Host: y"),
+        "an odd host": ONE.replace(b"localhost", b"a b/?c", 1),
+        "two types": with_line(b"Content-Type: a\r\nContent-Type: b"),
+        "another host in the target": ONE.replace(INFER.encode(), b"http://y" + INFER.encode()),
+        "a newer HTTP": ONE.replace(b"HTTP/1.1", b"HTTP/1.2"),
+        "HTTP in small letters": ONE.replace(b"HTTP/1.1", b"http/1.1"),
+        "no HTTP": ONE.replace(b" HTTP/1.1", b""),
+        "two spaces": ONE.replace(b"POST /", b"POST  /"),
+        "a method in small letters": ONE.replace(b"POST", b"post"),
+        "two empty lines before": b"\r\n\r\n" + ONE,
+        "another start": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + ONE,
+    },
+    (200, 404, 200): {
+        "spaces around a length": with_length(b"  \t%d \t" % len(JSON)),
+        "a length with zeros": with_length(b" 000%d" % len(JSON)),
+        "a length with very many zeros": with_length(b" " + b"0" * 30 + b"%d" % len(JSON)),
+        "chunks by another name": with_line(b"Transfer_Encoding: chunked"),
+        "signs beyond ASCII": with_line("X: \u00e9".encode()),
+        "an empty host": ONE.replace(b"localhost", b"", 1),
+        "another type": with_line(b"Content-Type: text/plain"),
+        "an absolute target": ONE.replace(INFER.encode(), b"http://localhost" + INFER.encode()),
+        "an escaped letter": ONE.replace(b"identity", b"%69dentity"),
+        "an escaped slash": ONE.replace(b"models/identity", b"models%2fidentity"),
+        "a query": ONE.replace(b"/infer", b"/infer?x=y"),
+        "a version with zeros": ONE.replace(b"/infer", b"/versions/001/infer"),
+        "an empty line before": b"\r\n" + ONE,
+        "another connection": with_line(b"Connection: X"),
+        "an expectation": with_line(b"Expect: 100-continue"),
+        "an odd expectation": with_line(b"Expect: 200-ok"),
+        "an upgrade": with_line(b"Connection: Upgrade\r\nUpgrade: websocket"),
+        "another method by a header": with_line(b"X-HTTP-Method-Override: GET"),
+        "another path by a header": with_line(b"Script-Name: /v2"),
+        "a proxy's scheme": with_line(b"X-Forwarded-Proto: https"),
+        "a proxy's schemes that differ": with_line(
+            b"X-Forwarded-Proto: https\r\nX-Forwarded-Ssl: off"
+        ),
+        "a web page": with_line(b"Origin: http://evil"),
+        "many headers": with_line(b"\r\n".join(b"X%d: y" % i for i in range(60))),
+        "a header of 4 KB": with_line(b"X: " + b"y" * 4096),
+        "an odd coding": with_line(b"Accept-Encoding: gzip;q=x, ,;,"),
+    },
+    (413,): {
+        "a length beyond 64 bits": with_length(b" 99999999999999999999"),
+    },
+    (400, 400): {
+        "a length of nothing": with_length(b" 0"),
+        "no length at all": ONE.replace(LENGTH + b"\r\n", b""),
+    },
+    (400, 404, 200): {
+        "an escaped zero": ONE.replace(b"identity", b"identity%00"),
+        "two dots": ONE.replace(b"identity", b".."),
+        "a dot": ONE.replace(b"identity", b"."),
+        "a version beyond 64 bits": ONE.replace(b"/infer", b"/versions/%d/infer" % 2**64),
+        "a name of 255 letters": ONE.replace(b"identity", b"a" * 255),
+        "a length of the JSON with a sign": with_line(b"Inference-Header-Content-Length: +5"),
+        "a length of the JSON beyond all": with_line(
+            b"Inference-Header-Content-Length: 99999999999"
+        ),
+        "a length of the JSON twice": with_line(
+            b"Inference-Header-Content-Length: 1\r\n" * 2 + b"X: y"
+        ),
+    },
+    (404, 404, 200): {
+        "dots before": ONE.replace(b"/v2", b"/../v2"),
+        "dots within": ONE.replace(b"/identity", b"/x/../identity"),
+        "two slashes": ONE.replace(b"/identity", b"//identity"),
+        "a slash behind": ONE.replace(b"/infer", b"/infer/"),
+        "a fragment": ONE.replace(b"/infer", b"/infer#x"),
+        "a version below zero": ONE.replace(b"/infer", b"/versions/-1/infer"),
+        "a very large version": ONE.replace(b"/infer", b"/versions/%d/infer" % 10**17),
+        "a name of 256 letters": ONE.replace(b"identity", b"a" * 256),
+    },
+    (200,): {
+        "an older HTTP": ONE.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        "an end": with_line(b"Connection: close"),
+        "an end among others": with_line(b"Connection: keep-alive, close"),
+    },
+    (431,): {
+        "too many headers": with_line(b"\r\n".join(b"X%d: y" % i for i in range(120))),
+        "a header of 9 KB": with_line(b"X: " + b"y" * 9000),
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def answers() -> Answers:
+    """Return the answers by the names of HEADS.
+
+    Each head comes after a request on the fast path and before one that must not be answered if the
+    head is refused.
+    """
+    heads = {name: data for group in HEADS.values() for name, data in group.items()}
+    return ask_all({name: [ONE, data + SMUGGLED + LAST] for name, data in heads.items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "statuses"), [(name, found) for found, group in HEADS.items() for name in group]
+)
+@pytest.mark.row("C34")
+def test_an_odd_head_means_one_thing(
+    answers: Answers, name: str, statuses: tuple[int, ...]
+) -> None:
+    assert (200, *statuses) == tuple(int(answer[:3]) for answer in answers[name])
+
+
+def test_a_damaged_head_means_the_same_both_ways() -> None:
+    head, _, body = ONE.partition(b"\r\n\r\n")
+    dice = random.Random(7)
+    damages = [b"", b"\r", b"\n", b"\r\n", b" ", b":", b"\0", b"\xff", b"0", b"\t"]
+    conversations = {"whole": [ONE, LAST]}
+    for number in range(300):
+        damaged = bytearray(head)
+        for _ in range(dice.randint(1, 3)):
+            at = dice.randint(0, len(damaged))
+            damaged[at : at + dice.randint(0, 2)] = dice.choice(damages)
+        conversations[f"{number}: {damaged!r}"] = [
+            ONE,
+            bytes(damaged) + b"\r\n\r\n" + body + ONE + LAST,
+        ]
+
+    assert ask_all(conversations, has_fast_path=False) == ask_all(conversations)
+
+
+@pytest.mark.parametrize("has_fast_path", [True, False])
+def test_who_is_refused_because_the_server_stops_is_to_connect_anew(has_fast_path: bool) -> None:
+    def refuse(_: Any) -> Any:
+        raise Unavailable(STOPPING)
+
+    async def scenario(house: HttpHarness) -> None:
+        reader, writer = await house.connections.connect(ONE)
+        assert b"200 OK" in await reader.readline()
+        await reader.readuntil(b"}]}")
+        house.gateway.respond = refuse
+
+        writer.write(ONE)
+
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert 1 == answer.lower().count(b"connection: close\r\n")
+        assert answer.endswith(problems.FAREWELL)
+        assert has_fast_path == (house.falcon_requests == 0)
+        writer.close()
+
+    run_scenario(scenario, has_fast_path=has_fast_path)
+
+
+def test_a_head_that_waits_for_its_body_is_told_that_the_server_ends() -> None:
+    async def scenario(house: HttpHarness) -> None:
+        reader, writer = await house.connections.connect(ONE.removesuffix(JSON))
+
+        house.connections.connections.refuse_requests()
+
+        assert problems.FAREWELL in await reader.readuntil(b"}")
+        assert house.gateway.requests == []
+        writer.close()
+
+    run_scenario(scenario)
