@@ -14,11 +14,13 @@ _END = b"\r\n\r\n"
 
 
 class RequestReader:
-    __slots__ = ("_chunked", "_held", "_last", "_missing", "_searched", "head")
+    __slots__ = ("_chunked", "_held", "_last", "_missing", "_searched", "head", "is_whole")
 
     def __init__(self) -> None:
         #: The request that is being read or answered.
         self.head: Head | None = None
+        #: All of it was read.
+        self.is_whole = True
         #: What has come and was not read.
         self._held = b""
         #: Up to here no head ends.
@@ -37,11 +39,6 @@ class RequestReader:
     def missing_bytes(self) -> int:
         """What must come before the body is whole; 0 if that is not known."""
         return max(0, self._missing - len(self._held))
-
-    @property
-    def is_whole(self) -> bool:
-        """True if all of the request was read."""
-        return not self._missing if self._chunked is None else self._chunked.is_whole
 
     def receive(self, data: bytes) -> None:
         self._held = self._held + data if self._held else data
@@ -66,8 +63,10 @@ class RequestReader:
         self._held, self._searched = held[end:], 0
         if head.body_bytes is None:
             self._chunked = ChunkedBody()
+            self.is_whole = False
         else:
             self._missing = head.body_bytes
+            self.is_whole = not head.body_bytes
         return head
 
     def read_body(self) -> bytes:
@@ -77,20 +76,23 @@ class RequestReader:
             if not held:
                 return b""
             body, self._held = self._chunked.read(held)
+            self.is_whole = self._chunked.is_whole
             return body
-        if len(held) <= self._missing:
-            self._missing -= len(held)
-            self._held = b""
-            return held
-        body, self._held = held[: self._missing], held[self._missing :]
-        self._missing = 0
+        if len(held) > self._missing:
+            body, self._held = held[: self._missing], held[self._missing :]
+        else:
+            body, self._held = held, b""
+        self._missing -= len(body)
+        self.is_whole = not self._missing
         return body
 
     def skip(self, size: int) -> None:
         """Note that so much of the body was received by somebody else, straight to its place."""
         self._missing -= size
+        self.is_whole = not self._missing
 
     def end(self) -> None:
         """Note that the request is answered: what follows is the next one."""
         self.head = self._chunked = None
+        self.is_whole = True
         self._missing = 0

@@ -18,13 +18,15 @@ class Channel:
         self._transport = transport
         #: Sends what the transport has encrypted; None if that sends by itself.
         self._below = below
-        self._is_paused = False
+        #: Nothing is read of the client for now.
+        self.is_paused = False
         #: The client does not read what it is sent; done when it does.
-        self._unread: asyncio.Future[None] | None = None
+        self.unread: asyncio.Future[None] | None = None
         transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
         self.write = transport.write
         self.abort = transport.abort
         self.info = transport.get_extra_info
+        self.set_protocol = transport.set_protocol
 
     def write_all(self, pieces: Iterable[bytes | memoryview]) -> None:
         self._transport.writelines(pieces)
@@ -36,41 +38,31 @@ class Channel:
         size: int = self._transport.get_write_buffer_size()
         return size if self._below is None else size + int(self._below.get_write_buffer_size())
 
-    @property
-    def is_unread(self) -> bool:
-        """True while a client does not read what it is sent."""
-        return self._unread is not None
-
     def fill(self) -> None:
         """Take note that too much is unread."""
-        self._unread = asyncio.get_running_loop().create_future()
+        self.unread = asyncio.get_running_loop().create_future()
 
     def empty(self) -> None:
         """Take note that most of it was read."""
-        unread, self._unread = self._unread, None
+        unread, self.unread = self.unread, None
         if unread is not None and not unread.done():
             unread.set_result(None)
 
     async def drain(self) -> None:
         """Wait until the client has read most of what it was sent."""
-        if self._unread is not None:
-            await self._unread
+        if self.unread is not None:
+            await self.unread
 
     # ---------------------------------------------------------------- a client that is not read
 
-    @property
-    def is_paused(self) -> bool:
-        """True if nothing is read of the client for now."""
-        return self._is_paused
-
     def pause_reading(self) -> None:
-        if not self._is_paused and not self._transport.is_closing():
-            self._is_paused = True
+        if not self.is_paused and not self._transport.is_closing():
+            self.is_paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._is_paused and not self._transport.is_closing():
-            self._is_paused = False
+        if self.is_paused and not self._transport.is_closing():
+            self.is_paused = False
             self._transport.resume_reading()
 
     # --------------------------------------------------------------------------------- the end

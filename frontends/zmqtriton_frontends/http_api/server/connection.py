@@ -17,6 +17,7 @@ from zmqtriton_frontends.http1.requests import RequestReader
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.server.asgi_exchange import Application, AsgiExchange
+from zmqtriton_frontends.http_api.server.body_receiver import BodyReceiver
 from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.fast_path import FastPath, InferenceHead
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
@@ -34,11 +35,7 @@ MIN_PROGRESS_BYTES = 30 * 1024
 _LINGER_S = 2.0
 #: How much of one client waits unread while its request is answered.
 _MAX_HELD_BYTES = 64 << 10
-#: Enough for the head of a request, and not much of a large body behind it.
-_HEAD_BYTES = 16 << 10
-#: Smaller rests of a body are not received into their own place.
-_WORTH_BYTES = 16 << 10
-
+_NOTHING = memoryview(b"")
 _EXITING = json_documents.write({"error": "Server exiting"})
 #: The last part of paths that infer.
 _INFERENCE = (b"/infer", b"/generate", b"/generate_stream")
@@ -51,8 +48,6 @@ class Host(Protocol):
     #: None if every request takes the long way.
     fast_path: FastPath | None
     budget: BodyBudget
-    #: What is received into it is used at once.
-    buffer: memoryview
     #: The next answer on each connection is its last.
     is_leaving: bool
     #: New requests are refused, because the server is exiting.
@@ -68,7 +63,7 @@ class Host(Protocol):
         """Forget a connection that is closed."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(asyncio.Protocol):
     def __init__(self, host: Host) -> None:
         self._host = host
         self._reader = RequestReader()
@@ -79,8 +74,10 @@ class Connection(asyncio.BufferedProtocol):
         #: Sends what the coming transport encrypts; None if that sends by itself.
         self.below: Any = None
         self._received_bytes = 0
-        #: Where the next bytes of a body go; None if into the buffer of all.
-        self._filled: InferenceExchange | None = None
+        #: Receives in place of this; made for the first large body.
+        self._body_receiver: BodyReceiver | None = None
+        #: The answer that is being written is the last.
+        self._is_last = False
         self.is_closed = self._is_leaving = False
         #: When it was made, or was last answered; 0 where a time is not set.
         self._idle_since = self._head_since = self._closing_since = 0.0
@@ -97,39 +94,40 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closed = True
         self._host.remove(self)
         self._end_exchange()
+        self._body_receiver = None
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        exchange = self._exchange
-        if type(exchange) is InferenceExchange and self._reader.missing_bytes:
-            room = exchange.room()
-            if len(room) >= _WORTH_BYTES:
-                self._filled = exchange
-                return room
-            return self._host.buffer
-        return self._host.buffer[:_HEAD_BYTES] if exchange is None else self._host.buffer
-
-    def buffer_updated(self, size: int) -> None:
-        exchange, self._filled = self._filled, None
-        if exchange is None:
-            self.receive(bytes(self._host.buffer[:size]))
-            return
-        self._received_bytes += size
-        self._reader.skip(size)
-        exchange.filled(size)
-        if self._reader.is_whole:
-            exchange.end_body()
-
-    def receive(self, data: bytes) -> None:
-        """Take what the client has sent."""
+    def data_received(self, data: bytes) -> None:
         reader = self._reader
         self._received_bytes += len(data)
         if self._closing_since:
             return  # nobody wants it
         reader.receive(data)
-        if not self.channel.is_unread or reader.head is not None:
+        if reader.head is not None or self.channel.unread is None:
             self._read()
         if reader.held_bytes > _MAX_HELD_BYTES:
             self.channel.pause_reading()
+
+    def room(self) -> memoryview:
+        """Return where the next bytes of a body may be received; empty if nowhere."""
+        exchange = self._exchange
+        if type(exchange) is InferenceExchange and self._reader.missing_bytes:
+            return exchange.room()
+        return _NOTHING
+
+    def filled(self, size: int) -> None:
+        """Note that bytes were received there."""
+        self._received_bytes += size
+        self._reader.skip(size)
+        exchange = self._exchange
+        assert type(exchange) is InferenceExchange, "it gave the room"
+        exchange.filled(size)
+        if self._reader.is_whole:
+            exchange.end_body()
+
+    @property
+    def is_amid_body(self) -> bool:
+        """True while what comes is part of a body."""
+        return not self._reader.is_whole
 
     def pause_writing(self) -> None:
         self.channel.fill()
@@ -170,6 +168,9 @@ class Connection(asyncio.BufferedProtocol):
         exchange: InferenceExchange | AsgiExchange
         if planned is not None and host.fast_path is not None:
             exchange = InferenceExchange(self, host.fast_path, planned, host.budget)
+            if planned.is_large and self._body_receiver is None:
+                self._body_receiver = BodyReceiver(self)
+                self.channel.set_protocol(self._body_receiver)
         else:
             exchange = AsgiExchange(self, head, host.application)
         self._exchange = exchange
@@ -189,20 +190,20 @@ class Connection(asyncio.BufferedProtocol):
         """Take note that the answer to the request was written."""
         self._exchange = None
         reader = self._reader
-        if not reader.is_whole or not self.keeps_open:
+        if self._is_last:
             self.close(is_amid_request=not reader.is_whole or bool(reader.held_bytes))
             return
         reader.end()
         self._idle_since = self._host.now()
-        self._go_on_soon()
+        if reader.held_bytes or self.channel.is_paused:
+            self._go_on_soon()
 
     def _go_on_soon(self) -> None:
         # in another turn of the loop, so that others are not kept waiting
-        if self._reader.held_bytes or self.channel.is_paused:
-            asyncio.get_running_loop().call_soon(self._go_on)
+        asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        if self.is_closed or self._closing_since or self.channel.is_unread:
+        if self.is_closed or self._closing_since or self.channel.unread is not None:
             return
         if self._exchange is None and self._reader.held_bytes:
             self._read()
@@ -212,20 +213,16 @@ class Connection(asyncio.BufferedProtocol):
     # -------------------------------------------------------------- for exchanges
 
     @property
-    def keeps_open(self) -> bool:
-        """True if another request may follow the one that is being answered."""
-        head = self._reader.head
-        is_asked = head is None or head.keeps_alive
-        return is_asked and not self._is_leaving and not self._host.is_leaving
-
-    @property
     def last_fields(self) -> bytes:
         """The fields that every answer has, by which a client knows whether it may go on."""
-        head = self._reader.head
-        if not self.keeps_open or not self._reader.is_whole:
+        reader = self._reader
+        head = reader.head
+        assert head is not None, "there is something to answer"
+        is_leaving = self._is_leaving or self._host.is_leaving
+        self._is_last = is_leaving or not head.keeps_alive or not reader.is_whole
+        if self._is_last:
             return responses.date() + responses.CLOSE
-        is_old = head is not None and not head.minor_version
-        return responses.date() + responses.KEEP_ALIVE if is_old else responses.date()
+        return responses.date() if head.minor_version else responses.date() + responses.KEEP_ALIVE
 
     def leave(self) -> None:
         """Leave: the next answer is the last."""

@@ -12,7 +12,6 @@ from zmqtriton_frontends.process.body_budget import BodyBudget
 
 #: For segments of shared memory, files, and connections that have yet to be accepted.
 RESERVED_DESCRIPTORS = 96
-_BUFFER_BYTES = 256 << 10
 
 
 class Connections:
@@ -27,7 +26,6 @@ class Connections:
         self.fast_path = fast_path
         self.budget = budget
         self.now = now
-        self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.is_leaving = self.is_refusing = False
         #: The oldest first.
         self._open: dict[Connection, None] = {}

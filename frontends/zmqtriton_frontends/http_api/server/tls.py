@@ -63,7 +63,7 @@ class Tls:
         transport.set_protocol(connection)
         connection.connection_made(transport)
         if early.data:
-            connection.receive(bytes(early.data))
+            connection.data_received(bytes(early.data))
 
     def close(self) -> None:
         """Close: handshakes in progress need not go on."""

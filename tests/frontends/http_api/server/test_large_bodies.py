@@ -236,13 +236,13 @@ def test_who_stops_amid_a_body_is_told_and_gives_its_room_back() -> None:
 
 def test_little_of_a_body_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    usual = Connection.receive
+    usual = Connection.data_received
 
     def count(self: Connection, data: bytes) -> None:
         sizes.append(len(data))
         usual(self, data)
 
-    monkeypatch.setattr(Connection, "receive", count)
+    monkeypatch.setattr(Connection, "data_received", count)
 
     async def scenario(house: HttpHarness) -> None:
         Arena(house)
