@@ -84,6 +84,7 @@ SEQUENCE_OVER = (
 WANT_DIGESTS = 512  # set by the broker: references to large outputs must carry digests
 TRACE_TENSORS = 1024  # its trace, if any, includes its tensors
 HAS_REFERENCES = 2048  # of a model's request or a reply: only then may a tensor be a Reference
+ANSWERS_WAIT = 4096  # set by the broker: not all answers have left it, since somebody reads none
 STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one does not count
 FINAL = 1  # a flag of an outcome and of a reply
 

@@ -217,19 +217,13 @@ class Connection:
         self._is_writable = self.is_blocked = False
         self._pieces.clear()
         self._unsent.clear()
-        self._shut_down()
+        with contextlib.suppress(OSError):  # whatever other process has a copy of the descriptor
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def break_off(self) -> None:
         """Note that nothing more will come; the descriptor stays until close()."""
-        self.is_open = self.is_blocked = self._is_writable = False
-        self._pieces.clear()
-        self._unsent.clear()
-        self._shut_down()
-
-    def _shut_down(self) -> None:
-        """Show both sides the end, whatever other process has a copy of the descriptor."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self.is_open = False
+        self._stop_writing()
 
     def forsake(self) -> None:
         """Close this process's copy after a fork; the connection is the parent's."""
@@ -378,6 +372,8 @@ class Router:
         self.inbox: deque[tuple[Connection, list[bytes]]] = deque()
         #: Connections for which something was queued since the last flush().
         self._due: dict[Connection, None] = {}
+        #: Connections whose peers have yet to read before more can be sent.
+        self.blocked: set[Connection] = set()
         #: Of all connections.
         self.received_bytes = self.sent_bytes = 0
         self._watch(self._listener.fileno(), self._accept)
@@ -480,6 +476,7 @@ class Router:
         self.sent_bytes += connection.flush()
         if connection.is_blocked != was_blocked and connection.is_open:
             room = select.EPOLLOUT if connection.is_blocked else 0
+            (self.blocked.add if room else self.blocked.discard)(connection)
             self._epoll.modify(connection.descriptor, select.EPOLLIN | room)
 
     def close(self, connection: Connection) -> None:
@@ -487,6 +484,7 @@ class Router:
         self._forget_stranger(connection)
         if connection in self.connections:
             self.connections.discard(connection)
+            self.blocked.discard(connection)
             del self.hears[connection.descriptor]
             self._epoll.unregister(connection.descriptor)
             connection.close()

@@ -26,12 +26,15 @@ class Sent:
         self.messages: list[tuple[int, str]] = []
         #: How many of them were queued when they were written.
         self.flushed = 0
+        self.blocked: set[int] = set()
+        self.flags: list[int] = []
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> None:
         self.messages.append((serial, type(message).__name__))
 
     def send_rows(self, serial: int, kind: Any, rows: Any) -> None:
         self.messages.append((serial, kind.__name__))
+        self.flags += [row.flags for row, _ in rows]
 
     def flush(self) -> None:
         self.flushed = len(self.messages)
@@ -44,14 +47,14 @@ class World:
         core = Core()
         self.outbox = core.outbox
         self.sending = Sending(core, lifeline, routers, routers)
-        self._routers: Sent = routers
+        self.routers: Sent = routers
 
     def flush(self) -> list[tuple[int, str]]:
         """What went out."""
-        self._routers.messages = []
+        self.routers.messages = []
         self.sending.flush()
-        assert len(self._routers.messages) == self._routers.flushed, "all leave at the end"
-        return self._routers.messages
+        assert len(self.routers.messages) == self.routers.flushed, "all leave at the end"
+        return self.routers.messages
 
 
 @pytest.fixture
@@ -95,3 +98,14 @@ def test_a_lease_never_waits_and_goes_before_releases(world: World) -> None:
     outbox.replies[OWNER] = [REPLY]
 
     assert ["Lease", "Release", "Replies"] == [kind for _, kind in world.flush()]
+
+
+def test_work_is_no_proof_that_answers_have_left_while_somebody_reads_none(world: World) -> None:
+    world.routers.blocked = {OTHER}
+    world.outbox.batched_requests[OWNER] = [WORK]
+    world.flush()
+    world.routers.blocked.clear()
+    world.outbox.batched_requests[OWNER] = [WORK]
+    world.flush()
+
+    assert [wire.ANSWERS_WAIT, 0] == world.routers.flags

@@ -92,6 +92,11 @@ class Sending:
     def _flush_stubs(self, outbox: Outbox) -> None:
         works, outbox.batched_requests = outbox.batched_requests, {}
         for serial, rows in works.items():
+            if self._requests.blocked:
+                # a stub must not take this message for a proof that its answers have left
+                rows = [
+                    (row._replace(flags=row.flags | wire.ANSWERS_WAIT), body) for row, body in rows
+                ]
             self._stubs.send_rows(serial, wire.Execute, rows)
         abandons, outbox.cancellations = outbox.cancellations, {}
         for serial, routes in abandons.items():

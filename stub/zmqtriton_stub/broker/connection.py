@@ -335,8 +335,9 @@ class BrokerConnection:
     def _take_works(self, works: list[wire.BatchedRequest], frames: list[bytes]) -> bool:
         """Take rows; True if there is a batch among them."""
         count = len(self.batches)
-        with state_lock:
-            self.answered.heard(self._dry_ns)
+        if not works[0].flags & wire.ANSWERS_WAIT:
+            with state_lock:
+                self.answered.heard(self._dry_ns)
         owed = Stream if self.instance.is_decoupled else Pending
         position = 0
         while position < len(works):

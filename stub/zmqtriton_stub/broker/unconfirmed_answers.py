@@ -1,8 +1,8 @@
 """Final answers that the broker may have died with: the next one is told them and runs none again.
 
 They are kept until the broker has proved, by sending work, that it lived for a second after the
-answer. Of large bodies, and beyond a number of bytes in all, only the fact is kept. Methods are
-called with the lock of responses.py held.
+answer and that nothing waits in it for a reader. Of large bodies, and beyond a number of bytes in
+all, only the fact is kept. Methods are called with the lock of responses.py held.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import BY_CODE
 
 #: After this time the broker has passed it on to the kernel, where its receiver finds it even if
-#: the broker is dead by then; only a receiver that leaves a megabyte unread keeps it waiting for
-#: longer.
+#: the broker is dead by then, or has said that a receiver leaves so much unread that it cannot.
 SETTLED_NS = 1_000_000_000
 MAX_BODY_BYTES = 64 << 10
 MAX_BYTES = 4 << 20

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,9 +20,12 @@ import tritonclient.grpc as grpcclient
 
 from tests.faults import broker_death, frontend_death
 from tests.faults.load import Load
+from tests.support.failing import FailingCalls
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
+from tests.support.raw_http import raw_request, send_raw
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from zmqtriton_floor.arena import INLINE_BYTES
 
 pytestmark = pytest.mark.system
 
@@ -155,6 +161,71 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
         release_execution(server.journal, "long")
         assert 200 == held[0].result(30)
         assert set(executions(server.journal).values()) == {1}
+
+
+_LARGE_ANSWERS = """
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(0.02)
+        with open("{executions}", "a") as file:
+            for request in requests:
+                name = pb_utils.get_input_tensor_by_name(request, "ID").as_numpy()[0]
+                file.write(name.decode() + " ")
+        values = pb_utils.Tensor("OUT", np.zeros({count}, np.float32))
+        return [pb_utils.InferenceResponse([values]) for _ in requests]
+"""
+_LARGE_CONFIG = """
+backend: "python"
+input { name: "ID" data_type: TYPE_STRING dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+
+
+def _ask_for_much(server: Server, name: str) -> int:
+    document = {"inputs": [{"name": "ID", "datatype": "BYTES", "shape": [1], "data": [name]}]}
+    body = json.dumps({**document, "parameters": {"binary_data_output": True}}).encode()
+    data = raw_request("POST", "/v2/models/large/infer", body, Connection="close")
+    return send_raw(server.http_port, data).statuses[0]
+
+
+def test_answers_that_a_frontend_leaves_unread_are_not_made_twice(tmp_path: Path) -> None:
+    """What the kernel does not take of them is lost with the broker; the stub still knows it."""
+    executed, count = tmp_path / "executed", 60
+    calls = FailingCalls(tmp_path)
+    server = Server(
+        tmp_path / "s", models=[], environment=calls.environment, options=["--http-workers=1"]
+    )
+    directory = server.repository / "large"
+    (directory / "1").mkdir(parents=True)
+    (directory / "config.pbtxt").write_text(_LARGE_CONFIG)
+    code = _LARGE_ANSWERS.format(executions=executed, count=INLINE_BYTES // 4)
+    (directory / "1" / "model.py").write_text(code)
+
+    with server, ThreadPoolExecutor(count) as clients:
+        asked = [clients.submit(_ask_for_much, server, f"http-{n}") for n in range(count)]
+        eventually(executed.exists, 60, "the first execution")
+        frontend = server.pids()["http"][-1]
+        calls.fail(frontend, "recv", errno.EAGAIN, times=10**9)
+        try:
+            with grpcclient.InferenceServerClient(server.grpc_address) as other:
+                name = grpcclient.InferInput("ID", [1], "BYTES")
+                for number in range(20):  # by which the stub hears of its broker for long enough
+                    name.set_data_from_numpy(np.array([f"grpc-{number}"], np.object_))
+                    other.infer("large", [name])
+                    time.sleep(0.05)
+            os.kill(server.pids()["broker"][0], signal.SIGKILL)
+        finally:
+            assert calls.stop() > 0, "it has tried to read"
+        statuses = Counter(answer.result() for answer in asked)
+
+        assert {200, 503} >= set(statuses)
+        times = Counter(executed.read_text().split())
+        assert [] == [name for name, executions in times.items() if executions > 1]
+        assert count + 20 == len(times)
 
 
 def test_a_stopped_broker_is_replaced(tmp_path: Path) -> None:
