@@ -1,7 +1,8 @@
 """`make faults SEED=1 MINUTES=20`: random faults against every kind of load.
 
 Deaths, stops, torn connections, failing system calls, no descriptors and a starved processor, in
-an order that the seed decides. Each request must have one right outcome, none may be executed
+an order that the seed decides. `ARGS=--only=broker` tries some of them, `--count=2000` as many,
+`--pause=5` with as many seconds between two. Each request must have one right outcome, none may be executed
 twice, and after each fault the server must be whole again; how long that took is printed.
 """
 
@@ -173,27 +174,39 @@ def _await_all(server: Server, clients: Sequence[Client], since_ns: int, fault: 
         raise
 
 
-def run(seed: int, minutes: float, directory: Path) -> int:
+class Plan(NamedTuple):
+    seed: int
+    minutes: float
+    #: Ends the run earlier.
+    count: int = 1_000_000
+    #: Faults whose name contains this.
+    only: str = ""
+    #: Between two faults, in seconds; some fraction of one if it is 0.
+    pause_s: float = 0.0
+
+
+def run(plan: Plan, directory: Path) -> int:
     """Run the faults; return how many promises were broken."""
-    chance = random.Random(seed)
+    chance = random.Random(plan.seed)
     calls = FailingCalls(directory)
     recoveries: list[Recovery] = []
     with make_server(directory / "s", calls) as server:
         assert server.process is not None
         supervisor = server.process.pid
         nemesis = Nemesis(server, calls, chance)
+        names = sorted(name for name in nemesis.faults if plan.only in name)
         with mixed_clients(server) as clients:
             begun_ns = time.monotonic_ns()
             _await_all(server, clients, begun_ns, "the start")
             sizes = _sizes(supervisor)
-            deadline = time.monotonic() + 60 * minutes
-            while time.monotonic() < deadline:
-                name = chance.choice(sorted(nemesis.faults))
+            deadline = time.monotonic() + 60 * plan.minutes
+            while time.monotonic() < deadline and len(recoveries) < plan.count:
+                name = chance.choice(names)
                 nemesis.faults[name]()
                 done_ns = time.monotonic_ns()
                 _await_all(server, clients, done_ns, f"{name}: {nemesis.detail}")
                 recoveries.append(Recovery(name, (time.monotonic_ns() - done_ns) / 1e6))
-                time.sleep(chance.uniform(0.2, 1.0))
+                time.sleep(plan.pause_s or chance.uniform(0.2, 1.0))
             print("supervisor:", sizes, "->", _sizes(supervisor))
         assert server.process.pid == supervisor
         broken = _judge(server, clients, recoveries)
@@ -233,11 +246,15 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--count", type=int, default=Plan._field_defaults["count"])
+    parser.add_argument("--only", default="")
+    parser.add_argument("--pause", type=float, default=0.0)
     arguments = parser.parse_args()
+    options = arguments.minutes, arguments.count, arguments.only, arguments.pause
     mark = leaks.mark_session()
     before = leaks.take_snapshot(mark)
     with tempfile.TemporaryDirectory() as directory:
-        broken = run(arguments.seed, arguments.minutes, Path(directory))
+        broken = run(Plan(arguments.seed, *options), Path(directory))
     left = leaks.find_leaks(before, mark)
     print("left behind:", left or "nothing")
     return 1 if left or broken else 0

@@ -13,4 +13,4 @@ pytestmark = [pytest.mark.system, needs_pidfd_getfd]
 
 
 def test_the_server_stands_a_few_random_faults(tmp_path: Path) -> None:
-    assert 0 == chaos.run(seed=7, minutes=0.25, directory=tmp_path)
+    assert 0 == chaos.run(chaos.Plan(seed=7, minutes=0.25), tmp_path)
