@@ -178,7 +178,7 @@ class Plan(NamedTuple):
     seed: int
     minutes: float
     #: Ends the run earlier.
-    count: int = 1_000_000
+    most: int = 1_000_000
     #: Faults whose name contains this.
     only: str = ""
     #: Between two faults, in seconds; some fraction of one if it is 0.
@@ -200,7 +200,7 @@ def run(plan: Plan, directory: Path) -> int:
             _await_all(server, clients, begun_ns, "the start")
             sizes = _sizes(supervisor)
             deadline = time.monotonic() + 60 * plan.minutes
-            while time.monotonic() < deadline and len(recoveries) < plan.count:
+            while time.monotonic() < deadline and len(recoveries) < plan.most:
                 name = chance.choice(names)
                 nemesis.faults[name]()
                 done_ns = time.monotonic_ns()
@@ -246,7 +246,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--count", type=int, default=Plan._field_defaults["count"])
+    parser.add_argument("--count", type=int, default=Plan._field_defaults["most"])
     parser.add_argument("--only", default="")
     parser.add_argument("--pause", type=float, default=0.0)
     arguments = parser.parse_args()
