@@ -92,8 +92,10 @@ def open_publisher(context: Any, address: str) -> Socket:
 def open_subscriber(context: Any, serial: int) -> Socket:
     """Open a SUB for this peer's topic, to be connected to publishers."""
     socket = _open(context, zmq.SUB)
-    # a stub that is gone does not come back: its number is never used again
-    socket.setsockopt(zmq.RECONNECT_IVL, -1)
+    # a connection may end though its stub lives; stubs that are gone never come back, and are
+    # asked for less and less often
+    socket.setsockopt(zmq.RECONNECT_IVL, 50)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 10_000)
     socket.setsockopt(zmq.SUBSCRIBE, topic(serial))
     return socket
 

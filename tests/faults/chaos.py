@@ -2,8 +2,8 @@
 
 Deaths, stops, torn connections, failing system calls, no descriptors and a starved processor, in
 an order that the seed decides. `ARGS=--only=broker` tries some of them, `--count=2000` as many,
-`--pause=5` with as many seconds between two. Each request must have one right outcome, none may be executed
-twice, and after each fault the server must be whole again; how long that took is printed.
+`--pause=5` with as many seconds between two. Each request must have one right outcome, none may be
+executed twice, and after each fault the server must be whole again; how long that took is printed.
 """
 
 from __future__ import annotations

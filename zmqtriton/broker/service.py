@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from zmqtriton.broker.core import Core
+from zmqtriton.broker.idle_checks import IdleChecks
 from zmqtriton.broker.router import Router
 from zmqtriton.broker.sending import SUPERVISOR, Sending
 from zmqtriton_floor import endpoints, logs, stub_mark, wall_clock, wire, zmtp
@@ -62,6 +63,7 @@ class Service:
         self._requests: Router
         self._stubs: Router
         self._sending: Sending
+        self._idle_checks = IdleChecks(self._core.instances, self._ask_idle, self._miss_idle)
         self._epoll = select.epoll()
         self._epoll.register(lifeline, select.EPOLLIN)
         #: Shows the supervisor's death.
@@ -104,6 +106,7 @@ class Service:
         routers = (self._stubs, self._requests)
         times = (
             self._core.next_timer_ns(),
+            self._idle_checks.due_ns,
             self._sending.release_at_ns,
             *[router.next_due_ns() for router in routers if router.has_duties],
         )
@@ -135,6 +138,8 @@ class Service:
             self._read(self._requests)
             now_ns = time.monotonic_ns()
             self._core.tick(now_ns)
+            if now_ns >= self._idle_checks.due_ns:
+                self._idle_checks.tick(now_ns)
             self._sending.flush()
             if not (self._stubs.inbox or self._requests.inbox):
                 break
@@ -150,6 +155,13 @@ class Service:
         if serial in self._core.peers:
             self._core.stop_giving_to(serial)
             self._lifeline.send(wire.ConnectionLost(serial))
+
+    def _ask_idle(self, serial: int) -> None:
+        self._stubs.send(serial, wire.Sync(0), [])
+
+    def _miss_idle(self, serial: int) -> None:
+        _log.error("the idle stub %s does not answer its broker", serial)
+        self._report_lost_connection(serial)
 
     # -------------------------------------------------------------- incoming
 
@@ -190,6 +202,8 @@ class Service:
             self._core.blocks.release(serial, message.blocks)
         elif kind is wire.Lease and (instance := self._core.instances.get(serial)):
             self._core.blocks.grant_requested_lease(instance, message.blocks, self._requests.send)
+        elif kind is wire.Synced and router is self._stubs:
+            self._idle_checks.answered(serial)
         elif kind is wire.HeldBlocks:
             self._core.recovery.take_held_blocks(serial, message)
         elif kind is wire.Call and router is self._stubs:

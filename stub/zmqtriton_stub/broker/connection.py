@@ -316,10 +316,8 @@ class BrokerConnection:
 
     def _take_word(self, kind: type[Any], message: Any) -> None:
         if kind is wire.CancelExecution:
-            for route in message.requests:
-                pending = self.pending.get(route)
-                if pending is not None:
-                    pending.cancel()
+            for pending in filter(None, map(self.pending.get, message.requests)):
+                pending.cancel()
         elif kind is wire.StreamAcks:
             for grant in message.acks:
                 stream = self.pending.get((grant.peer, grant.id))
@@ -329,6 +327,8 @@ class BrokerConnection:
             self.instance.measures.answered(message)
         elif kind is wire.Welcome:
             self.epoch = message.epoch
+        elif kind is wire.Sync:
+            self.put([wire.encode(wire.Synced(message.number))])
         elif self.instance.memory is None or not self.instance.memory.hear_of_blocks(message):
             self.malformed += 1
 

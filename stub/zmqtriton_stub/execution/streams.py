@@ -264,7 +264,8 @@ class Publisher:
     def send(self, answers: list[OutcomeWithBody]) -> list[OutcomeWithBody]:
         """Send what goes straight to its reader; return the rest, in order."""
         topic = endpoints.topic(answers[0][0].peer)
-        if topic not in self._topics:
+        # at the beginning of a stream its reader may have lost the way since the last one
+        if topic not in self._topics or not all(outcome.number for outcome, _ in answers):
             self._take_subscriptions()
         if len(answers) == 1:
             if topic not in self._topics or not self._is_plain(answers[0][0]):
@@ -294,6 +295,7 @@ class Publisher:
         endpoints.send(self._socket, [topic + header, *bodies])
 
     def _take_subscriptions(self) -> None:
+        """Hear who has come and who has gone since the last time."""
         while endpoints.has_input(self._socket):
             [message] = endpoints.receive(self._socket)
             if message[:1] == b"\1":

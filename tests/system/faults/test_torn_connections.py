@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import broker_death
+from tests.faults.mixed_clients import StreamClient
 from tests.support.foreign_sockets import confuse, needs_pidfd_getfd, tear
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -124,3 +125,18 @@ def ask(server: Server) -> None:
         30,
         "an answer",
     )
+
+
+@BREAK
+def test_streams_past_the_broker_find_their_way_again(tmp_path: Path, break_off: Break) -> None:
+    with Server(tmp_path / "s", models=["tokens"]) as server:
+        [stub], frontend = server.stub_pids("tokens"), server.pids()["grpc"][-1]
+        streams = StreamClient(server, 0)
+        assert ["right"] * 3 == [streams.ask() for _ in range(3)]
+
+        assert break_off(stub, frontend)
+
+        eventually(lambda: streams.ask() == "right", 30, "a stream is whole")
+        assert ["right"] * 3 == [streams.ask() for _ in range(3)]
+        assert [stub] == server.stub_pids("tokens")
+        assert tear(stub, frontend) > 0, "they go straight again"
