@@ -67,7 +67,10 @@ def make_server(directory: Path, calls: FailingCalls) -> Server:
         directory,
         models=MODELS,
         environment=calls.environment,
-        options=["--model-control-mode=explicit", "--load-model=*", "--http-workers=2"],
+        options=[
+            *("--model-control-mode=explicit", "--load-model=*", "--http-workers=2"),
+            f"--runtime-directory={directory / 'run'}",
+        ],
     )
     use_instances(server)
     config = (server.repository / "journal" / "config.pbtxt").read_text()
@@ -166,10 +169,10 @@ def _await_all(server: Server, clients: Sequence[Client], since_ns: int, fault: 
         for client in clients:
             if client.last_right_ns <= since_ns:
                 print(f"{client.prefix} is not served: {client.newest}", flush=True)
-        for command in ("status", "stacks"):
-            ctl = [sys.executable, "-m", "zmqtriton.ctl.main", command]
-            directory = str(server.directory.parent / "run")
-            subprocess.run([*ctl, "--runtime-directory", directory], timeout=60, check=False)
+        for command in ("status", "stacks journal"):
+            ctl = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory"]
+            ctl += [str(server.directory / "run"), *command.split()]
+            subprocess.run(ctl, timeout=60, check=False)
         print(f"== log\n{server.log_text()[-20_000:]}", flush=True)
         raise
 
