@@ -21,6 +21,8 @@ class Options:
     max_requests: int = 0
     #: 0: any number.
     max_model_requests: int = 0
+    #: 0: a share of the memory.
+    client_memory_byte_size: int = 0
     early_liveness: bool = False
     #: Empty: $RUNTIME_DIRECTORY, else a new private directory.
     runtime_directory: str = ""

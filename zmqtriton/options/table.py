@@ -26,6 +26,14 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "max-requests",
             "Limit on unanswered inference requests; beyond it requests get 503. 0 means 100000.",
         ),
+        a.long_integer(
+            "client-memory-byte-size",
+            "Bytes of incomplete requests, and as many of unread answers, that clients may make "
+            "the server hold; for each protocol. 0 means 1/8 of the memory.",
+            read=read.integer_between(
+                0, 2**62, "Error: --client-memory-byte-size must not be negative."
+            ),
+        ),
         a.count(
             "max-model-requests",
             "The same for each model without the parameter max_requests; 0 means no limit.",

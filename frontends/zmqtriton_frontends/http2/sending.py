@@ -35,6 +35,10 @@ class Sending:
         #: What is ready to be sent, and its size.
         self.out: list[bytes | memoryview] = []
         self.out_bytes = 0
+        #: What waits in streams, for room or for their turn.
+        self.waiting_bytes = 0
+        #: How much was ever prepared to be sent.
+        self.prepared_bytes = 0
         #: The client does not read what has been sent.
         self.is_paused = False
         #: The initial window of streams towards the client, and how large its frames may be.
@@ -118,6 +122,7 @@ class Sending:
             return
         stream.outgoing.extend(memoryview(piece) for piece in pieces if piece)
         stream.outgoing_bytes += size
+        self.waiting_bytes += size
         self.has_room(stream)
 
     def finish(self, stream: Stream, block: bytes) -> None:
@@ -152,6 +157,7 @@ class Sending:
         stream.is_open = False
         stream.has_ended = True
         stream.outgoing.clear()
+        self.waiting_bytes -= stream.outgoing_bytes
         stream.outgoing_bytes = 0
         self.streams.pop(stream.id, None)
 
@@ -195,6 +201,8 @@ class Sending:
             left -= size
             stream.window -= size
             stream.outgoing_bytes -= size
+            self.waiting_bytes -= size
+            self.prepared_bytes += size
             self.window -= size
 
     def _move(self, waiting: deque[memoryview], size: int) -> None:

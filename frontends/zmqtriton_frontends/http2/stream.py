@@ -68,6 +68,11 @@ class Stream:
         if self.outgoing:
             self.outgoing = deque((memoryview(b"".join(self.outgoing)),))
 
+    @property
+    def is_amid_message(self) -> bool:
+        """True if a part of something has come that is of no use without the rest."""
+        return False
+
     # Events of the client; none of these may raise.
 
     def on_begin(self) -> None:

@@ -42,6 +42,8 @@ SETTINGS: dict[str, Any] = {
     "grpc_transport": "native",
     "reuse_grpc_port": False,
     "grpc_max_input_size": 2**31 - 1,
+    "grpc_processes": 1,
+    "client_bytes": 2 << 30,
     "grpc_reflection": False,
     "grpc_max_connection_age": 0,
     "grpc_max_connection_age_grace": 0,

@@ -13,6 +13,7 @@ import uvloop
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
+from zmqtriton_frontends.process.ledger import Ledger
 
 #: What can serve the table of RPCs, and what does unless a test says else.
 SERVERS: dict[str, type[Server] | type[NativeServer]] = {"grpcio": Server, "native": NativeServer}
@@ -40,6 +41,11 @@ class GrpcServerThread:
     def start(self) -> None:
         self._thread.start()
         self.run_coroutine(self._start())
+
+    @property
+    def ledger(self) -> Ledger:
+        assert isinstance(self._server, NativeServer)
+        return self._server.answering.ledger
 
     def close(self) -> None:
         self.run_coroutine(self._server.stop(0))

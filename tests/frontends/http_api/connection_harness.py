@@ -10,7 +10,7 @@ from typing import Any
 from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.http_api.server.fast_path import FastPath
 from zmqtriton_frontends.http_api.server.tls import Tls
-from zmqtriton_frontends.process.body_budget import BodyBudget
+from zmqtriton_frontends.process.ledger import Ledger
 
 
 class ConnectionHarness:
@@ -18,7 +18,7 @@ class ConnectionHarness:
 
     def __init__(self, fast_path: FastPath | None = None) -> None:
         self.fast_path = fast_path
-        self.body_bytes = 1 << 30
+        self.ledger = Ledger(1 << 30)
         self.now = 1000.0
         self.answer_bytes = 2
         self.bodies: list[bytes] = []
@@ -40,9 +40,7 @@ class ConnectionHarness:
     @contextlib.asynccontextmanager
     async def serve(self, tls: Tls | None = None) -> AsyncIterator[ConnectionHarness]:
         loop = asyncio.get_running_loop()
-        self.connections = Connections(
-            self._answer, self.fast_path, BodyBudget(self.body_bytes), lambda: self.now
-        )
+        self.connections = Connections(self._answer, self.fast_path, self.ledger, lambda: self.now)
         make: Callable[[], asyncio.BaseProtocol] = self.connections.make
         if tls is not None:
             make = tls.secured(self.connections.make)

@@ -14,13 +14,14 @@ import uvloop
 from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.frontends.http_api.fakes import FakeGateway
 from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.process.ledger import Ledger
 
 
 class HttpHarness:
     """One server, and how many of its requests went to Falcon."""
 
     def __init__(
-        self, *, has_fast_path: bool = True, budget_bytes: int = 1 << 30, **settings: Any
+        self, *, has_fast_path: bool = True, ledger_bytes: int = 1 << 30, **settings: Any
     ) -> None:
         gateway: Any = FakeGateway(**settings)
         self.gateway: FakeGateway = gateway
@@ -30,7 +31,7 @@ class HttpHarness:
         self.connections = ConnectionHarness(
             app.fast_path(gateway, table) if has_fast_path else None
         )
-        self.connections.body_bytes = budget_bytes
+        self.connections.ledger = Ledger(ledger_bytes)
         self.connections.application = self._ask_falcon  # type: ignore[method-assign]
 
     async def _ask_falcon(self, scope: Any, receive: Any, send: Any) -> None:

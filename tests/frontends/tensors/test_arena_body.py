@@ -9,6 +9,7 @@ import pytest
 
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Unfinished, prefix
+from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_frontends.tensors import arena_body
 from zmqtriton_frontends.tensors.arena_body import (
     AnnouncedBytesBudget,
@@ -210,7 +211,9 @@ def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
     async def scenario() -> None:
         arena = Arena()
         assembly = Assembly(
-            Unfinished(), arena_body_factory(arena, AnnouncedBytesBudget(), tensors_at), 1000
+            Unfinished(Share(Book(2 << 30))),
+            arena_body_factory(arena, AnnouncedBytesBudget(), tensors_at),
+            1000,
         )
         sent = [(False, 1000), (True, 5000), (False, 0)]
         for is_compressed, size in sent:

@@ -13,10 +13,11 @@ from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.machine.runtime_directory import RuntimeDirectory
 from zmqtriton_floor import __version__
 
-#: The share of the memory available at start that bodies of HTTP requests may have, outside of
-#: segments; while it is read and placed, a body is in memory several times.
-_BODY_SHARE = 1 / 8
-_LEAST_BODY_BYTES = 16 << 20
+#: The share of the memory available at start that incomplete requests may have in the frontends of
+#: each protocol, outside of segments, and as much that unread answers may keep; while it is read
+#: and placed, a body is in memory several times.
+_CLIENT_SHARE = 1 / 8
+_LEAST_CLIENT_BYTES = 16 << 20
 
 
 def process_settings(
@@ -38,7 +39,9 @@ def process_settings(
     settings["cache_bytes"] = sizes[-1] if sizes else 0
     # The rest is for tensors in transit: a process without room for an answer cannot answer.
     settings["cache_shared_bytes"] = int(available_bytes() * segments.BUDGET_SHARE / 4)
-    settings["body_bytes"] = max(_LEAST_BODY_BYTES, int(available_bytes() * _BODY_SHARE))
+    settings["client_bytes"] = options.client_memory_byte_size or max(
+        _LEAST_CLIENT_BYTES, int(available_bytes() * _CLIENT_SHARE)
+    )
     settings["metrics_address"] = options.metrics_address or options.http_address
     for role, name in (
         (listeners.HTTP, "http_port"),

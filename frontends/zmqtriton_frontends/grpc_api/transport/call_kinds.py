@@ -14,9 +14,15 @@ from typing import Any
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.grpc_api.inference.infer import PendingGrpcInference
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
+from zmqtriton_frontends.grpc_api.transport.account import Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, TAIL, Opening
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
-from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Message, prefix
+from zmqtriton_frontends.grpc_api.transport.message_framing import (
+    Assembly,
+    Message,
+    TooLargeError,
+    prefix,
+)
 from zmqtriton_frontends.grpc_api.transport.stream_call import NativeCall, Refused
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import Stream
@@ -67,7 +73,7 @@ class UnaryCall(OneRequest):
             return super()._new_assembly()
         answering = self._answering
         large = arena_body_factory(answering.gateway.payload, answering.announced, tensors_at)
-        return Assembly(answering.unfinished, large, MIN_BYTES)
+        return Assembly(self._account.requests, large, MIN_BYTES)
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
         if type(message) is ArenaBuffer:
@@ -90,9 +96,15 @@ class UnaryCall(OneRequest):
 
     def set_result(self, response: list[bytes | memoryview], /) -> None:
         if self._stop_asking():
-            pieces = [prefix(sum(map(len, response))), *response]
-            self.connection.answer(self, HEADS[""], pieces, TAIL)
+            size = sum(map(len, response))
+            try:
+                self._account.check_answer(size)
+            except TooLargeError as error:
+                self._fail(error)
+                return
+            self.connection.answer(self, HEADS[""], [prefix(size), *response], TAIL)
             if self.outgoing:
+                self._account.note_answers(self.connection.waiting_bytes)
                 self._loop.call_later(_PATIENCE_S, self.keep_outgoing)
 
     def set_exception(self, error: Exception, /) -> None:
@@ -139,7 +151,9 @@ class UnaryCall(OneRequest):
         else:
             pieces = await self._packed(response)
         if self.is_open and not self.has_ended:
+            self._account.check_answer(len(response))
             self.connection.answer(self, HEADS[self._compression], pieces, TAIL)
+            self._account.note_answers(self.connection.waiting_bytes)
 
 
 class WatchCall(OneRequest):
@@ -208,7 +222,12 @@ class ExchangeCall(NativeCall):
 
 
 def call_of(
-    connection: Connection, number: int, opening: Opening, answering: RpcLifecycle, compression: str
+    connection: Connection,
+    number: int,
+    opening: Opening,
+    answering: RpcLifecycle,
+    account: Account,
+    compression: str,
 ) -> Stream:
     """Return the stream that answers it."""
     rpc = opening.rpc
@@ -219,4 +238,4 @@ def call_of(
         kind = ExchangeCall
     elif rpc.stream is not None:
         kind = WatchCall
-    return kind(connection, number, opening, answering, compression)
+    return kind(connection, number, opening, answering, account, compression)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton_frontends.grpc_api.transport.account import FREE_BYTES, Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
 from zmqtriton_frontends.grpc_api.transport.call_kinds import call_of
 from zmqtriton_frontends.grpc_api.transport.lifecycle import RpcLifecycle
@@ -22,10 +22,10 @@ from zmqtriton_frontends.http2.stream import Stream
 
 #: How long a client may take to send its preface and settings.
 _INTRODUCTION_S = 10.0
-#: How long it may take to make its first call; and how long nothing may come amid a frame or
-#: headers.
+#: How long it may take to make its first call.
 _FIRST_CALL_S = 300.0
-_STALL_S = 30.0
+#: How often is looked whether a client goes on with what waits for it.
+_LOOK_S = 5.0
 #: How much a client may leave unread before it is no longer read from, and until when.
 _HIGH_WATER, _LOW_WATER = 1 << 20, 1 << 18
 #: Pieces of an output are joined up to this size.
@@ -97,8 +97,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: Whether anything came since the last look, and the pings sent since data were.
         self._was_heard = True
         self._pings = 0
-        #: Something has come since a frame was left incomplete, and the connection is watched.
-        self._has_progressed = self._is_watched = False
+        self._account = Account(server.answering.ledger, server.answering.most_message)
+        self._received_bytes = 0
+        #: Something waits for the client, and is looked at now and then.
+        self._is_watched = False
 
     # ---------------------------------------------------------------- the loop
 
@@ -129,6 +131,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         self._was_heard = True
+        self._received_bytes += size
         self._is_receiving = True
         if self._is_filling:
             self._was_filling = True
@@ -138,9 +141,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             if size == _HEADER_BYTES:  # and more is there, of something else
                 self._was_filling = False
         self._is_receiving = False
-        self._has_progressed = True
-        if not self._is_watched and self._http2.is_amid_frame:
-            self._watch_for_stall()
         self._flush()
 
     def eof_received(self) -> bool:
@@ -152,6 +152,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             timer.cancel()
         self._server.left(self)
         self._http2.lose()
+        self._account.note_answers(0)
 
     def pause_writing(self) -> None:
         self._http2.is_paused = True
@@ -187,8 +188,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             if out:
                 self._transport.write(b"".join(out))
             http2.go_on()
+        self._account.note_answers(http2.waiting_bytes)
         if http2.is_done and not self._is_closed:
             self._close()
+        elif not self._is_watched and (
+            http2.is_amid_frame or http2.waiting_bytes > FREE_BYTES or self._account.requests.bytes
+        ):
+            self._watch()
 
     def _send(self, out: list[bytes | memoryview]) -> list[bytes | memoryview]:
         """Give output to the kernel from where it lies, as much as that takes at once.
@@ -223,7 +229,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _begin(self, http2: Connection, number: int, opening: Opening | None) -> Stream | None:
         if opening is None:
             return None
-        return call_of(http2, number, opening, self._server.answering, self._server.compression)
+        answering, compression = self._server.answering, self._server.compression
+        return call_of(http2, number, opening, answering, self._account, compression)
 
     # --------------------------------------------------------------- the timers
 
@@ -243,14 +250,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._http2.has_had_streams:
             self.leave()
 
-    def _watch_for_stall(self, *, is_due: bool = False) -> None:
-        """Look again in a while whether what is incomplete goes on; if not, end the connection."""
-        self._is_watched = self._http2.is_amid_frame
-        if is_due and self._is_watched and not self._has_progressed:
+    def _watch(self) -> None:
+        """End the connection if its client does not go on with what waits for it; or look again."""
+        sent = self._http2.prepared_bytes - self._transport.get_write_buffer_size()
+        if self._account.is_stalled(self._loop.time(), self._http2, self._received_bytes, sent):
             self._transport.abort()
-        elif self._is_watched:
-            self._has_progressed = False
-            self._later("stall", _STALL_S, partial(self._watch_for_stall, is_due=True))
+            return
+        self._is_watched = bool(self._account.owes(self._http2) or self._account.requests.bytes)
+        if self._is_watched:
+            self._later("stall", _LOOK_S, self._watch)
 
     def _later_ages(self) -> None:
         times = self._server.times

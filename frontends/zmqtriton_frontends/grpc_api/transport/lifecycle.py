@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from typing import Any
 
 from zmqtriton_floor.errors import (
@@ -20,7 +21,7 @@ from zmqtriton_floor.errors import (
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
-from zmqtriton_frontends.grpc_api.transport.message_framing import Unfinished
+from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,10 @@ class RpcLifecycle:
         self.gateway = gateway
         self.table = table(gateway)
         self.announced = AnnouncedBytesBudget()
-        self.unfinished = Unfinished(most_message=gateway.settings["grpc_max_input_size"])
+        settings = gateway.settings
+        self.most_message: int = settings["grpc_max_input_size"]
+        processes = settings["grpc_processes"] or max(1, len(os.sched_getaffinity(0)) // 2)
+        self.ledger = Ledger(settings["client_bytes"] // processes)
         #: RPCs being answered, except watches, which end by themselves when the gateway stops.
         self.active = 0
         #: Set by the last of them once drain() waits for it.

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
 from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.process.ledger import Share
 
 _PREFIX = struct.Struct(">BI")
 PREFIX_BYTES = _PREFIX.size
@@ -36,25 +37,31 @@ def too_large(size: int, most: int) -> TooLargeError:
 
 
 class Unfinished:
-    """Counts the bytes of incomplete messages, of all clients of a process.
+    """Counts the bytes of incomplete messages of one client."""
 
-    Each message may be large, but not all of them at once.
-    """
-
-    def __init__(self, most: int = 2 << 30, most_message: int = MAX_MESSAGE_BYTES) -> None:
-        self._most = most
+    def __init__(self, share: Share, most_message: int = MAX_MESSAGE_BYTES) -> None:
+        self._share = share
         #: The limit of one message.
         self.most_message = most_message
-        self.bytes = 0
+        #: How many messages have ended, complete or not.
+        self.ended = 0
+
+    @property
+    def bytes(self) -> int:
+        return self._share.held
 
     def add(self, size: int) -> None:
         """Count bytes. Raises TooLargeError if that is too much."""
-        if self.bytes + size > self._most:
+        if not self._share.take(size):
             raise TooLargeError("Too many large requests are being sent to this server")
-        self.bytes += size
 
     def remove(self, size: int) -> None:
-        self.bytes -= size
+        self._share.add(-size)
+
+    def end(self, size: int) -> None:
+        """Count them no more: their message is complete, or will not be."""
+        self.remove(size)
+        self.ended += 1
 
 
 class Body(Protocol):
@@ -74,6 +81,10 @@ class Body(Protocol):
 
     def drop(self) -> None:
         """Drop it: the rest will not come."""
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of it is in this process's own memory."""
 
 
 class Gathering:
@@ -99,6 +110,10 @@ class Gathering:
     def drop(self) -> None:
         self._data = bytearray()
 
+    @property
+    def held_bytes(self) -> int:
+        return len(self._data)
+
 
 _NOWHERE = memoryview(b"")
 
@@ -108,8 +123,8 @@ class Assembly:
 
     __slots__ = (
         "_body",
-        "_come",
         "_head",
+        "_held",
         "_is_compressed",
         "_large",
         "_large_bytes",
@@ -125,8 +140,8 @@ class Assembly:
     ) -> None:
         """Set up; `large` makes the body of an uncompressed message of more than large_bytes."""
         self._unfinished = unfinished
-        #: How much of the current message has come.
-        self._come = 0
+        #: How much of the current message is accounted for.
+        self._held = 0
         self._large = large
         self._large_bytes = min(large_bytes, unfinished.most_message)
         self._head = b""
@@ -156,12 +171,22 @@ class Assembly:
         if self._body is not None:
             self._body.drop()
             self._body = None
-            self._unfinished.remove(self._come)
+            self._forget()
+
+    def _forget(self) -> None:
+        self._unfinished.end(self._held)
+        self._held = 0
 
     def _count(self, size: int) -> None:
-        self._unfinished.add(size)
-        self._come += size
+        """Count what has come, and account for what of it is in ordinary memory."""
+        assert self._body is not None
         self.left -= size
+        held = self._body.held_bytes
+        if held > self._held:
+            self._unfinished.add(held - self._held)
+        else:
+            self._unfinished.remove(self._held - held)
+        self._held = held
 
     def feed(self, data: memoryview) -> list[tuple[bool, Any]]:
         """Return the messages that are complete now, each with whether it is compressed.
@@ -170,8 +195,8 @@ class Assembly:
         """
         size = len(data)
         if self._body is not None and size < self.left:
-            self._count(size)
             self._body.add(data)
+            self._count(size)
             return []
         if self._body is None and not self._head and size >= PREFIX_BYTES:
             compressed, announced = _PREFIX.unpack_from(data)
@@ -185,8 +210,8 @@ class Assembly:
                 position = self._read_head(data, position)
                 continue
             part = data[position : position + self.left]
-            self._count(len(part))
             self._body.add(part)
+            self._count(len(part))
             position += len(part)
             if not self.left:
                 found.append(self._take_whole())
@@ -195,7 +220,7 @@ class Assembly:
     def _take_whole(self) -> tuple[bool, Any]:
         assert self._body is not None
         whole, self._body = self._body.whole(), None
-        self._unfinished.remove(self._come)
+        self._forget()
         return self._is_compressed, whole
 
     def _read_head(self, data: memoryview, position: int) -> int:
@@ -209,7 +234,7 @@ class Assembly:
                 raise too_large(announced, self._unfinished.most_message)
             self._head = b""
             self._is_compressed = bool(compressed)
-            self.left, self._come = announced, 0
+            self.left = announced
             if self._large is not None and not compressed and announced > self._large_bytes:
                 self._body = self._large(announced)
             else:

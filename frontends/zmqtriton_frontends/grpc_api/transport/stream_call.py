@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.grpc_api.transport.account import Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import (
     HEADS,
     TAIL,
@@ -64,6 +65,7 @@ class NativeCall(Stream):
     """Any other RPC; subclasses say what is done with messages."""
 
     __slots__ = (
+        "_account",
         "_answering",
         "_assembly",
         "_compression",
@@ -83,6 +85,7 @@ class NativeCall(Stream):
         number: int,
         opening: Opening,
         answering: RpcLifecycle,
+        account: Account,
         compression: str,
     ) -> None:
         super().__init__(connection, number)
@@ -90,6 +93,7 @@ class NativeCall(Stream):
         self.rpc = opening.rpc
         self._opening = opening
         self._answering = answering
+        self._account = account
         #: The compression of the answers, or "".
         self._compression = ""
         if compression in opening.accepts and self.rpc.category == INFERENCE:
@@ -108,7 +112,7 @@ class NativeCall(Stream):
             self._deadline = self._loop.call_later(wait_s, self._expire)
 
     def _new_assembly(self) -> Assembly:
-        return Assembly(self._answering.unfinished)
+        return Assembly(self._account.requests)
 
     # ------------------------------------------------------------ for handlers
 
@@ -135,6 +139,10 @@ class NativeCall(Stream):
             self._fail(failed(self.rpc, error))
             return
         self._want()
+
+    @property
+    def is_amid_message(self) -> bool:
+        return self._assembly.is_amid
 
     def room(self) -> memoryview:
         return self._assembly.room()
@@ -222,7 +230,7 @@ class NativeCall(Stream):
     async def _opened(self, is_compressed: bool, message: Message) -> Message:
         if not is_compressed:
             return message
-        encoding, most = self._opening.encoding, self._answering.unfinished.most_message
+        encoding, most = self._opening.encoding, self._answering.most_message
         if len(message) <= _LONG:
             return inflate(message, encoding, most)
         return await asyncio.to_thread(inflate, message, encoding, most)

@@ -9,7 +9,7 @@ import falcon
 import falcon.asgi
 
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
-from zmqtriton_frontends.process.body_budget import SHARE, BodyShare
+from zmqtriton_frontends.process.ledger import SHARE, Share
 
 #: HTTP chunks in one body; more is an attack on the loop that reads them.
 MAX_PIECES = 65_536
@@ -27,7 +27,7 @@ class Pieces:
 
     __slots__ = ("_share", "has_more", "is_refused", "pieces", "size")
 
-    def __init__(self, event: dict[str, Any], share: BodyShare | None) -> None:
+    def __init__(self, event: dict[str, Any], share: Share | None) -> None:
         self._share = share
         self.pieces: list[bytes] = []
         self.size = 0

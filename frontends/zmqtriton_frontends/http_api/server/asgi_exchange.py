@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.http1 import responses
 from zmqtriton_frontends.http1.heads import Head
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.inference.large_answer import Piece
-from zmqtriton_frontends.http_api.server.inference_exchange import Owner
+from zmqtriton_frontends.http_api.server.inference_exchange import Owner, too_many_unread
+from zmqtriton_frontends.process.ledger import Application, Ledger, Share
 
 _log = logging.getLogger(__name__)
 
 #: How much of a body waits for the application before no more is read.
 _MAX_WAITING_BYTES = 64 << 10
 
+_LENGTH = b"content-length"
+
 Event = dict[str, Any]
-Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class AsgiExchange:
-    def __init__(self, owner: Owner, head: Head, application: Application) -> None:
+    def __init__(self, owner: Owner, head: Head, application: Application, ledger: Ledger) -> None:
         self._owner = owner
         self._channel = owner.channel
         self._head = head
@@ -39,10 +42,18 @@ class AsgiExchange:
         self._news: asyncio.Future[None] | None = None
         self._start: Event | None = None
         self.has_begun_answer = False
+        #: What the client does not read.
+        self._share = Share(ledger.answers)
+        self._received_bytes = 0
         self._is_answered = self._is_chunked = self._has_no_body = False
         #: What of the announced length is to be written; None if none was announced.
         self._left_bytes: int | None = None
         self._task: asyncio.Task[None] | None = self._loop.create_task(self._run(application))
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory of this process it takes."""
+        return self._share.held or self._received_bytes
 
     # ---------------------------------------------------------------- the body
 
@@ -52,6 +63,7 @@ class AsgiExchange:
     def receive(self, part: bytes) -> None:
         self._waiting.append(part)
         self._waiting_bytes += len(part)
+        self._received_bytes += len(part)
         self._must_continue = False
         if self._waiting_bytes > _MAX_WAITING_BYTES:
             self._channel.pause_reading()
@@ -64,6 +76,7 @@ class AsgiExchange:
     def cancel(self) -> None:
         """Cancel it: nobody waits for the answer any more."""
         self._is_cancelled = True
+        self._share.release()
         self._tell()
         # whose traceback would keep this, and all that was to be sent
         task, self._task = self._task, None
@@ -114,7 +127,11 @@ class AsgiExchange:
         if self.has_begun_answer:
             self._channel.abort()  # what was written is not all of it
             return
-        rows = ((b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)))
+        self._answer_instead(status, body)
+
+    def _answer_instead(self, status: int, body: bytes) -> None:
+        rows = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        rows += [(name.encode(), value.encode()) for name, value in problems.headers(status)]
         self._start = {"status": status, "headers": rows}
         self._write(self._begin_answer(body, is_last=True) + body)
         self._end_answer()
@@ -151,30 +168,41 @@ class AsgiExchange:
         self._owner.leave()
 
     async def _send(self, event: Event) -> None:
-        if self._is_cancelled or self._owner.is_closed:
-            return
+        if self._is_cancelled or self._is_answered or self._owner.is_closed:
+            return  # nobody wants it, or something else was answered instead
         if event["type"] == "http.response.start":
             if self._start is not None:
                 raise RuntimeError("the answer was begun twice")
             self._start = event
             return
-        if self._start is None or self._is_answered:
+        if self._start is None:
             raise RuntimeError("a body that belongs to no answer")
         body, is_last = event.get("body", b""), not event.get("more_body", False)
+        if not self.has_begun_answer and not self._has_room_for(body):
+            status, (_, text, _) = too_many_unread()
+            self._answer_instead(status, text)
+            return
         head = b"" if self.has_begun_answer else self._begin_answer(body, is_last=is_last)
         self._write_body(head, body, is_last=is_last)
-        if is_last:
-            if self._left_bytes:
-                raise RuntimeError("the answer is shorter than it said")
-            self._end_answer()
-        else:
+        if is_last and self._left_bytes:
+            raise RuntimeError("the answer is shorter than it said")
+        if not is_last or self._share.held:
             await self._channel.drain()
+        if is_last:
+            self._end_answer()
+
+    def _has_room_for(self, body: Any) -> bool:
+        """Account for an answer that the client may leave unread; False if that is too much."""
+        assert self._start is not None, "its headers say how long it is"
+        lengths = [int(value) for name, value in self._start["headers"] if name == _LENGTH]
+        size = lengths[0] if lengths else len(body)
+        return size <= INLINE_BYTES or self._share.take(size)
 
     def _begin_answer(self, body: Any, *, is_last: bool) -> bytes:
         assert self._start is not None, "it is written once it is known"
         status: int = self._start["status"]
-        rows: Iterable[tuple[bytes, bytes]] = self._start.get("headers", ())
-        lengths = [value for name, value in rows if name == b"content-length"]
+        rows: Iterable[tuple[bytes, bytes]] = self._start["headers"]
+        lengths = [value for name, value in rows if name == _LENGTH]
         self._has_no_body = responses.has_no_body(self._head.method, status)
         written = responses.fields(rows)
         if self._has_no_body:
@@ -216,6 +244,7 @@ class AsgiExchange:
 
     def _end_answer(self) -> None:
         self._is_answered = True
+        self._share.release()
         self._owner.answered()
 
 

@@ -16,21 +16,19 @@ from zmqtriton_frontends.http1.heads import Head, Refused
 from zmqtriton_frontends.http1.requests import RequestReader
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.server.asgi_exchange import Application, AsgiExchange
+from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
 from zmqtriton_frontends.http_api.server.body_receiver import BodyReceiver
 from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.fast_path import FastPath, InferenceHead
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
-from zmqtriton_frontends.process.body_budget import BodyBudget
+from zmqtriton_frontends.process.ledger import Application, Ledger
+from zmqtriton_frontends.process.progress import Progress
 
 #: From the first byte of a request to the end of its headers.
 HEADERS_WITHIN_S = 9.0
 #: From the connection, or the last answer, to the first byte of a request.
 SILENT_S = 75.0
-#: The time in which some bytes of a body must come, and some of an answer be read.
-STALL_S = 30.0
-MIN_PROGRESS_BYTES = 30 * 1024
 #: How long a client whose request was not read to its end has to read its answer.
 _LINGER_S = 2.0
 #: How much of one client waits unread while its request is answered.
@@ -47,7 +45,7 @@ class Host(Protocol):
     application: Application
     #: None if every request takes the long way.
     fast_path: FastPath | None
-    budget: BodyBudget
+    ledger: Ledger
     #: The next answer on each connection is its last.
     is_leaving: bool
     #: New requests are refused, because the server is exiting.
@@ -167,12 +165,12 @@ class Connection(asyncio.Protocol):
             self._seen = head, planned
         exchange: InferenceExchange | AsgiExchange
         if planned is not None and host.fast_path is not None:
-            exchange = InferenceExchange(self, host.fast_path, planned, host.budget)
+            exchange = InferenceExchange(self, host.fast_path, planned, host.ledger)
             if planned.is_large and self._body_receiver is None:
                 self._body_receiver = BodyReceiver(self)
                 self.channel.set_protocol(self._body_receiver)
         else:
-            exchange = AsgiExchange(self, head, host.application)
+            exchange = AsgiExchange(self, head, host.application, host.ledger)
         self._exchange = exchange
         if head.expects_continue and not self._reader.held_bytes:
             exchange.say_continue()
@@ -302,7 +300,8 @@ class Connection(asyncio.Protocol):
             doing, done = "receiving", self._received_bytes
         else:
             doing, done = "", 0
-        if self._progress.is_stalled(now, doing, done):
+        held = 0 if self._exchange is None else self._exchange.held_bytes
+        if self._progress.is_stalled(now, doing, done, max(held, unsent)):
             self._end(408, "Request Timeout")
         if doing or self._exchange is not None or self._closing_since:
             return
@@ -311,22 +310,6 @@ class Connection(asyncio.Protocol):
                 self._end(408, "Request Timeout")
         elif now - self._idle_since > SILENT_S:
             self.close()
-
-
-class Progress:
-    """Whether what goes on moves."""
-
-    def __init__(self) -> None:
-        self._doing = ""
-        #: How many bytes had gone or come when it moved last.
-        self._done = 0
-        self._moved_at = 0.0
-
-    def is_stalled(self, now: float, doing: str, done: int) -> bool:
-        """Return whether nothing has moved for too long; "" is nothing that could."""
-        if doing != self._doing or done - self._done >= MIN_PROGRESS_BYTES:
-            self._doing, self._done, self._moved_at = doing, done, now
-        return bool(doing) and now - self._moved_at > STALL_S
 
 
 def exiting(head: Head) -> bytes:

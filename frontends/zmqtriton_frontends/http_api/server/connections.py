@@ -5,10 +5,9 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable
 
-from zmqtriton_frontends.http_api.server.asgi_exchange import Application
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.http_api.server.fast_path import FastPath
-from zmqtriton_frontends.process.body_budget import BodyBudget
+from zmqtriton_frontends.process.ledger import Application, Ledger
 
 #: For segments of shared memory, files, and connections that have yet to be accepted.
 RESERVED_DESCRIPTORS = 96
@@ -19,12 +18,12 @@ class Connections:
         self,
         application: Application,
         fast_path: FastPath | None,
-        budget: BodyBudget,
+        ledger: Ledger,
         now: Callable[[], float],
     ) -> None:
         self.application = application
         self.fast_path = fast_path
-        self.budget = budget
+        self.ledger = ledger
         self.now = now
         self.is_leaving = self.is_refusing = False
         #: The oldest first.

@@ -20,10 +20,11 @@ from zmqtriton_frontends.http_api.server.fast_path import (
     InferenceHead,
     PendingHttpInference,
 )
-from zmqtriton_frontends.process.body_budget import BodyBudget, BodyShare
+from zmqtriton_frontends.process.ledger import Ledger, Share
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
 
 _NOTHING = memoryview(b"")
+_TOO_MANY_UNREAD = "too many answers of this server wait for clients that do not read them"
 _JSON = b"content-type: application/json\r\n"
 
 
@@ -46,30 +47,36 @@ class Owner(Protocol):
 
 class InferenceExchange:
     __slots__ = (
-        *("_arena_body", "_budget", "_buffer", "_early", "_fast_path", "_head", "_is_refused"),
+        *("_arena_body", "_buffer", "_early", "_fast_path", "_head", "_is_refused"),
+        "_ledger",
         *("_owner", "_pending", "_sending", "_share", "has_begun_answer"),
     )
 
     def __init__(
-        self, owner: Owner, fast_path: FastPath, head: InferenceHead, budget: BodyBudget
+        self, owner: Owner, fast_path: FastPath, head: InferenceHead, ledger: Ledger
     ) -> None:
         self._owner = owner
         self._fast_path = fast_path
         self._head = head
-        self._budget = budget
+        self._ledger = ledger
         self.has_begun_answer = False
         #: A small body, or what has come of it.
         self._early: bytes | bytearray = b""
         self._arena_body: ArenaBody | None = fast_path.arena_body(head) if head.is_large else None
         #: Where a large body is, until it is answered.
         self._buffer: ArenaBuffer | None = None
-        #: The memory of this process that an incomplete body takes.
-        self._share: BodyShare | None = None
+        #: What an incomplete body, or an answer that is not read, takes.
+        self._share: Share | None = None
         self._is_refused = False
         self._pending: PendingHttpInference | None = None
         self._sending: asyncio.Task[None] | None = None
         if self._arena_body is not None:
             self._arena_body.add(_NOTHING)  # it may have room before anything comes
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory of this process it takes."""
+        return 0 if self._share is None else self._share.held
 
     # ---------------------------------------------------------------- the body
 
@@ -101,7 +108,7 @@ class InferenceExchange:
     def _hold(self, held: int) -> None:
         """Account for what of a body is in this process's own memory; drop it if that is short."""
         if self._share is None:
-            self._share = BodyShare(self._budget)
+            self._share = Share(self._ledger.requests)
         if held < self._share.held:
             self._share.release()
         if not self._share.take(held - self._share.held):
@@ -157,14 +164,19 @@ class InferenceExchange:
             return
         if text == FAREWELL:
             owner.leave()
-        self.has_begun_answer = True
-        named = _written(headers) if headers else _JSON
         size = len(text) + sum(map(len, tail)) if tail else len(text)
+        if size > INLINE_BYTES:
+            self._share = Share(self._ledger.answers)
+            if not self._share.take(size):
+                self._answer(*too_many_unread())
+                return
+        named = _written(headers) if headers else _JSON
         head = b"%s%scontent-length: %d\r\n%s\r\n" % (
             *(responses.status_line(status), named, size, owner.last_fields),
         )
-        if size - len(text) > INLINE_BYTES:
-            self._sending = asyncio.ensure_future(self._send(head + text, tail))
+        if size > INLINE_BYTES:
+            self.has_begun_answer = True
+            self._sending = asyncio.ensure_future(self._send(head, [text, *tail]))
             return
         owner.channel.write(b"".join((head, text, *tail)) if tail else head + text)
         owner.answered()
@@ -176,7 +188,14 @@ class InferenceExchange:
                 owner.channel.write_all(piece)
                 await owner.channel.drain()
         self._sending = None
+        self._free()
         owner.answered()
+
+
+def too_many_unread() -> tuple[int, Encoded]:
+    """Return what is answered in place of what there is no memory for until it is read."""
+    status, text = problems.told(Unavailable(_TOO_MANY_UNREAD))
+    return status, Encoded(problems.headers(status), text, [])
 
 
 def _written(headers: tuple[tuple[str, str], ...]) -> bytes:

@@ -34,7 +34,7 @@ from zmqtriton_frontends.http_api.server import tls
 from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import keep_freed_memory
-from zmqtriton_frontends.process.body_budget import BodyBudget, with_body_budget
+from zmqtriton_frontends.process.ledger import Ledger, with_share
 
 _log = logging.getLogger(__name__)
 
@@ -164,11 +164,11 @@ class HttpProcess(Worker):  # type: ignore[misc]
             return
         table = app.routes(gateway)
         logged = request_log.with_request_log(self._build(gateway, table))
-        budget = BodyBudget(gateway.settings["body_bytes"] // self.cfg.workers)
+        ledger = Ledger(gateway.settings["client_bytes"] // self.cfg.workers)
         connections = Connections(
-            with_body_budget(logged, budget),
+            with_share(logged, ledger.requests),
             app.fast_path(gateway, table),
-            budget,
+            ledger,
             self._loop.time,
         )
         secured = tls.of(gateway.settings)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import time
 import weakref
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
 
@@ -17,9 +19,11 @@ from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
+from zmqtriton_frontends.grpc_api.transport import connection as native_connection
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.http2.stream import Stream
+from zmqtriton_frontends.process import progress
 from zmqtriton_protos import message
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -116,6 +120,48 @@ def test_who_does_not_read_a_large_answer_does_not_keep_its_memory(
                 assert DATA == answer(connection.read_until(b"grpc-status"))[-len(DATA) :]
     finally:
         gc.enable()
+
+
+def _answers(**settings: Any) -> FakeGateway:
+    """A gateway whose answers are large and lie in this process."""
+    gateway = FakeGateway(version_info("m"))
+    gateway.settings = {**gateway.settings, **settings}
+    whole = Tensor("OUTPUT0", 11, [len(DATA) // 4], DATA)
+    gateway.respond = lambda request: ResponseBody({}, [whole])
+    return gateway
+
+
+def test_who_never_reads_a_large_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "STALL_S", 0.2)
+    monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
+    with serving(_answers()) as server, connect(server, h2.PREFACE) as connection:
+        connection.send(h2.settings_frame({}))
+        ask(connection)
+        began = time.monotonic()
+
+        connection.read_until(b"never")
+
+        assert time.monotonic() - began < 30, "the server has not closed the connection"
+        assert 0 == server.run_function(lambda: server.ledger.answers.held)
+
+
+def test_answers_that_are_not_read_are_bounded_and_go_with_their_clients() -> None:
+    with serving(_answers(client_bytes=20_000_000)) as server, ExitStack() as clients:
+        first = h2.PREFACE + h2.settings_frame({})
+        unread = [clients.enter_context(connect(server, first)) for _ in range(2)]
+        for connection in unread:
+            ask(connection)
+            connection.read_until(b"OUTPUT0")
+        with connect(server) as other:
+            ask(other)
+            assert b"grpc-status\x018" in other.read_until(b"grpc-message")
+        for connection in unread:
+            connection.close()
+        eventually(lambda: not server.run_function(lambda: server.ledger.answers.held), 20)
+
+        with connect(server) as other:
+            ask(other)
+            assert DATA == answer(other.read_until(b"grpc-status"))[-len(DATA) :]
 
 
 class Swallowing:

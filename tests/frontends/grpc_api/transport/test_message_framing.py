@@ -15,10 +15,11 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import (
     prefix,
 )
 from zmqtriton_frontends.process.codecs import deflate
+from zmqtriton_frontends.process.ledger import Book, Share
 
 
 def test_a_message_in_one_piece_is_there_at_once() -> None:
-    found = Assembly(Unfinished()).feed(memoryview(prefix(5) + b"hello"))
+    found = Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(5) + b"hello"))
 
     assert [(False, b"hello")] == found
 
@@ -28,7 +29,7 @@ def test_messages_are_the_same_however_they_are_cut(seed: int) -> None:
     rng = random.Random(seed)
     sent = [(rng.random() < 0.5, rng.randbytes(rng.choice((0, 0, 1, 7, 300)))) for _ in range(50)]
     whole = b"".join(prefix(len(m), is_compressed=c) + m for c, m in sent)
-    assembly = Assembly(Unfinished())
+    assembly = Assembly(Unfinished(Share(Book(2 << 30))))
     got: list[tuple[bool, Message]] = []
 
     while whole:
@@ -42,7 +43,7 @@ def test_messages_are_the_same_however_they_are_cut(seed: int) -> None:
 
 @pytest.mark.parametrize("part", [prefix(5)[:3], prefix(5), prefix(5) + b"hell"])
 def test_what_is_cut_off_is_known(part: bytes) -> None:
-    assembly = Assembly(Unfinished())
+    assembly = Assembly(Unfinished(Share(Book(2 << 30))))
 
     assert [] == assembly.feed(memoryview(part))
 
@@ -50,14 +51,14 @@ def test_what_is_cut_off_is_known(part: bytes) -> None:
 
 
 def test_a_message_over_the_limit_is_refused_by_its_prefix() -> None:
-    assert [] == Assembly(Unfinished()).feed(memoryview(prefix(2**31 - 1)))
+    assert [] == Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(2**31 - 1)))
     with pytest.raises(TooLargeError, match=r"2147483648 vs\. 2147483647"):
-        Assembly(Unfinished()).feed(memoryview(prefix(2**31)))
+        Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(2**31)))
 
 
 def test_a_flag_that_means_nothing_is_refused() -> None:
     with pytest.raises(InternalError):
-        Assembly(Unfinished()).feed(memoryview(b"\x02\0\0\0\0"))
+        Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(b"\x02\0\0\0\0"))
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
@@ -85,16 +86,16 @@ def test_what_is_not_compressed_as_it_says_is_refused(data: bytes, encoding: str
 
 
 def test_what_is_not_whole_is_bounded_over_all_clients() -> None:
-    unfinished = Unfinished(most=1000)
-    first, second = Assembly(unfinished), Assembly(unfinished)
+    book = Book(1000)
+    first, second = (Assembly(Unfinished(Share(book))) for _ in range(2))
     first.feed(memoryview(prefix(600) + bytes(500)))
     second.feed(memoryview(prefix(600) + bytes(450)))
 
     with pytest.raises(TooLargeError):
         second.feed(memoryview(bytes(60)))
     second.drop()
-    assert 500 == unfinished.bytes
+    assert 500 == book.held
     assert [(False, bytes(600))] == first.feed(memoryview(bytes(100)))
 
-    assert 0 == unfinished.bytes
+    assert 0 == book.held
     assert [(False, bytes(5000))] == second.feed(memoryview(prefix(5000) + bytes(5000)))

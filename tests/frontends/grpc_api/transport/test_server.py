@@ -18,6 +18,7 @@ from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
 from zmqtriton_frontends.grpc_api.transport import server as native_server
+from zmqtriton_frontends.process import progress
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 from zmqtriton_protos import message
 
@@ -105,12 +106,14 @@ _HALVES = {
     "a frame": h2.frame(h2.PING, 0, 0, b"any body")[:-1],
     "a block of headers": h2.headers_frame(1, INFER, flags=0),
     "data": h2.headers_frame(1, INFER) + h2.data_frame(1, bytes(100))[:-1],
+    "a message": h2.headers_frame(1, INFER) + h2.data_frame(1, bytes(100), length=256),
 }
 
 
 @pytest.mark.parametrize("name", _HALVES)
 def test_who_stops_amid_a_frame_is_left(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(native_connection, "_STALL_S", 0.1)
+    monkeypatch.setattr(progress, "STALL_S", 0.1)
+    monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:
         began = time.monotonic()
 
@@ -121,7 +124,9 @@ def test_who_stops_amid_a_frame_is_left(monkeypatch: pytest.MonkeyPatch, name: s
 
 
 def test_who_goes_on_amid_a_frame_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_connection, "_STALL_S", 0.5)
+    monkeypatch.setattr(progress, "STALL_S", 0.5)
+    monkeypatch.setattr(progress, "MIN_BYTES", 1)
+    monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     ping = h2.frame(h2.PING, 0, 0, b"any body")
     with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:
         for number in range(len(ping)):

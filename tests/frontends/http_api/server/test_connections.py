@@ -16,11 +16,10 @@ from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.support.certificates import Authority
 from zmqtriton_frontends.http_api.server.connection import (
     HEADERS_WITHIN_S,
-    MIN_PROGRESS_BYTES,
     SILENT_S,
-    STALL_S,
 )
 from zmqtriton_frontends.http_api.server.tls import Tls
+from zmqtriton_frontends.process.progress import MIN_BYTES, STALL_S
 
 Scenario = Callable[["ConnectionHarness"], Awaitable[None]]
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -92,7 +91,7 @@ def test_where_there_are_too_many_the_oldest_idle_one_has_to_go() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("trickle", [0, MIN_PROGRESS_BYTES - 2])
+@pytest.mark.parametrize("trickle", [0, MIN_BYTES - 2])
 def test_a_body_that_stalls_ends_the_request_and_is_never_executed(trickle: int) -> None:
     async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect(POST % 100_000 + b"x")
@@ -110,14 +109,14 @@ def test_a_body_that_stalls_ends_the_request_and_is_never_executed(trickle: int)
 
 def test_a_slow_body_that_moves_is_waited_for() -> None:
     async def scenario(party: ConnectionHarness) -> None:
-        reader, writer = await party.connect(POST % (3 * MIN_PROGRESS_BYTES))
+        reader, writer = await party.connect(POST % (3 * MIN_BYTES))
         for _ in range(3):
             party.advance(STALL_S - 1)
-            writer.write(bytes(MIN_PROGRESS_BYTES))
+            writer.write(bytes(MIN_BYTES))
             await party.run_loop()
 
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-        assert party.bodies == [bytes(3 * MIN_PROGRESS_BYTES)]
+        assert party.bodies == [bytes(3 * MIN_BYTES)]
         writer.close()
 
     play(scenario)
@@ -143,12 +142,12 @@ def test_a_client_that_does_not_read_its_answer_is_left() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize(("bytes_a_time", "is_waited_for"), [(40 << 10, True), (1000, False)])
+@pytest.mark.parametrize(("bytes_a_time", "is_waited_for"), [(300 << 10, True), (100 << 10, False)])
 def test_who_reads_slowly_is_waited_for_and_who_hardly_reads_is_left(
     bytes_a_time: int, is_waited_for: bool
 ) -> None:
     async def scenario(party: ConnectionHarness) -> None:
-        party.answer_bytes = 64 << 20
+        party.answer_bytes = 8 << 20
         loop = asyncio.get_running_loop()
         client = socket.socket()
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -14,7 +14,8 @@ from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.server.test_fast_path import INFER, long_way, read
 from tests.support.raw_http import raw_request
 from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.http_api.server.connection import STALL_S, Connection
+from zmqtriton_frontends.http_api.server.connection import Connection
+from zmqtriton_frontends.process.progress import STALL_S
 from zmqtriton_frontends.tensors import arena_body
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
@@ -270,7 +271,7 @@ def test_bodies_that_do_not_fit_beside_others_are_refused() -> None:
         assert BEST in await read(reader)
         second.close()
 
-    run_scenario(scenario, budget_bytes=700_000)
+    run_scenario(scenario, ledger_bytes=700_000)
 
 
 @pytest.mark.parametrize("path", [INFER, f"{INFER}?long=way"])

@@ -1,0 +1,46 @@
+"""What one client makes the server hold, and whether it goes on with it."""
+
+from __future__ import annotations
+
+from zmqtriton_frontends.grpc_api.transport.message_framing import TooLargeError, Unfinished
+from zmqtriton_frontends.http2.connection import Connection
+from zmqtriton_frontends.process.ledger import Ledger, Share
+from zmqtriton_frontends.process.progress import Progress
+
+#: Answers up to this size may wait for their client as long as it likes: a stream that is not read
+#: stops its model.
+FREE_BYTES = 1 << 20
+
+
+class Account:
+    def __init__(self, ledger: Ledger, most_message: int) -> None:
+        self.requests = Unfinished(Share(ledger.requests), most_message)
+        self._answers = Share(ledger.answers)
+        self._progress = Progress()
+
+    def check_answer(self, size: int) -> None:
+        """Raise TooLargeError if there is no memory for an answer until it is read."""
+        if size > FREE_BYTES and not self._answers.has_room(size):
+            raise TooLargeError("Too many answers of this server wait for clients to read them")
+
+    def note_answers(self, waiting_bytes: int) -> None:
+        """Note how much of the answers waits for the client."""
+        if waiting_bytes != self._answers.held:
+            self._answers.add(waiting_bytes - self._answers.held)
+
+    def owes(self, http2: Connection) -> str:
+        """Return what the client has to go on with; "" if nothing waits for it."""
+        if http2.is_amid_frame:
+            return "a frame"
+        if any(
+            stream.is_amid_message and not stream.is_holding for stream in http2.streams.values()
+        ):
+            return f"a message after {self.requests.ended}"
+        return "reading" if http2.waiting_bytes > FREE_BYTES else ""
+
+    def is_stalled(self, now: float, http2: Connection, received: int, sent: int) -> bool:
+        """Return whether the client goes on too slowly."""
+        owed = self.owes(http2)
+        is_reading = owed == "reading"
+        held = self._answers.held if is_reading else self.requests.bytes
+        return self._progress.is_stalled(now, owed, sent if is_reading else received, held)

@@ -1,0 +1,94 @@
+"""What the clients of one process make it hold, and how much that may be.
+
+Two kinds are booked: parts of requests that are not complete, and answers that are not read. What
+one client may hold is never more than what is left for all others, and of that a part is for those
+who hold little: however many come for much, others are served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+#: The key of a request's share in its scope.
+SHARE = "zmqtriton.request_share"
+
+#: Who holds no more has a part of all to himself: this one.
+SMALL_BYTES = 256 << 10
+_SMALL_PART = 8
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class Book:
+    """All bytes of one kind."""
+
+    def __init__(self, limit: int, *, is_bounded: bool = True) -> None:
+        """Set up; what is not bounded has room for one who is alone, whatever he holds."""
+        self.limit = limit
+        self._is_bounded = is_bounded
+        self.held = 0
+        #: How often there was no room.
+        self.refused = 0
+
+    def admits(self, more: int, own: int) -> bool:
+        """True if somebody who holds `own` bytes may hold more."""
+        wanted, left = own + more, self.limit - self.held
+        if wanted <= SMALL_BYTES:
+            has_room = more <= left
+        elif self.held == own:  # alone
+            has_room = not self._is_bounded or more <= left - self.limit // _SMALL_PART
+        else:
+            has_room = wanted <= left - self.limit // _SMALL_PART
+        self.refused += not has_room
+        return has_room
+
+
+class Share:
+    """What one client, or one request of it, holds of a book."""
+
+    __slots__ = ("_book", "held")
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self.held = 0
+
+    def has_room(self, size: int) -> bool:
+        """True if there is room for so many bytes more."""
+        return self._book.admits(size, self.held)
+
+    def take(self, size: int) -> bool:
+        """Hold so many bytes more; False if there is no room for them."""
+        if not self.has_room(size):
+            return False
+        self.add(size)
+        return True
+
+    def add(self, size: int) -> None:
+        """Hold more, or less, whatever room there is."""
+        self.held += size
+        self._book.held += size
+
+    def release(self) -> None:
+        self.add(-self.held)
+
+
+class Ledger:
+    def __init__(self, limit: int) -> None:
+        """Set up; each book may hold so many bytes."""
+        self.requests = Book(limit)
+        # an answer is there already, and there are models with large ones
+        self.answers = Book(limit, is_bounded=False)
+
+
+def with_share(application: Application, book: Book) -> Application:
+    """Give each request of an ASGI application a share."""
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        scope[SHARE] = share = Share(book)
+        try:
+            await application(scope, receive, send)
+        finally:
+            share.release()
+
+    return serve
