@@ -25,3 +25,13 @@ def keep_freed_memory() -> bool:
         return False
     wishes = ((_M_MMAP_THRESHOLD, _FROM_HEAP_BYTES), (_M_TRIM_THRESHOLD, _KEPT_BYTES))
     return all(mallopt(setting, size) for setting, size in wishes)
+
+
+def give_back_memory() -> None:
+    """Give freed memory back to the kernel, but for what is worth keeping.
+
+    By itself the C library gives back only what lies at the end of its heap.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(_KEPT_BYTES))

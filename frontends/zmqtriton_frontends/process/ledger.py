@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from zmqtriton_frontends.process import allocator
+
 #: The key of a request's share in its scope.
 SHARE = "zmqtriton.request_share"
 
 #: Who holds no more has a part of all to himself: this one.
 SMALL_BYTES = 256 << 10
 _SMALL_PART = 8
+_WORTH_GIVING_BYTES = 64 << 20
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -74,11 +77,24 @@ class Share:
 
 
 class Ledger:
-    def __init__(self, limit: int) -> None:
+    def __init__(
+        self, limit: int, *, give_back: Callable[[], None] = allocator.give_back_memory
+    ) -> None:
         """Set up; each book may hold so many bytes."""
         self.requests = Book(limit)
         # an answer is there already, and there are models with large ones
         self.answers = Book(limit, is_bounded=False)
+        self._give_back = give_back
+        #: The most that was held since memory was given back.
+        self._peak = 0
+
+    def check(self) -> None:
+        """Give memory back if much less is held than was. To be called once a second."""
+        held = self.requests.held + self.answers.held
+        if self._peak - held > _WORTH_GIVING_BYTES:
+            self._give_back()
+            self._peak = 0
+        self._peak = max(self._peak, held)
 
 
 def with_share(application: Application, book: Book) -> Application:

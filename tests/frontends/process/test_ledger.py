@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Share
+from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Ledger, Share
 from zmqtriton_frontends.process.progress import MIN_BYTES, PART, STALL_S, Progress
 
 MIB = 1 << 20
@@ -56,6 +56,21 @@ def test_however_many_take_what_they_get_others_get_a_little(clients: int) -> No
 
     assert book.held <= 1024 * MIB * 7 // 8
     assert all(Share(book).take(SMALL_BYTES) for _ in range(500))
+
+
+def test_memory_is_given_back_when_much_less_is_held_than_was() -> None:
+    given_back: list[int] = []
+    ledger = Ledger(1024 * MIB, give_back=lambda: given_back.append(1))
+    share = Share(ledger.requests)
+    ledger.check()
+    for size in (60 * MIB, 100 * MIB):
+        share.add(size)
+        ledger.check()
+        share.release()
+        ledger.check()
+        ledger.check()
+
+    assert [1] == given_back
 
 
 def test_who_moves_enough_of_what_is_held_is_waited_for() -> None:

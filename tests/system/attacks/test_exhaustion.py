@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -22,12 +21,10 @@ from tests.faults.cancelled_streams import unanswered_requests
 from tests.support.raw_http import RawResponse, raw_request, send_raw
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.attacks.connections import INFER, connect, is_served
 from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
-
-INFER = "/v2/models/identity_fp32/infer"
-ONE = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}
 
 
 @pytest.fixture(scope="module")
@@ -55,31 +52,17 @@ def server(running: Server) -> Iterator[Server]:
     pids = running.pids()
     yield running
     assert pids == running.pids()
-    assert _is_served(running)
+    assert is_served(running)
 
 
 def _ask(server: Server, path: str, body: bytes) -> RawResponse:
     return send_raw(server.http_port, raw_request("POST", path, body, Connection="close"), 60)
 
 
-def _is_served(server: Server) -> bool:
-    return [200] == _ask(server, INFER, json.dumps({"inputs": [ONE]}).encode()).statuses
-
-
 def _mib(server: Server) -> int:
     """What all processes together have for themselves, and what they share."""
     pids = [pid for found in server.pids().values() for pid in found]
     return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) >> 20
-
-
-def _connect(server: Server, stack: ExitStack, data: bytes, room: int = 0) -> socket.socket:
-    connection = stack.enter_context(socket.socket())
-    if room:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
-    connection.settimeout(60)
-    connection.connect(("127.0.0.1", server.http_port))
-    connection.sendall(data)
-    return connection
 
 
 def _descriptors(server: Server) -> int:
@@ -100,12 +83,12 @@ def shared_memory_file(size: int) -> Iterator[str]:
 
 def test_headers_that_never_end_end_their_connections(server: Server) -> None:
     with ExitStack() as stack:
-        slow = [_connect(server, stack, b"GET /v2 HTTP/1.1\r\nX: ") for _ in range(300)]
+        slow = [connect(server, stack, b"GET /v2 HTTP/1.1\r\nX: ") for _ in range(300)]
         for _ in range(5):
             for connection in slow:
                 with suppress(ConnectionError):  # the server may have had enough of it
                     connection.sendall(b"a")
-            assert _is_served(server)
+            assert is_served(server)
             time.sleep(1)
 
         for connection in slow:
@@ -127,10 +110,10 @@ def test_large_responses_that_nobody_reads_leave_nothing(server: Server) -> None
     before = _mib(server)
 
     with ExitStack() as stack:
-        unread = [_connect(server, stack, data, 4096) for _ in range(20)]
+        unread = [connect(server, stack, data, 4096) for _ in range(20)]
         for connection in unread:
             assert connection.recv(12).startswith(b"HTTP/1.1 200")
-        assert _is_served(server)
+        assert is_served(server)
         assert _mib(server) < before + 20 * 2 * 16 + 128
 
     eventually(lambda: _mib(server) < before + 128, 60, "memory of all responses is free")
@@ -143,9 +126,9 @@ def test_streams_that_nobody_reads_stop_their_model_and_fill_nothing(server: Ser
 
     with ExitStack() as stack:
         for _ in range(200):
-            _connect(server, stack, data, 4096)
+            connect(server, stack, data, 4096)
         for _ in range(3):
-            assert _is_served(server)
+            assert is_served(server)
             time.sleep(1)
         assert _mib(server) < before + 256
 
@@ -165,7 +148,7 @@ def test_a_flood_of_requests_is_refused_beyond_the_queue(server: Server) -> None
     data = raw_request("POST", "/v2/models/journal/infer", body, Connection="close")
 
     with ExitStack() as stack:
-        many = [_connect(server, stack, data) for _ in range(400)]
+        many = [connect(server, stack, data) for _ in range(400)]
         statuses = [connection.recv(1 << 16)[9:12] for connection in many]
 
     assert {b"200", b"503"} == set(statuses)
@@ -319,7 +302,7 @@ def _ask_beside_others(server: Server, data: bytes) -> None:
 def _share_of_the_longest(server: Server, data: bytes) -> float:
     """How long one of the others had to wait, of the whole time."""
     with ExitStack() as stack:
-        connection = _connect(server, stack, data)
+        connection = connect(server, stack, data)
         began, longest_s = time.monotonic(), 0.0
         while not select.select([connection], [], [], 0)[0]:
             asked = time.monotonic()

@@ -32,6 +32,7 @@ _MOST_CONNECTIONS = 10_000
 #: For segments of shared memory, files, and connections that have yet to be accepted.
 _RESERVED_DESCRIPTORS = 96
 _HANDSHAKE_S = 10.0
+_CHECK_EVERY_S = 1.0
 
 
 def _place(host: str, port: int) -> dict[str, Any]:
@@ -67,6 +68,7 @@ class NativeServer:
         self._most_connections = max(1, min(_MOST_CONNECTIONS, limit - _RESERVED_DESCRIPTORS))
         self._encryption = Encryption(settings, "grpc", "h2") if settings["grpc_use_ssl"] else None
         self._listening: asyncio.Server
+        self._checking: asyncio.TimerHandle
         #: Set when the last connection is closed.
         self._is_left: asyncio.Event | None = None
 
@@ -83,8 +85,13 @@ class NativeServer:
             )
         except OSError as error:
             raise RuntimeError(f"cannot listen on {address}: {error}") from error
+        self._check()
         served: int = self._listening.sockets[0].getsockname()[1]
         return served
+
+    def _check(self) -> None:
+        self.answering.ledger.check()
+        self._checking = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
 
     def leave_port(self) -> None:
         """Leave the port: whoever connects from now on must find the other servers there."""
@@ -96,6 +103,7 @@ class NativeServer:
         To be called when the gateway is stopping: new RPCs are refused until the last one has
         ended.
         """
+        self._checking.cancel()
         end = time.monotonic() + within_s
         await self.answering.drain(within_s)
         self._listening.close()

@@ -53,6 +53,7 @@ class Connections:
 
     def check(self) -> None:
         """Check all connections. To be called once a second."""
+        self.ledger.check()
         now = self.now()
         for connection in tuple(self._open):
             connection.check(now)

@@ -14,6 +14,8 @@ from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.server.test_fast_path import INFER, long_way, read
 from tests.support.raw_http import raw_request
 from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.http_api.asgi.request import Pieces
+from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.process.progress import STALL_S
 from zmqtriton_frontends.tensors import arena_body
@@ -295,6 +297,27 @@ def test_who_leaves_without_reading_leaves_nothing_behind(path: str) -> None:
             await house.connections.run_loop()
 
             assert [] == [found for found in gc.get_objects() if type(found) is Connection]
+        finally:
+            gc.enable()
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize("path", [INFER, f"{INFER}?long=way"])
+def test_who_leaves_amid_a_body_leaves_nothing_behind(path: str) -> None:
+    async def scenario(house: HttpHarness) -> None:
+        Arena(house, has_room=False)
+        length = str(len(HEADER))
+        data = raw_request("POST", path, HEADER + VALUES, Inference_Header_Content_Length=length)
+        _, writer = await house.connections.connect(data[:400_000])
+        gc.collect()
+        gc.disable()  # what is garbage only to it may stay for long
+        try:
+            writer.transport.abort()
+            await house.connections.run_loop()
+
+            left = [o for o in gc.get_objects() if type(o) in (Connection, Pieces, AsgiExchange)]
+            assert [] == left
         finally:
             gc.enable()
 

@@ -1,0 +1,198 @@
+"""Clients that make the server hold what it can: bounded, and no other client's trouble."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support import raw_http2 as h2
+from tests.support.raw_http import raw_request, send_raw
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.attacks.connections import connect, is_served
+from zmqtriton_protos import message
+
+pytestmark = pytest.mark.system
+
+MIB = 1 << 20
+LIMIT = 256 * MIB
+GRPC_INFER = "/inference.GRPCInferenceService/ModelInfer"
+#: Answers with as much as it is told.
+_LARGE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sizes = [int(pb_utils.get_input_tensor_by_name(r, "MIB").as_numpy()[0]) for r in requests]
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(size << 18, np.float32))])
+            for size in sizes
+        ]
+"""
+_CONFIG = """
+backend: "python"
+input { name: "MIB" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = [f"--client-memory-byte-size={LIMIT}"]
+    directory = tmp_path_factory.mktemp("held") / "s"
+    server = Server(directory, models=["identity_fp32"], options=options)
+    model = server.repository / "large" / "1" / "model.py"
+    model.parent.mkdir(parents=True)
+    model.write_text(_LARGE)
+    (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+    with server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """After each attack all processes are the same."""
+    pids = running.pids()
+    yield running
+    assert pids == running.pids()
+
+
+def _own_mib(server: Server, role: str) -> int:
+    pids = server.pids()[role]
+    return sum(psutil.Process(pid).memory_full_info().uss for pid in pids) // MIB
+
+
+def _total_mib(server: Server) -> int:
+    pids = [pid for found in server.pids().values() for pid in found]
+    return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
+
+
+@contextmanager
+def _others_are_served(server: Server) -> Iterator[None]:
+    """Ask for the health all the time: each answer comes within a second."""
+    is_over, waits = threading.Event(), list[float]()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            begun = time.monotonic()
+            assert is_served(server)
+            waits.append(time.monotonic() - begun)
+            is_over.wait(0.05)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        asking.join()
+    assert waits
+    # the tests beside this one may take the processor for a moment
+    assert sorted(waits)[len(waits) * 9 // 10] < 1.0, waits
+
+
+def _ask_large(mib: int) -> bytes:
+    tensor = {"name": "MIB", "datatype": "INT32", "shape": [1]}
+    asked: Any = message("inference.ModelInferRequest")(
+        model_name="large",
+        inputs=[tensor],
+        raw_input_contents=[mib.to_bytes(4, "little")],
+    )
+    return bytes(asked.SerializeToString())
+
+
+def test_many_who_send_requests_without_waiting_fill_nothing(server: Server) -> None:
+    many = raw_request("GET", "/v2/models/identity_fp32/config") * 2000
+    before = _own_mib(server, "http")
+
+    with ExitStack() as stack, _others_are_served(server):
+        clients = [connect(server, stack, b"") for _ in range(120)]
+        for client in clients:
+            client.setblocking(False)
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            for client in clients:
+                try:
+                    client.send(many)
+                except BlockingIOError:
+                    continue
+            time.sleep(0.01)
+        # 128 KiB is read ahead of each, and 64 KiB of answers wait
+        assert _own_mib(server, "http") < before + 120 // 4 + 32
+
+    assert _own_mib(server, "http") < before + 120 // 4 + 32
+
+
+def test_answers_over_grpc_that_nobody_reads_are_bounded(server: Server) -> None:
+    before = _total_mib(server)
+    with _others_are_served(server), ExitStack() as stack:
+        port = int(server.grpc_address.rpartition(":")[2])
+        for _ in range(4):
+            client = stack.enter_context(h2.Connection(port))
+            for number in range(1, 11, 2):
+                data = h2.data_frame(number, _ask_large(64), flags=h2.END_STREAM)
+                client.send(h2.headers_frame(number, GRPC_INFER), data)
+        time.sleep(2)
+
+        # for a moment the stub keeps what was refused
+        most = before + LIMIT // MIB + 64
+        eventually(lambda: _total_mib(server) < most, 30, "what is held is bounded")
+
+    eventually(lambda: _total_mib(server) < before + 96, 60, "all of it is free")
+
+
+def test_messages_that_never_end_keep_nobody_else_out(server: Server) -> None:
+    before = _own_mib(server, "grpc")
+    port = int(server.grpc_address.rpartition(":")[2])
+    part = bytes(15_000)
+    with _others_are_served(server), ExitStack() as stack:
+        for _ in range(4):
+            client = stack.enter_context(h2.Connection(port))
+            for number in range(1, 65, 2):
+                # they say that they are compressed, so they cannot go into shared memory
+                first = b"\1" + (1 << 30).to_bytes(4, "big") + part
+                client.send(h2.headers_frame(number, GRPC_INFER), h2.frame(0, 0, number, first))
+            for _ in range(60):
+                if not client.send(*(h2.frame(0, 0, n, part) for n in range(1, 65, 2))):
+                    break
+        assert _own_mib(server, "grpc") < before + LIMIT // MIB + 64
+
+        with h2.Connection(port) as other:
+            data = h2.data_frame(1, _ask_large(1))
+            half = len(data) // 2
+            other.send(h2.headers_frame(1, GRPC_INFER), data[:half])
+            time.sleep(0.1)
+            other.send(data[half:], h2.frame(0, h2.END_STREAM, 1, b""))
+            assert b"OUT" in other.read_until(b"OUT")
+
+    eventually(lambda: _own_mib(server, "grpc") < before + 64, 60, "all of it is free")
+
+
+def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
+    before = _own_mib(server, "http")
+    with _others_are_served(server), ExitStack() as stack:
+        for _ in range(40):
+            client = connect(server, stack, b"")
+            head = "POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: localhost\r\n"
+            client.sendall(f"{head}Content-Length: {1 << 30}\r\n\r\n".encode())
+            client.settimeout(1)
+            try:
+                client.sendall(bytes(16 * MIB))
+            except (TimeoutError, ConnectionError):
+                continue
+        assert _own_mib(server, "http") < before + 2 * LIMIT // MIB
+
+        tensor = {"name": "INPUT0", "shape": [1 << 20], "datatype": "FP32"}
+        body = json.dumps({"inputs": [{**tensor, "data": [0.5] * (1 << 20)}]}).encode()
+        data = raw_request("POST", "/v2/models/identity_fp32/infer", body, Connection="close")
+        assert send_raw(server.http_port, data).statuses[0] in (200, 503)
+
+    eventually(lambda: _own_mib(server, "http") < before + 128, 60, "all of it is free")
