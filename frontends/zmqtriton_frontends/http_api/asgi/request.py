@@ -101,6 +101,12 @@ class Request(falcon.asgi.Request):
         if len(read.pieces) > MAX_PIECES:
             raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")
 
+    def hold(self, size: int) -> None:
+        """Account for more memory that the request takes. Raises Unavailable if there is none."""
+        share: Share | None = self.scope.get(SHARE)
+        if share is not None and not share.take(max(0, size)):
+            raise Unavailable(NO_MEMORY)
+
     def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
         """Return all headers, their names as the client wrote them as far as that is known."""
         spellings = self.connection.spellings if self.connection is not None else {}

@@ -61,7 +61,7 @@ class Repository:
     async def _document(self, req: Request) -> dict[str, Any]:
         """Return the body's object; an empty body is an empty object."""
         body = await req.read_body(self._max_input_size)
-        document = json_documents.parse(body) if body else {}
+        document = await json_documents.read(body, json_documents.parse) if body else {}
         return document if type(document) is dict else {}
 
 

@@ -57,7 +57,8 @@ class Settings:
         return json_documents.write(await self._gateway.call("log.settings", {"changes": changes}))
 
     async def _document(self, req: Request) -> dict[str, Any]:
-        document = json_documents.parse(await req.read_body(self._max_input_size))
+        body = await req.read_body(self._max_input_size)
+        document = await json_documents.read(body, json_documents.parse)
         return document if type(document) is dict else {}
 
 

@@ -32,7 +32,7 @@ class SharedMemory:
 
     async def register(self, req: Request, resp: falcon.asgi.Response, region: str) -> None:
         body = await req.read_body(self._max_input_size)
-        document = json_documents.parse(body)
+        document = await json_documents.read(body, json_documents.parse)
         if self._kind == "system":
             await self._call("register", region, **_read(document))
         else:

@@ -15,6 +15,7 @@ from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes
+from zmqtriton_frontends.http_api.inference.response_encoding import size_of
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 _Write = Callable[[dict[str, Any]], bytes]
@@ -36,8 +37,9 @@ class Writer:
         response.
         """
         body = item.body
-        if body is not None and json_documents.is_long(sum(len(t.data) for t in body.outputs)):
-            return await json_documents.aside(self._document, item, _in_pieces)
+        size = 0 if body is None else size_of(body)
+        if json_documents.is_long(size):
+            return await json_documents.aside(size, self._document, item, _in_pieces)
         return self._document(item, json_documents.write)
 
     async def event(self, item: StreamItem) -> bytes:

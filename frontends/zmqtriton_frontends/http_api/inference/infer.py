@@ -25,7 +25,11 @@ from zmqtriton_frontends.http_api.inference import (
     large_answer,
 )
 from zmqtriton_frontends.http_api.inference.infer_request import InferRequest, OutputForm
-from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
+from zmqtriton_frontends.http_api.inference.response_encoding import (
+    Encoded,
+    ResponseFormat,
+    size_of,
+)
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
@@ -39,6 +43,8 @@ Body = bytes | memoryview
 #: Makes a request of a body's JSON; may run in a thread.
 Reader = Callable[[bytes], InferRequest]
 
+#: Larger compressed bodies are inflated by a thread.
+_SHORT_BYTES = 1024
 JSON_LENGTH = binary.HEADER.lower().encode()
 
 
@@ -69,7 +75,7 @@ class Inference:
         pieces, size = await req.read_pieces(limit, read)
         coding = req.header(b"content-encoding")
         if coding is not None:
-            pieces = [self._inflate(resp, b"".join(pieces), coding)]
+            pieces = [await self._inflate(req, resp, b"".join(pieces), coding)]
             size = len(pieces[0])
         tensors_at = size if length is None else binary.tensors_at(length, size)
         if size - tensors_at <= INLINE_BYTES:
@@ -110,7 +116,11 @@ class Inference:
             checked.trace.mark("INFER_RESPONSE_COMPLETE")
         wanted = ResponseFormat(checked, parsed, req.header(b"accept-encoding"))
         if wanted.takes_long(response):
-            _answer(req, resp, await json_documents.aside(wanted.encode_in_pieces, response))
+            _answer(
+                req,
+                resp,
+                await json_documents.aside(size_of(response), wanted.encode_in_pieces, response),
+            )
         else:
             _answer(req, resp, wanted.encode(response))
 
@@ -151,12 +161,21 @@ class Inference:
         body, options, form = parsed
         return admission.prepare(self._gateway.catalogue, model, body, options, form.places)
 
-    def _inflate(self, resp: falcon.asgi.Response, body: bytes, coding: str) -> bytes:
+    async def _inflate(
+        self, req: Request, resp: falcon.asgi.Response, body: bytes, coding: str
+    ) -> bytes:
+        work = compression.inflate, body, coding, self._max_input_size
         try:
-            return compression.inflate(body, coding, self._max_input_size)
+            # a byte may become a thousand
+            if len(body) <= _SHORT_BYTES:
+                whole = compression.inflate(*work[1:])
+            else:
+                whole = await json_documents.aside(len(body), *work)
         except Unsupported:
             resp.set_header("Accept-Encoding", "gzip, deflate")
             raise
+        req.hold(len(whole) - len(body))
+        return whole
 
 
 def _read_json(text: bytes) -> InferRequest:

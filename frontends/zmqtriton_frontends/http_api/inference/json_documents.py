@@ -25,11 +25,16 @@ MAX_DEPTH = 100
 MAX_CONTAINERS = 1 << 21
 #: Members of all objects together: a key costs ten times what a number does.
 MAX_MEMBERS = 1 << 20
+#: Numbers and other values: orjson reads them all in one go, and others wait for that.
+MAX_VALUES = 1 << 24
 #: Larger documents are read by a thread, and garbage collection pauses meanwhile: it would look at
 #: all that is read, many times.
 _LARGE_BYTES = 1 << 20
-#: One document after another, which also limits the memory that they take.
-_reader = ThreadPoolExecutor(1, "documents")
+#: One document after another, which also limits the memory that they take; but none waits for one
+#: that is much larger.
+_lanes = ThreadPoolExecutor(1, "documents"), ThreadPoolExecutor(1, "large-documents")
+#: Documents from this size on wait for each other only.
+_VERY_LARGE_BYTES = 8 << 20
 #: The end of a key. In a string it can only be the beginning of one that begins with a colon.
 _KEY = re.compile(rb'(?<!\\)"\s*:')
 #: How many numbers of an array are written at a time if some are not finite.
@@ -50,7 +55,7 @@ async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
     """
     if len(text) < _LARGE_BYTES:
         return reader(text)
-    return await aside(reader, text)
+    return await aside(len(text), reader, text)
 
 
 def is_long(size: int) -> bool:
@@ -58,9 +63,10 @@ def is_long(size: int) -> bool:
     return size >= _LARGE_BYTES
 
 
-async def aside(work: Callable[..., _Read], *arguments: Any) -> _Read:
-    """Run it in the thread, one after the other, while the loop goes on."""
-    return await asyncio.get_running_loop().run_in_executor(_reader, work, *arguments)
+async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read:
+    """Run work on so many bytes in a thread, one after the other, while the loop goes on."""
+    lane = _lanes[size >= _VERY_LARGE_BYTES]
+    return await asyncio.get_running_loop().run_in_executor(lane, work, *arguments)
 
 
 def parse(text: bytes) -> Any:
@@ -70,6 +76,8 @@ def parse(text: bytes) -> Any:
         raise InvalidArgument(f"request JSON has more than {MAX_CONTAINERS} arrays and objects")
     if len(text) < _LARGE_BYTES:
         return _parse(text, containers)
+    if text.count(b",") > MAX_VALUES:
+        raise InvalidArgument(f"request JSON has more than {MAX_VALUES} values")
     if text.count(b":") > MAX_MEMBERS and _has_too_many_members(text):
         raise InvalidArgument(f"request JSON has more than {MAX_MEMBERS} members of objects")
     gc.disable()

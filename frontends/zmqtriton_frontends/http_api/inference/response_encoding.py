@@ -28,6 +28,11 @@ class Encoded(NamedTuple):
     tail: list[bytes | memoryview]
 
 
+def size_of(response: ResponseBody) -> int:
+    """Return how many bytes its tensors have."""
+    return sum(len(tensor.data) for tensor in response.outputs)
+
+
 class ResponseFormat(NamedTuple):
     """What a client has asked for."""
 
@@ -38,9 +43,9 @@ class ResponseFormat(NamedTuple):
 
     def takes_long(self, response: ResponseBody) -> bool:
         """True if a thread should call encode_in_pieces()."""
-        outputs, form = response.outputs, self.parsed.form
+        form = self.parsed.form
         if self.accepted is not None:
-            return json_documents.is_long(sum(len(tensor.data) for tensor in outputs))
+            return json_documents.is_long(size_of(response))
         return json_documents.is_long(json_bytes(response, form))
 
     def encode(self, response: ResponseBody, *, in_pieces: bool = False) -> Encoded:

@@ -21,7 +21,11 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Check
 from zmqtriton_frontends.http_api.inference import binary, json_documents
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
-from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
+from zmqtriton_frontends.http_api.inference.response_encoding import (
+    Encoded,
+    ResponseFormat,
+    size_of,
+)
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
@@ -143,7 +147,10 @@ class PendingHttpInference(PendingRequest):
     def _respond(self, response: ResponseBody) -> None:
         wanted = self._wanted
         if wanted.takes_long(response):
-            self._await(json_documents.aside(wanted.encode_in_pieces, response), self._succeed)
+            self._await(
+                json_documents.aside(size_of(response), wanted.encode_in_pieces, response),
+                self._succeed,
+            )
         else:
             self._succeed(wanted.encode(response))
 

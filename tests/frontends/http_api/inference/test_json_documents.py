@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import math
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -144,6 +145,27 @@ def test_a_document_of_very_many_members_is_refused_unread(colon: bytes) -> None
 
     with pytest.raises(InvalidArgument, match="more than 1048576 members"):
         json_documents.parse(text)
+
+
+def test_values_are_bounded() -> None:
+    text = b"[" + b"0," * json_documents.MAX_VALUES + b"0,0]"
+
+    with pytest.raises(InvalidArgument, match="more than 16777216 values"):
+        json_documents.parse(text)
+
+
+def test_a_document_waits_for_none_that_is_much_larger() -> None:
+    async def scenario() -> None:
+        gate = threading.Event()
+        large = asyncio.ensure_future(json_documents.aside(1 << 30, gate.wait))
+
+        assert await json_documents.aside(1 << 20, lambda: "read") == "read"
+
+        assert not large.done()
+        gate.set()
+        await large
+
+    asyncio.run(scenario())
 
 
 def test_the_pieces_of_a_document_are_its_text() -> None:
