@@ -7,6 +7,7 @@ import os
 import signal
 
 _SET_PDEATHSIG = 1
+_SET_DUMPABLE = 4
 _SET_NAME = 15
 _SET_MM = 35
 _SET_MM_MAP = 14
@@ -21,6 +22,14 @@ _SBRK.argtypes = (ctypes.c_ssize_t,)
 def set_name(name: str) -> None:
     """Set the name that `ps` shows; the kernel keeps 15 bytes of it."""
     _LIBC.prctl(_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def hide_memory() -> None:
+    """Keep this process's memory from other processes of the same user: there are keys in it.
+
+    Lasts until another program is executed; forks inherit it. It writes no core file either.
+    """
+    _LIBC.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def die_with_parent() -> None:

@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--lifeline", type=int, required=True)
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-broker")
+    prctl.hide_memory()
     # The broker ends when the supervisor says so or dies, never by a signal to the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

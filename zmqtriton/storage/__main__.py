@@ -97,6 +97,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: -m zmqtriton.storage --lifeline FD\n")
         return 2
     prctl.set_name("storage")
+    prctl.hide_memory()
     asyncio.run(_run(int(arguments[1])))
     return 0
 

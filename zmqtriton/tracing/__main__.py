@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--lifeline", type=int, required=True)
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-tracer")
+    prctl.hide_memory()
     prctl.die_with(os.getppid())
     # It ends when the supervisor says so or dies, never by a signal to the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -80,6 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
     descriptor: int = parser.parse_args(arguments).lifeline
     prctl.set_name("zmqtriton-grpc")
+    prctl.hide_memory()
     keep_freed_memory()
     # its library's own messages are not verbose lines of ours
     logging.getLogger("grpc").setLevel(logging.INFO)

@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--socket", type=int, required=True)
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-http")
+    prctl.hide_memory()
     prctl.die_with(os.getppid())
     for name in _NOT_FOR_GUNICORN:
         os.environ.pop(name, None)

@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--socket", type=int, required=True)
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-metrics")
+    prctl.hide_memory()
     prctl.die_with(os.getppid())
     listener = socket.socket(fileno=arguments.socket)
     listener.setblocking(False)

@@ -204,6 +204,7 @@ def test_a_length_of_the_json_is_a_number_within_the_body(server: Server, length
         ({"outputs": [{"name": "OUTPUT0"}] * 2}, "output 'OUTPUT0' already exists in request"),
         ({"inputs": [ONE] * 2}, "input 'INPUT0' already exists in request"),
         ({"parameters": {str(n): 1 for n in range(50_000)}}, "more than 1024 parameters"),
+        ({"parameters": {"x" * 2000: 1}}, "longer than 1024 characters"),
         ({"parameters": {"priority": 2**64}}, "Unable to parse 'priority'"),
         ({"parameters": {"timeout": -1}}, "Unable to parse 'timeout'"),
         ({"parameters": {"sequence_id": "a" * 5000}}, "longer than 128 characters"),

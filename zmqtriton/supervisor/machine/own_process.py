@@ -8,6 +8,7 @@ from zmqtriton_floor import prctl
 
 def set_up() -> None:
     prctl.set_name("zmqtriton")
+    prctl.hide_memory()
     prctl.adopt_orphans()
     descriptors.raise_limit()
 

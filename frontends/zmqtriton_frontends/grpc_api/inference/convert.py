@@ -25,6 +25,7 @@ _NO_DATATYPE = 0
 #: The largest number that the wire takes for an unsigned 64-bit value.
 _MAX_COUNT = 2**63 - 1
 #: Longer sequence ids are refused by this Triton, too.
+_MAX_NAME = 1024
 _MAX_CORRELATION_CHARACTERS = 128
 
 #: Parameters of a request that are not the model's, and the fields that may hold them.
@@ -82,6 +83,10 @@ def read_options(request: Any, deadline_ns: int) -> tuple[dict[str, Any], Option
                 "parameter keys starting with 'triton_' are reserved for Triton usage. Only the "
                 "following keys starting with 'triton_' are allowed: "
                 "triton_enable_empty_final_response"
+            )
+        elif len(key) > _MAX_NAME:
+            raise InvalidArgument(
+                f"a parameter's name cannot be longer than {_MAX_NAME} characters"
             )
         elif kind in _FOR_MODELS:
             plain[key] = getattr(parameter, kind)

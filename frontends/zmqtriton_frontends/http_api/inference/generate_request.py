@@ -15,6 +15,7 @@ from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.http_api.inference.infer_request import (
     MAX_NAME,
     MAX_PARAMETERS,
+    check_parameter_name,
     request_id,
 )
 from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
@@ -63,6 +64,7 @@ def _take(
     if wanted is not None:
         tensors.append(_tensor(wanted, value))
     elif type(value) in (str, int, bool, float):
+        check_parameter_name(key)
         parameters[key] = value
     else:
         raise InvalidArgument(

@@ -250,6 +250,7 @@ def _parameters(given: Any) -> tuple[dict[str, Any], Options, bool]:
     for key, value in given.items():
         if key in _RESERVED or key == "binary_data_output":
             continue
+        check_parameter_name(key)
         if key.startswith("triton_"):
             raise InvalidArgument(
                 "parameter keys starting with 'triton_' are reserved for Triton usage and should "
@@ -262,6 +263,11 @@ def _parameters(given: Any) -> tuple[dict[str, Any], Options, bool]:
             )
         parameters[key] = value
     return parameters, options, default_binary
+
+
+def check_parameter_name(name: str) -> None:
+    if len(name) > MAX_NAME:
+        raise InvalidArgument(f"a parameter's name cannot be longer than {MAX_NAME} characters")
 
 
 def _options(given: dict[str, Any]) -> Options:
