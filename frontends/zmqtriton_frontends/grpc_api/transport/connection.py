@@ -283,9 +283,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         return not self._http2.streams
 
-    def end(self) -> None:
+    def end(self, reason: bytes = b"max_age") -> None:
         """End the connection, with whatever is in flight on it."""
-        self._http2.end(frames.NO_ERROR, b"max_age")
+        self._http2.end(frames.NO_ERROR, reason)
         self._flush()
 
     def _keep_alive(self) -> None:

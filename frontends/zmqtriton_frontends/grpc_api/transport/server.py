@@ -6,7 +6,6 @@ Used in place of grpcio_server.py if the settings ask for it. The handlers are t
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import time
 from typing import Any
@@ -23,14 +22,13 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
 from zmqtriton_frontends.http2.budget import PingRules
 from zmqtriton_frontends.http2.connection import Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
+from zmqtriton_frontends.process.descriptors import most_connections
 from zmqtriton_frontends.process.tls import Encryption
 
 #: What is received at once. One buffer is enough, since its content is used at once, too.
 _BUFFER_BYTES = 1 << 18
 _BACKLOG = 4096
 _MOST_CONNECTIONS = 10_000
-#: For segments of shared memory, files, and connections that have yet to be accepted.
-_RESERVED_DESCRIPTORS = 96
 _HANDSHAKE_S = 10.0
 _CHECK_EVERY_S = 1.0
 
@@ -64,8 +62,7 @@ class NativeServer:
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
         #: The oldest first.
         self._connections: dict[ClientConnection, None] = {}
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._most_connections = max(1, min(_MOST_CONNECTIONS, limit - _RESERVED_DESCRIPTORS))
+        self._most_connections = min(_MOST_CONNECTIONS, most_connections())
         self._encryption = Encryption(settings, "grpc", "h2") if settings["grpc_use_ssl"] else None
         self._listening: asyncio.Server
         self._checking: asyncio.TimerHandle
@@ -134,7 +131,7 @@ class NativeServer:
             idle = next((other for other in self._connections if other.is_idle), None)
             if idle is None:
                 return False
-            idle.end()  # the oldest makes room
+            idle.end(b"too_many_connections")  # the oldest makes room
         self._connections[connection] = None
         return True
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable
 
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.http_api.server.fast_path import FastPath
+from zmqtriton_frontends.process.descriptors import most_connections
 from zmqtriton_frontends.process.ledger import Application, Ledger
-
-#: For segments of shared memory, files, and connections that have yet to be accepted.
-RESERVED_DESCRIPTORS = 96
 
 
 class Connections:
@@ -28,9 +25,8 @@ class Connections:
         self.is_leaving = self.is_refusing = False
         #: The oldest first.
         self._open: dict[Connection, None] = {}
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        #: With more than this the process would soon have no descriptors for anything else.
-        self.most = max(1, limit - RESERVED_DESCRIPTORS)
+        #: How many there may be.
+        self.most = most_connections()
 
     def make(self) -> Connection:
         """Make a connection for the loop."""
