@@ -5,7 +5,7 @@ ARGS ?=
 JOBS ?= 2
 bin := .venv/bin
 
-.PHONY: run test quick check fix bench faults docs coverage conformance-record clean
+.PHONY: run test quick check fix bench faults attacks docs coverage conformance-record clean
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -30,6 +30,10 @@ MINUTES ?= 20
 
 faults: .venv/test.stamp
 	$(bin)/python -m tests.faults.$(if $(SEED),chaos --seed $(SEED) --minutes $(MINUTES),run) $(ARGS)
+
+# Hostile clients beside honest ones.
+attacks: .venv/test.stamp
+	$(bin)/python -m tests.faults.attacks --seed $(or $(SEED),1) --minutes $(MINUTES) $(ARGS)
 
 docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict

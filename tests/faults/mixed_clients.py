@@ -196,6 +196,7 @@ class StreamClient(GrpcClient):
     def ask(self) -> str:
         responses: Queue[Any] = Queue()
         client = grpcclient.InferenceServerClient(self.server.grpc_address)
+        outcome = ""
         try:
             client.start_stream(lambda result, error: responses.put((result, error)))
             inputs = [
@@ -203,13 +204,15 @@ class StreamClient(GrpcClient):
                 _tensor("DELAY_US", np.array([1000], np.int32), "INT32"),
             ]
             client.async_stream_infer("tokens", inputs, enable_empty_final_response=True)
-            return self._read(responses)
+            outcome = self._read(responses)
         except InferenceServerException as error:
-            return str(error.status())
+            outcome = str(error.status())
         finally:
             with suppress(InferenceServerException, RuntimeError):
-                client.stop_stream(cancel_requests=True)
+                # a stream that is cancelled leaves a thread of the client behind
+                client.stop_stream(cancel_requests=outcome != _RIGHT)
             client.close()
+        return outcome
 
     def _read(self, responses: Queue[Any]) -> str:
         count = 0

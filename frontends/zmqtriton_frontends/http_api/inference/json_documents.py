@@ -26,7 +26,7 @@ MAX_CONTAINERS = 1 << 21
 #: Members of all objects together: a key costs ten times what a number does.
 MAX_MEMBERS = 1 << 20
 #: Numbers and other values: orjson reads them all in one go, and others wait for that.
-MAX_VALUES = 1 << 24
+MAX_VALUES = 1 << 23
 #: Larger documents are read by a thread, and garbage collection pauses meanwhile: it would look at
 #: all that is read, many times.
 _LARGE_BYTES = 1 << 20
