@@ -61,6 +61,8 @@ class Options:
     model_namespacing: bool = False
     enable_peer_access: bool = True
     build_environments: bool = False
+    #: Names, or beginnings of names with * behind.
+    model_env: tuple[str, ...] = ()
     #: Empty: below $CACHE_DIRECTORY, else the user's cache.
     environment_directory: str = ""
 

@@ -131,6 +131,12 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "build-environments",
             "Build environments for models with requirements.txt or pyproject.toml.",
         ),
+        a.texts(
+            "model-env",
+            "Variable of the server's environment that models get, besides the usual ones "
+            "(paths, locale, CUDA and libraries). May be repeated; NAME* means all that begin "
+            "so, * means all.",
+        ),
         a.text(
             "environment-directory",
             "Cache of models' environments. Default is below $CACHE_DIRECTORY or ~/.cache.",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import ROOT
+from tests.support.server import ROOT, Server
 
 pytestmark = pytest.mark.system
 
@@ -55,3 +55,43 @@ def test_a_model_cannot_read_the_memory_of_the_server(tmp_path: Path) -> None:
     found = json.loads(asked.stdout.splitlines()[-1])
     assert {"fork-server", "stub"} == {role for role, is_readable in found.items() if is_readable}
     assert {"supervisor", "broker", "http", "grpc", "metrics"} < found.keys()
+
+
+_TELLING = """
+import os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        names = pb_utils.Tensor("OUT", np.array(sorted(os.environ), np.object_))
+        return [pb_utils.InferenceResponse([names]) for _ in requests]
+"""
+_CONFIG = """
+backend: "python"
+input { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_STRING dims: [ -1 ] }
+"""
+
+
+def test_models_get_the_usual_variables_and_those_that_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "APP_MODE", "OMP_NUM_THREADS", "SECRET"):
+        monkeypatch.setenv(name, "1")
+    server = Server(tmp_path / "s", options=["--model-env=APP_*"])
+    model = server.repository / "telling" / "1" / "model.py"
+    model.parent.mkdir(parents=True)
+    model.write_text(_TELLING)
+    (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+    tensor = {"name": "IN", "shape": [1], "datatype": "FP32", "data": [1.0]}
+
+    with server:
+        status, answer = server.request_json("/v2/models/telling/infer", {"inputs": [tensor]})
+        text = server.log_text()
+
+    assert status == 200
+    names = set(answer["outputs"][0]["data"])
+    assert {"PATH", "APP_MODE", "OMP_NUM_THREADS"} <= names
+    assert {"AWS_SECRET_ACCESS_KEY", "SECRET"}.isdisjoint(names)
+    assert "SECRET" in next(line for line in text.splitlines() if "--model-env" in line)

@@ -143,6 +143,8 @@ class Children:
         self.fork_server = ForkServer(self)
         self._probes = ReadinessLifelines(selector, listener.message_received)
         self._out_of_memory = OomDetector(now_s=time.monotonic())
+        #: Those of the server's environment that models do not get.
+        self.withheld_variables: Sequence[str] = ()
         #: The log file, if it was opened anew.
         self.log_descriptor: int | None = None
         #: Called with the serial of each dead process, before the listener is.
@@ -212,14 +214,14 @@ class Children:
             )
 
     def spawn_fork_server(self, serial: int) -> None:
-        environment = {stub_mark.VARIABLE: stub_mark.placeholder(self._directory)}
+        mark = stub_mark.placeholder(self._directory)
         self.spawn(
             serial,
             commands.fork_server_command,
             can_fork=True,
             is_stub=True,
             oom_score=processes.oom_score_of("fork-server"),
-            environment=environment,
+            environment={**dict.fromkeys(self.withheld_variables), stub_mark.VARIABLE: mark},
         )
         if serial in self._children:
             self.fork_server.started(serial)
@@ -238,6 +240,7 @@ class Children:
             command,
             inherited=(page,),
             environment={
+                **dict.fromkeys(self.withheld_variables),
                 **variable_overrides(environment, os.environ),
                 stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import IO
@@ -10,7 +11,7 @@ from zmqtriton.environments.cache import default_root, lock_in_use
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.fleet.roles import FORK_SERVER
-from zmqtriton.supervisor.machine import listeners, log_ring, segments
+from zmqtriton.supervisor.machine import listeners, log_ring, model_environment, segments
 from zmqtriton.supervisor.machine.host_policies import cores_of_policy
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.children import Children
@@ -18,6 +19,8 @@ from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
 from zmqtriton.supervisor.machine.runtime_directory import RuntimeDirectory
 from zmqtriton_floor import progress
+
+_log = logging.getLogger(__name__)
 
 
 class Spawner:
@@ -38,6 +41,11 @@ class Spawner:
         self._log_stream = log_stream
         #: Keeps the environments that models run in from being removed.
         self._environment_cache_lock: int | None = None
+        withheld = model_environment.withheld(os.environ, options.model_env)
+        if withheld:
+            names = ", ".join(withheld)
+            _log.info("models do not get these variables, pass them by --model-env: %s", names)
+        children.withheld_variables = withheld
 
     def close(self) -> None:
         if self._environment_cache_lock is not None:
