@@ -27,6 +27,8 @@ from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
 
 #: How much all streams of a connection together may send before they hear from us.
 CONNECTION_WINDOW_BYTES = 16 << 20
+#: So many streams any client may have open.
+_FEW_STREAMS = 100
 
 _NOWHERE = memoryview(b"")
 
@@ -61,6 +63,7 @@ class Connection(Sending):
         wake: Callable[[], None],
         rules: Rules,
         clock: Clock = time.monotonic,
+        admits: Callable[[int], bool] = lambda _: True,
     ) -> None:
         """Set up the state machine.
 
@@ -69,6 +72,7 @@ class Connection(Sending):
         """
         super().__init__(wake)
         self._begin_stream = begin
+        self._admits = admits
         self._most_streams = rules.most_streams
         self._blocks: HeaderBlocks[_Block] = HeaderBlocks(lambda headers: _block(headers, read))
         self._reading = FrameReader(self)
@@ -236,7 +240,9 @@ class Connection(Sending):
             self._take_trailers(number, flags, read.fields)
             return
         self._last_stream = number
-        if self._is_closing or len(self.streams) >= self._most_streams:
+        count = len(self.streams)
+        is_too_many = count >= self._most_streams
+        if self._is_closing or is_too_many or (count >= _FEW_STREAMS and not self._admits(count)):
             self._control.spend_reset()
             self.write(frames.reset(number, frames.REFUSED_STREAM))
             return

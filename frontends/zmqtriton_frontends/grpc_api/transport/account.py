@@ -10,13 +10,28 @@ from zmqtriton_frontends.process.progress import Progress
 #: Answers up to this size may wait for their client as long as it likes: a stream that is not read
 #: stops its model.
 FREE_BYTES = 1 << 20
+#: What an open stream takes, whether anything comes on it or not; and from how many on that counts.
+_STREAM_BYTES = 8 << 10
+_MANY_STREAMS = 100
 
 
 class Account:
     def __init__(self, ledger: Ledger, most_message: int) -> None:
         self.requests = Unfinished(Share(ledger.requests), most_message)
         self._answers = Share(ledger.answers)
+        #: For the streams that are open, if they are many.
+        self._streams = Share(ledger.requests)
         self._progress = Progress()
+
+    def admits_stream(self, count: int) -> bool:
+        """True if there is memory for one stream more than so many."""
+        self.note_streams(count)
+        return self._streams.take(_STREAM_BYTES)
+
+    def note_streams(self, count: int) -> None:
+        """Note how many streams are open."""
+        if self._streams.held or count > _MANY_STREAMS:
+            self._streams.add(count * _STREAM_BYTES - self._streams.held)
 
     def check_answer(self, size: int) -> None:
         """Raise TooLargeError if there is no memory for an answer until it is read."""

@@ -107,7 +107,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self._http2 = Connection(
-            self._server.read_opening, self._begin, self._wake, self._server.rules
+            *(self._server.read_opening, self._begin, self._wake, self._server.rules),
+            admits=self._account.admits_stream,
         )
         secured = transport.get_extra_info("ssl_object")
         if secured is None:
@@ -153,6 +154,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._server.left(self)
         self._http2.lose()
         self._account.note_answers(0)
+        self._account.note_streams(0)
 
     def pause_writing(self) -> None:
         self._http2.is_paused = True
@@ -189,6 +191,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._transport.write(b"".join(out))
             http2.go_on()
         self._account.note_answers(http2.waiting_bytes)
+        self._account.note_streams(len(http2.streams))
         if http2.is_done and not self._is_closed:
             self._close()
         elif not self._is_watched and (
