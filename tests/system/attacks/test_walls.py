@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.server import ROOT, Server
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -95,3 +96,43 @@ def test_models_get_the_usual_variables_and_those_that_are_named(
     assert {"PATH", "APP_MODE", "OMP_NUM_THREADS"} <= names
     assert {"AWS_SECRET_ACCESS_KEY", "SECRET"}.isdisjoint(names)
     assert "SECRET" in next(line for line in text.splitlines() if "--model-env" in line)
+
+
+_DETACHED = """
+import subprocess
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        # in a session of its own, without the environment, its parent dead
+        subprocess.run(["setsid", "sh", "-c", {command!r}], check=True)
+        out = pb_utils.Tensor("OUT", requests[0].inputs()[0].as_numpy().astype("O"))
+        return [pb_utils.InferenceResponse([out]) for _ in requests]
+"""
+
+
+def test_nothing_that_a_model_starts_commands_the_server(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    path = os.pathsep.join(str(ROOT / part) for part in (".", "stub", "frontends"))
+    ctl = f"{sys.executable} -m zmqtriton.ctl.main --runtime-directory {run} unload add_sub"
+    command = f"(sleep 0.5; env -i PYTHONPATH={path} {ctl} > {out} 2>&1; echo over >> {out}) &"
+    options = [f"--runtime-directory={run}", "--model-control-mode=explicit", "--load-model=*"]
+    server = Server(tmp_path / "s", models=["add_sub"], options=options)
+    model = server.repository / "detached" / "1" / "model.py"
+    model.parent.mkdir(parents=True)
+    model.write_text(_DETACHED.format(command=command))
+    (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+    tensor = {"name": "IN", "shape": [1], "datatype": "FP32", "data": [1.0]}
+
+    with server:
+        assert 200 == server.request_json("/v2/models/detached/infer", {"inputs": [tensor]})[0]
+
+        eventually(lambda: out.exists() and "over" in out.read_text(), 60, "it has tried")
+        assert 200 == server.status("/v2/models/add_sub/ready")
+        assert "on the control socket: a model's" in server.log_text()
+        assert (
+            0
+            == subprocess.run(
+                ctl.split(), env={**os.environ, "PYTHONPATH": path}, check=False
+            ).returncode
+        )

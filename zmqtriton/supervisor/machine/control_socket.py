@@ -1,7 +1,8 @@
 """The socket of zmqtriton-ctl: who may connect, and the channel of each connection.
 
 Only processes of the same user or of root are served, and never a model's: models have their own
-calls and must not command the server that runs them.
+calls and must not command the server that runs them. What a model has started is below this process
+even if it has left its session and its parent is dead, since this process adopts orphans.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ class ControlSocket:
         reason = "another user's"
         if uid in (0, os.geteuid()):
             try:
-                if self._stub_pids().isdisjoint(_related_pids(pid)):
+                group, ancestors = os.getpgid(pid), _ancestors(pid)
+                if os.getpid() not in ancestors and self._stub_pids().isdisjoint(
+                    {pid, group, *ancestors}
+                ):
                     return True
                 reason = "a model's"
             except (OSError, psutil.NoSuchProcess):
@@ -79,9 +83,6 @@ class ControlSocket:
         return False
 
 
-def _related_pids(pid: int) -> set[int]:
-    """Return the pids of the process, its group and its ancestors.
-
-    Raises OSError and NoSuchProcess.
-    """
-    return {pid, os.getpgid(pid), *(parent.pid for parent in psutil.Process(pid).parents())}
+def _ancestors(pid: int) -> set[int]:
+    """Return the pids of a process's ancestors. Raises NoSuchProcess."""
+    return {parent.pid for parent in psutil.Process(pid).parents()}
