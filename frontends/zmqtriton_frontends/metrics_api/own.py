@@ -121,6 +121,7 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         f"zmqtriton_leased_blocks {broker['leases']}",
         *_family("shared_memory_bytes", "Shared memory for tensors, by who owns it", "gauge"),
         *_values("shared_memory_bytes", "role", shared),
+        *_client_memory(status["processes"]),
         *_family("unanswered_requests", "Inferences that are under way", "gauge"),
         f"zmqtriton_unanswered_requests {broker['unanswered']}",
         *_family(
@@ -137,6 +138,29 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         *_on_demand(status.get("on_demand", {})),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _client_memory(processes: list[dict[str, Any]]) -> Iterator[str]:
+    """Return the text for what clients make frontends hold."""
+    families = (
+        (
+            *("client_memory_bytes", "gauge", "bytes"),
+            "Memory for incomplete requests and for answers that clients do not read",
+        ),
+        (
+            *("client_memory_refused_total", "counter", "refused"),
+            "Number of requests and answers for which there was no such memory",
+        ),
+    )
+    for name, kind, key, text in families:
+        yield from _family(name, text, kind)
+        sums: dict[tuple[str, str], int] = {}
+        for process in processes:
+            for what in ("requests", "answers") if "client_memory" in process else ():
+                value = process["client_memory"][f"{what}_{key}"]
+                sums[process["role"], what] = sums.get((process["role"], what), 0) + value
+        for (role, what), value in sums.items():
+            yield f"zmqtriton_{name}{labels_text(role=role, kind=what)} {value}"
 
 
 def _on_demand(found: Mapping[str, Any]) -> Iterator[str]:

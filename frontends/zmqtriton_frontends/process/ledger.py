@@ -88,6 +88,15 @@ class Ledger:
         #: The most that was held since memory was given back.
         self._peak = 0
 
+    def figures(self) -> dict[str, int]:
+        """Return what is held, and how often there was no room, of each kind."""
+        return {
+            "requests_bytes": self.requests.held,
+            "answers_bytes": self.answers.held,
+            "requests_refused": self.requests.refused,
+            "answers_refused": self.answers.refused,
+        }
+
     def check(self) -> None:
         """Give memory back if much less is held than was. To be called once a second."""
         held = self.requests.held + self.answers.held

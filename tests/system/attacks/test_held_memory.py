@@ -6,6 +6,7 @@ import json
 import select
 import threading
 import time
+import urllib.request
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -101,6 +102,14 @@ def _others_are_served(server: Server) -> Iterator[None]:
     assert max(waits) < 5.0, waits
 
 
+def _told_bytes(server: Server) -> int:
+    """What the metrics say of incomplete requests over HTTP."""
+    with urllib.request.urlopen(server.metrics_url, timeout=20) as page:
+        lines = page.read().decode().splitlines()
+    beginning = 'zmqtriton_client_memory_bytes{kind="requests",role="http"} '
+    return sum(int(line.removeprefix(beginning)) for line in lines if line.startswith(beginning))
+
+
 def _ask_large(mib: int) -> bytes:
     tensor = {"name": "MIB", "datatype": "INT32", "shape": [1]}
     asked: Any = message("inference.ModelInferRequest")(
@@ -191,6 +200,7 @@ def test_bodies_that_never_end_keep_nobody_else_out(server: Server) -> None:
             except (TimeoutError, ConnectionError):
                 continue
         assert _own_mib(server, "http") < before + 2 * LIMIT // MIB
+        eventually(lambda: MIB < _told_bytes(server) < LIMIT, 20, "the metrics say so")
 
         tensor = {"name": "INPUT0", "shape": [1 << 20], "datatype": "FP32"}
         body = json.dumps({"inputs": [{**tensor, "data": [0.5] * (1 << 20)}]}).encode()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.actions import LoadOverride, Send
-from zmqtriton.supervisor.control import regions, repositories
+from zmqtriton.supervisor.control import regions, repositories, server_status
 from zmqtriton.supervisor.control.log_settings import LogSettings
 from zmqtriton.supervisor.control.operations import OperatorCommands
 from zmqtriton.supervisor.control.server_status import ServerStatus
@@ -151,6 +151,9 @@ class ControlCallHandler:
             self._server.readiness.handle(arguments, answer)
         elif verb in regions.VERBS:
             self._server.regions.handle(caller, verb, arguments, answer)
+        elif verb == server_status.CLIENT_MEMORY:
+            self._server.status.client_memory_reported(caller, arguments)
+            answer(None)
         elif verb in repositories.VERBS:
             self._server.repositories.handle(verb, arguments, answer)
         else:

@@ -15,6 +15,10 @@ from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
 from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader
 
+#: The call by which a frontend tells what clients make it hold.
+CLIENT_MEMORY = "client_memory"
+_KINDS = ("requests_bytes", "answers_bytes", "requests_refused", "answers_refused")
+
 
 class HelperOwner(Protocol):
     """Owns processes that do one task and end."""
@@ -52,6 +56,8 @@ class ServerStatus:
         #: When each process was started, by serial number, on the wall clock; 0 is the supervisor.
         self._started_s: dict[int, float] = {}
         self._malformed = 0
+        #: What clients make frontends hold, by serial number.
+        self._client_memory: dict[int, dict[str, int]] = {}
         #: The bytes of shared memory of each process, by serial number.
         self.segment_bytes: Callable[[], Mapping[int, int]] = dict
 
@@ -64,6 +70,14 @@ class ServerStatus:
 
     def process_ended(self, serial: int) -> None:
         self._started_s.pop(serial, None)
+        self._client_memory.pop(serial, None)
+
+    def client_memory_reported(self, serial: int, figures: Mapping[str, Any]) -> None:
+        """Take what a frontend says of its clients; what is no number counts as none."""
+        found = {kind: figures.get(kind) for kind in _KINDS}
+        self._client_memory[serial] = {
+            kind: value if type(value) is int else 0 for kind, value in found.items()
+        }
 
     def messages_malformed(self, messages: int) -> None:
         """Messages were dropped: they did not decode, or made no sense from where they came."""
@@ -97,7 +111,10 @@ class ServerStatus:
             processes += helper.describe()
         held = self.segment_bytes()
         for process in processes:
-            process["segment_bytes"] = held.get(process.get("serial", 0), 0)
+            serial = process.get("serial", 0)
+            process["segment_bytes"] = held.get(serial, 0)
+            if serial in self._client_memory:
+                process["client_memory"] = self._client_memory[serial]
         server = self._server
         return {
             "server": describe_server(server.settings_json, server.directory, self.summary()),

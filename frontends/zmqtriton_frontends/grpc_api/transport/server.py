@@ -10,6 +10,7 @@ import socket
 import time
 from typing import Any
 
+from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.transport import call_headers
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection, Times
@@ -66,6 +67,7 @@ class NativeServer:
         self._encryption = Encryption(settings, "grpc", "h2") if settings["grpc_use_ssl"] else None
         self._listening: asyncio.Server
         self._checking: asyncio.TimerHandle
+        self._memory = ClientMemoryReport(gateway.call, self.answering.ledger)
         #: Set when the last connection is closed.
         self._is_left: asyncio.Event | None = None
 
@@ -87,7 +89,7 @@ class NativeServer:
         return served
 
     def _check(self) -> None:
-        self.answering.ledger.check()
+        self._memory.check()
         self._checking = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
 
     def leave_port(self) -> None:

@@ -249,6 +249,8 @@ class Connection(asyncio.Protocol):
             self._say(503, exiting(head))
 
     def _say(self, status: int, body: bytes) -> None:
+        if self._closing_since:
+            return  # the last answer was given
         head = responses.status_line(status) + b"content-type: application/json\r\n"
         for name, value in problems.headers(status):
             head += f"{name}: {value}\r\n".encode()
@@ -291,8 +293,9 @@ class Connection(asyncio.Protocol):
     def check(self, now: float) -> None:
         """End the connection if its client stalls. To be called once a second."""
         unsent = self.channel.unsent_bytes
-        if self._closing_since and now - self._closing_since > _LINGER_S and not unsent:
-            self.channel.abort()
+        if self._closing_since and not unsent:
+            if now - self._closing_since > _LINGER_S:
+                self.channel.abort()
             return
         if unsent:
             doing, done = "sending", acknowledged_bytes(self.channel.info("socket"))
@@ -303,7 +306,7 @@ class Connection(asyncio.Protocol):
         held = 0 if self._exchange is None else self._exchange.held_bytes
         if self._progress.is_stalled(now, doing, done, max(held, unsent)):
             self._end(408, "Request Timeout")
-        if doing or self._exchange is not None or self._closing_since:
+        if doing or self._exchange is not None:
             return
         if self._head_since:
             if now - self._head_since > HEADERS_WITHIN_S:

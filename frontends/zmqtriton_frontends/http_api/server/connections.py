@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.http_api.server.fast_path import FastPath
 from zmqtriton_frontends.process.descriptors import most_connections
 from zmqtriton_frontends.process.ledger import Application, Ledger
+
+_log = logging.getLogger(__name__)
 
 
 class Connections:
@@ -49,10 +52,13 @@ class Connections:
 
     def check(self) -> None:
         """Check all connections. To be called once a second."""
-        self.ledger.check()
         now = self.now()
         for connection in tuple(self._open):
-            connection.check(now)
+            try:
+                connection.check(now)
+            except Exception:  # noqa: BLE001 - an edge: a defect ends one connection, not all
+                _log.exception("a connection could not be checked, and is closed")
+                connection.channel.abort()
 
     @property
     def has_any(self) -> bool:

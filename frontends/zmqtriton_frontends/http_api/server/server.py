@@ -27,6 +27,7 @@ from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.wire import WorkerForked
 from zmqtriton_frontends.gateway import startup
+from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.route import Route
@@ -171,6 +172,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
             ledger,
             self._loop.time,
         )
+        memory = ClientMemoryReport(gateway.call, ledger)
         secured = tls.of(gateway.settings)
         make: Callable[[], asyncio.BaseProtocol] = connections.make
         if secured is not None:
@@ -190,6 +192,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
         while self.alive:
             self.notify()
             connections.check()
+            memory.check()
             if secured is not None:
                 secured.renew()
             await asyncio.wait((stopping,), timeout=_CHECK_EVERY_S)

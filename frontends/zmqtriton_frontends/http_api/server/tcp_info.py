@@ -20,7 +20,12 @@ class Descriptor(Protocol):
 
 
 def acknowledged_bytes(own: Descriptor) -> int:
-    with socket.socket(fileno=os.dup(own.fileno())) as connection:
+    """Return how many bytes; 0 if there is no descriptor to ask by."""
+    try:
+        copy = os.dup(own.fileno())
+    except OSError:
+        return 0
+    with socket.socket(fileno=copy) as connection:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
     (acknowledged,) = struct.unpack_from("=Q", info.ljust(_INFO_BYTES, b"\0"), _ACKNOWLEDGED_AT)
     return int(acknowledged)

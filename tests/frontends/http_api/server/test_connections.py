@@ -107,6 +107,42 @@ def test_a_body_that_stalls_ends_the_request_and_is_never_executed(trickle: int)
     play(scenario)
 
 
+def test_who_stalls_and_stays_is_told_once_and_then_cut_off() -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        reader, writer = await party.connect(POST % 100_000 + b"x")
+        party.advance(1)
+        for _ in range(5):
+            party.advance(STALL_S + 1)
+            await party.run_loop()
+
+        assert 1 == (await reader.read()).count(b"HTTP/1.1 408 ")
+        assert not party.connections.has_any
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_connection_that_cannot_be_checked_is_closed_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        reader, writer = await party.connect()
+        other_reader, other = await party.connect()
+        first = next(iter(party.connections._open))
+        monkeypatch.setattr(first, "check", lambda now: 1 / 0)
+
+        party.advance(1)
+
+        assert b"" == await reader.read()
+        other.write(POST % 2 + b"ab")
+        assert (await other_reader.readline()).startswith(b"HTTP/1.1 200 ")
+        for one in (writer, other):
+            one.close()
+
+    play(scenario)
+    assert "could not be checked" in caplog.text
+
+
 def test_a_slow_body_that_moves_is_waited_for() -> None:
     async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect(POST % (3 * MIN_BYTES))
