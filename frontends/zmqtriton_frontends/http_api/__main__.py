@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sys
 
@@ -14,6 +15,9 @@ from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Bootstrap, Listen, Shutdown, Sync, Synced
 from zmqtriton_frontends.http_api.server.server import Server
+from zmqtriton_frontends.process.hosts import AllowedHosts
+
+_log = logging.getLogger(__name__)
 
 #: With these variables gunicorn would take over another's sockets, or tell systemd that all
 #: processes are ready.
@@ -46,6 +50,8 @@ def main() -> int:
         return 0
     settings = json.loads(bootstrap.settings)
     logs.configure(logs.LogOptions.of(settings))
+    if not AllowedHosts(settings["http_address"], settings["http_allowed_host"]).is_checked:
+        _log.info("HTTP answers requests for any name of a host; --http-allowed-host limits that")
     Server(settings, lifeline, bootstrap.directory, arguments.socket).run()
     return 0
 
