@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES, Refused
+from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES, TOKEN, Refused, body_too_large
 
 #: The line before a chunk; extensions are read over.
 _MAX_SIZE_LINE_BYTES = 256
@@ -15,12 +15,9 @@ _FREE_CHUNKS = 65_536
 _MIN_CHUNK_BYTES = 256
 
 _QUOTED = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"'
-_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_EXTENSION = (
-    rb"[ \t]*;[ \t]*" + _TOKEN + rb"(?:[ \t]*=[ \t]*(?:" + _TOKEN + rb"|" + _QUOTED + rb"))?"
-)
+_EXTENSION = rb"[ \t]*;[ \t]*" + TOKEN + rb"(?:[ \t]*=[ \t]*(?:" + TOKEN + rb"|" + _QUOTED + rb"))?"
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]+)(?:" + _EXTENSION + rb")*")
-_TRAILER = re.compile(rb"(" + _TOKEN + rb"):[\t\x20-\x7e\x80-\xff]*")
+_TRAILER = re.compile(rb"(" + TOKEN + rb"):[\t\x20-\x7e\x80-\xff]*")
 #: What decides how a message is framed or routed must stand before its body.
 _NO_TRAILERS = frozenset(
     (
@@ -91,7 +88,7 @@ class ChunkedBody:
             raise Refused(400, "Malformed chunk")
         digits = match[1].lstrip(b"0")
         if len(digits) > 8:
-            raise Refused(413, f"Request body exceeds {MAX_BODY_BYTES} bytes")
+            raise body_too_large()
         size = int(digits or b"0", 16)
         if not size:
             self._is_last = True
@@ -99,7 +96,7 @@ class ChunkedBody:
         self._chunks += 1
         self._bytes += size
         if self._bytes > MAX_BODY_BYTES:
-            raise Refused(413, f"Request body exceeds {MAX_BODY_BYTES} bytes")
+            raise body_too_large()
         if self._chunks > _FREE_CHUNKS + self._bytes // _MIN_CHUNK_BYTES:
             raise Refused(400, f"Request body has more than {_FREE_CHUNKS} small chunks")
         self._left_bytes = size

@@ -17,9 +17,9 @@ MAX_HEAD_BYTES = 64 << 10
 #: The most that a body may announce: what gRPC carries in one message, too.
 MAX_BODY_BYTES = 2**31 - 1
 
-_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z0-9!$%&'*+.^_`|~-]{2,19}) ([\x21-\x7e]+) HTTP/1\.([01])")
-_FIELDS = re.compile(rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*")
+_FIELDS = re.compile(rb"(?:" + TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*")
 _URI = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?]*)(.*)")
 #: What a method begins with, or the end of an empty line before it.
 _BEGINNINGS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\r")
@@ -152,8 +152,12 @@ def _read_length(text: bytes) -> int:
     digits = text.lstrip(b"0")
     # more digits than the limit has: int() would take its time for very many
     if len(digits) > len(str(MAX_BODY_BYTES)) or int(digits or b"0") > MAX_BODY_BYTES:
-        raise Refused(413, f"Request body exceeds {MAX_BODY_BYTES} bytes")
+        raise body_too_large()
     return int(digits or b"0")
+
+
+def body_too_large() -> Refused:
+    return Refused(413, f"Request body exceeds {MAX_BODY_BYTES} bytes")
 
 
 def _too_large(what: str) -> Refused:

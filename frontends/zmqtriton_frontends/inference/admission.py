@@ -17,6 +17,15 @@ from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.process import request_log
 
+#: The limit for names that clients give.
+MAX_NAME = 1024
+
+
+def check_parameter_name(name: str) -> None:
+    """Raise InvalidArgument for a name that is too long."""
+    if len(name) > MAX_NAME:
+        raise InvalidArgument(f"a parameter's name cannot be longer than {MAX_NAME} characters")
+
 
 class Options(NamedTuple):
     """What a client may ask of the scheduler; the fields are those of wire.Request."""

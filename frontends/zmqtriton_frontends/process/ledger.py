@@ -72,8 +72,12 @@ class Share:
         self.held += size
         self._book.held += size
 
+    def hold(self, size: int) -> None:
+        """Hold exactly so many bytes, whatever room there is."""
+        self.add(size - self.held)
+
     def release(self) -> None:
-        self.add(-self.held)
+        self.hold(0)
 
 
 class Ledger:

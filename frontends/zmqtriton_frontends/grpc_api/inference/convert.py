@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from zmqtriton_floor.datatypes import DATATYPES
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
-from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_frontends.inference.admission import Options, check_parameter_name
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 
@@ -25,7 +25,6 @@ _NO_DATATYPE = 0
 #: The largest number that the wire takes for an unsigned 64-bit value.
 _MAX_COUNT = 2**63 - 1
 #: Longer sequence ids are refused by this Triton, too.
-_MAX_NAME = 1024
 _MAX_CORRELATION_CHARACTERS = 128
 
 #: Parameters of a request that are not the model's, and the fields that may hold them.
@@ -84,17 +83,14 @@ def read_options(request: Any, deadline_ns: int) -> tuple[dict[str, Any], Option
                 "following keys starting with 'triton_' are allowed: "
                 "triton_enable_empty_final_response"
             )
-        elif len(key) > _MAX_NAME:
-            raise InvalidArgument(
-                f"a parameter's name cannot be longer than {_MAX_NAME} characters"
-            )
-        elif kind in _FOR_MODELS:
-            plain[key] = getattr(parameter, kind)
         else:
-            raise InvalidArgument(
-                f"invalid value type for '{key}' parameter, expected int64_param, bool_param, or "
-                "string_param."
-            )
+            check_parameter_name(key)
+            if kind not in _FOR_MODELS:
+                raise InvalidArgument(
+                    f"invalid value type for '{key}' parameter, expected int64_param, bool_param, "
+                    "or string_param."
+                )
+            plain[key] = getattr(parameter, kind)
     return plain, _options(reserved, deadline_ns)
 
 

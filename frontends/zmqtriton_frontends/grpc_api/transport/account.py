@@ -10,9 +10,8 @@ from zmqtriton_frontends.process.progress import Progress
 #: Answers up to this size may wait for their client as long as it likes: a stream that is not read
 #: stops its model.
 FREE_BYTES = 1 << 20
-#: What an open stream takes, whether anything comes on it or not; and from how many on that counts.
+#: What an open stream takes, whether anything comes on it or not.
 _STREAM_BYTES = 8 << 10
-_MANY_STREAMS = 100
 
 
 class Account:
@@ -30,8 +29,8 @@ class Account:
 
     def note_streams(self, count: int) -> None:
         """Note how many streams are open."""
-        if self._streams.held or count > _MANY_STREAMS:
-            self._streams.add(count * _STREAM_BYTES - self._streams.held)
+        if self._streams.held:  # none is booked while there are few
+            self._streams.hold(count * _STREAM_BYTES)
 
     def check_answer(self, size: int) -> None:
         """Raise TooLargeError if there is no memory for an answer until it is read."""
@@ -41,7 +40,7 @@ class Account:
     def note_answers(self, waiting_bytes: int) -> None:
         """Note how much of the answers waits for the client."""
         if waiting_bytes != self._answers.held:
-            self._answers.add(waiting_bytes - self._answers.held)
+            self._answers.hold(waiting_bytes)
 
     def owes(self, http2: Connection) -> str:
         """Return what the client has to go on with; "" if nothing waits for it."""

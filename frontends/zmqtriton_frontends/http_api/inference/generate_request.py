@@ -13,12 +13,11 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.http_api.inference.infer_request import (
-    MAX_NAME,
     MAX_PARAMETERS,
-    check_parameter_name,
     request_id,
 )
 from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
+from zmqtriton_frontends.inference.admission import MAX_NAME, check_parameter_name
 
 #: The key whose members are read as if they stood at the top.
 _NESTED = "parameters"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import falcon.asgi
@@ -25,11 +26,7 @@ from zmqtriton_frontends.http_api.inference import (
     large_answer,
 )
 from zmqtriton_frontends.http_api.inference.infer_request import InferRequest, OutputForm
-from zmqtriton_frontends.http_api.inference.response_encoding import (
-    Encoded,
-    ResponseFormat,
-    size_of,
-)
+from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
@@ -116,11 +113,7 @@ class Inference:
             checked.trace.mark("INFER_RESPONSE_COMPLETE")
         wanted = ResponseFormat(checked, parsed, req.header(b"accept-encoding"))
         if wanted.takes_long(response):
-            _answer(
-                req,
-                resp,
-                await json_documents.aside(size_of(response), wanted.encode_in_pieces, response),
-            )
+            _answer(req, resp, await wanted.encode_aside(response))
         else:
             _answer(req, resp, wanted.encode(response))
 
@@ -164,13 +157,11 @@ class Inference:
     async def _inflate(
         self, req: Request, resp: falcon.asgi.Response, body: bytes, coding: str
     ) -> bytes:
-        work = compression.inflate, body, coding, self._max_input_size
+        inflate = partial(compression.inflate, body, coding, self._max_input_size)
         try:
             # a byte may become a thousand
-            if len(body) <= _SHORT_BYTES:
-                whole = compression.inflate(*work[1:])
-            else:
-                whole = await json_documents.aside(len(body), *work)
+            is_short = len(body) <= _SHORT_BYTES
+            whole = inflate() if is_short else await json_documents.aside(len(body), inflate)
         except Unsupported:
             resp.set_header("Accept-Encoding", "gzip, deflate")
             raise

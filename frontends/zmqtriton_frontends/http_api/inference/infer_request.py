@@ -14,7 +14,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
 from zmqtriton_frontends.http_api.inference.binary import Tail
 from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
-from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_frontends.inference.admission import MAX_NAME, Options, check_parameter_name
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 
@@ -22,7 +22,6 @@ from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 MAX_TENSORS = 1024
 MAX_PARAMETERS = 1024
 MAX_RANK = 32
-MAX_NAME = 1024
 MAX_SEQUENCE_ID = 128
 
 _MAX_COUNT = 2**63 - 1
@@ -263,11 +262,6 @@ def _parameters(given: Any) -> tuple[dict[str, Any], Options, bool]:
             )
         parameters[key] = value
     return parameters, options, default_binary
-
-
-def check_parameter_name(name: str) -> None:
-    if len(name) > MAX_NAME:
-        raise InvalidArgument(f"a parameter's name cannot be longer than {MAX_NAME} characters")
 
 
 def _options(given: dict[str, Any]) -> Options:

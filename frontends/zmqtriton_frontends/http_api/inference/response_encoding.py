@@ -70,3 +70,7 @@ class ResponseFormat(NamedTuple):
 
     def encode_in_pieces(self, response: ResponseBody) -> Encoded:
         return self.encode(response, in_pieces=True)
+
+    async def encode_aside(self, response: ResponseBody) -> Encoded:
+        """Encode the response in a thread, while the loop goes on."""
+        return await json_documents.aside(size_of(response), self.encode_in_pieces, response)

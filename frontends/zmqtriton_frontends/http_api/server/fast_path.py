@@ -19,13 +19,9 @@ from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.http1.heads import Head
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Check
-from zmqtriton_frontends.http_api.inference import binary, json_documents
+from zmqtriton_frontends.http_api.inference import binary
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
-from zmqtriton_frontends.http_api.inference.response_encoding import (
-    Encoded,
-    ResponseFormat,
-    size_of,
-)
+from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
@@ -40,6 +36,12 @@ _TARGET = re.compile(
 
 #: Gets the status and the response, sooner or later.
 Respond = Callable[[int, Encoded], None]
+
+
+def refusal(error: ZmqTritonError) -> tuple[int, Encoded]:
+    """Return what a client is answered in place of a response."""
+    status, text = problems.told(error)
+    return status, Encoded(problems.headers(status), text, [])
 
 
 class InferenceHead(NamedTuple):
@@ -109,13 +111,13 @@ class FastPath:
 class PendingHttpInference(PendingRequest):
     """A request whose answer is a status and a body."""
 
-    __slots__ = ("_answer", "_head", "_shortcut", "_wanted")
+    __slots__ = ("_answer", "_fast_path", "_head", "_wanted")
 
     SENDING = "HTTP_SEND"
 
-    def __init__(self, shortcut: FastPath, head: InferenceHead, answer: Respond) -> None:
-        super().__init__(shortcut.gateway)
-        self._shortcut = shortcut
+    def __init__(self, fast_path: FastPath, head: InferenceHead, answer: Respond) -> None:
+        super().__init__(fast_path.gateway)
+        self._fast_path = fast_path
         self._head = head
         self._answer = answer
         self._wanted: ResponseFormat
@@ -134,7 +136,7 @@ class PendingHttpInference(PendingRequest):
         traces = self._gateway.traces
         begun_ns = now_ns() if traces.is_on else 0
         request_log.log_inference(*target)
-        inference = self._shortcut.inference
+        inference = self._fast_path.inference
         model = inference.find(target)
         text, reader = inference.reader(model, body, json_length)
         parsed = reader(text)
@@ -147,10 +149,7 @@ class PendingHttpInference(PendingRequest):
     def _respond(self, response: ResponseBody) -> None:
         wanted = self._wanted
         if wanted.takes_long(response):
-            self._await(
-                json_documents.aside(size_of(response), wanted.encode_in_pieces, response),
-                self._succeed,
-            )
+            self._await(wanted.encode_aside(response), self._succeed)
         else:
             self._succeed(wanted.encode(response))
 
@@ -160,8 +159,8 @@ class PendingHttpInference(PendingRequest):
 
     def _refuse(self, error: Exception) -> None:
         if isinstance(error, ZmqTritonError):
-            status, text = problems.told(error)
-        else:
-            path = f"/v2/models/{'/versions/'.join(filter(None, self._head.target))}/infer"
-            status, text = problems.fault("POST", path, error)
+            self._answer(*refusal(error))
+            return
+        path = f"/v2/models/{'/versions/'.join(filter(None, self._head.target))}/infer"
+        status, text = problems.fault("POST", path, error)
         self._answer(status, Encoded(problems.headers(status), text, []))

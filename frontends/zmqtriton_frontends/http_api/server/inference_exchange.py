@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import NO_MEMORY, Unavailable
 from zmqtriton_frontends.http1 import responses
-from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.problems import FAREWELL
 from zmqtriton_frontends.http_api.inference import large_answer
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
@@ -19,6 +18,7 @@ from zmqtriton_frontends.http_api.server.fast_path import (
     FastPath,
     InferenceHead,
     PendingHttpInference,
+    refusal,
 )
 from zmqtriton_frontends.process.ledger import Ledger, Share
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
@@ -118,8 +118,7 @@ class InferenceExchange:
     def end_body(self) -> None:
         """Begin to answer: all of the body has come."""
         if self._is_refused:
-            status, text = problems.told(Unavailable(NO_MEMORY))
-            self._answer(status, Encoded(problems.headers(status), text, []))
+            self._answer(*refusal(Unavailable(NO_MEMORY)))
             return
         body: Any = self._early
         if self._arena_body is not None:
@@ -194,8 +193,7 @@ class InferenceExchange:
 
 def too_many_unread() -> tuple[int, Encoded]:
     """Return what is answered in place of what there is no memory for until it is read."""
-    status, text = problems.told(Unavailable(_TOO_MANY_UNREAD))
-    return status, Encoded(problems.headers(status), text, [])
+    return refusal(Unavailable(_TOO_MANY_UNREAD))
 
 
 def _written(headers: tuple[tuple[str, str], ...]) -> bytes:
