@@ -214,9 +214,7 @@ class Connection:
 
     def _stop_writing(self) -> None:
         """Drop what waits to be written, and show both sides the end of the connection."""
-        self._is_writable = self.is_blocked = False
-        self._pieces.clear()
-        self._unsent.clear()
+        self._drop_output()
         with contextlib.suppress(OSError):  # whatever other process has a copy of the descriptor
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -227,10 +225,14 @@ class Connection:
 
     def forsake(self) -> None:
         """Close this process's copy after a fork; the connection is the parent's."""
-        self.is_open = self.is_blocked = self._is_writable = False
+        self.is_open = False
+        self._drop_output()
+        self._socket.close()
+
+    def _drop_output(self) -> None:
+        self._is_writable = self.is_blocked = False
         self._pieces.clear()
         self._unsent.clear()
-        self._socket.close()
 
     def close(self, within_ms: int = 0) -> None:
         """Close; what waits to be written gets this long."""

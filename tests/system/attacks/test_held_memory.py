@@ -60,14 +60,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def server(running: Server) -> Iterator[Server]:
-    """After each attack all processes are the same."""
-    pids = running.pids()
-    yield running
-    assert pids == running.pids()
-
-
 def _own_mib(server: Server, role: str) -> int:
     pids = server.pids()[role]
     return sum(psutil.Process(pid).memory_full_info().uss for pid in pids) // MIB

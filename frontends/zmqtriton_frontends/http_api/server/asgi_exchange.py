@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -16,8 +15,6 @@ from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.inference.large_answer import Piece
 from zmqtriton_frontends.http_api.server.inference_exchange import Owner, too_many_unread
 from zmqtriton_frontends.process.ledger import Application, Ledger, Share
-
-_log = logging.getLogger(__name__)
 
 #: How much of a body waits for the application before no more is read.
 _MAX_WAITING_BYTES = 64 << 10
@@ -113,13 +110,11 @@ class AsgiExchange:
     async def _run(self, application: Application) -> None:
         try:
             await application(self._scope(), self._receive, self._send)
+            if not self._is_answered:
+                raise RuntimeError("it was left without an answer")
         except Exception as error:  # noqa: BLE001 - an edge: the client is told, whatever it is
             status, body = problems.fault(self._head.method, self._path(), error)
             self._answer_fault(status, body)
-        else:
-            if not self._is_answered:
-                _log.error("%s %s was left without an answer", self._head.method, self._path())
-                self._answer_fault(500, b'{"error":"internal error"}')
 
     def _answer_fault(self, status: int, body: bytes) -> None:
         if self._is_answered or self._is_cancelled:

@@ -14,7 +14,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -143,8 +143,8 @@ class Children:
         self.fork_server = ForkServer(self)
         self._probes = ReadinessLifelines(selector, listener.message_received)
         self._out_of_memory = OomDetector(now_s=time.monotonic())
-        #: Those of the server's environment that models do not get.
-        self.withheld_variables: Sequence[str] = ()
+        #: Overrides that remove what models do not get of the server's environment.
+        self.withheld_variables: Mapping[str, None] = {}
         #: The log file, if it was opened anew.
         self.log_descriptor: int | None = None
         #: Called with the serial of each dead process, before the listener is.
@@ -221,7 +221,7 @@ class Children:
             can_fork=True,
             is_stub=True,
             oom_score=processes.oom_score_of("fork-server"),
-            environment={**dict.fromkeys(self.withheld_variables), stub_mark.VARIABLE: mark},
+            environment={**self.withheld_variables, stub_mark.VARIABLE: mark},
         )
         if serial in self._children:
             self.fork_server.started(serial)
@@ -240,7 +240,7 @@ class Children:
             command,
             inherited=(page,),
             environment={
-                **dict.fromkeys(self.withheld_variables),
+                **self.withheld_variables,
                 **variable_overrides(environment, os.environ),
                 stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
             },

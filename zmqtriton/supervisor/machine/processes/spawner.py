@@ -45,7 +45,7 @@ class Spawner:
         if withheld:
             names = ", ".join(withheld)
             _log.info("models do not get these variables, pass them by --model-env: %s", names)
-        children.withheld_variables = withheld
+        children.withheld_variables = dict.fromkeys(withheld)
 
     def close(self) -> None:
         if self._environment_cache_lock is not None:
