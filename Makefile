@@ -5,13 +5,20 @@ ARGS ?=
 JOBS ?= 2
 bin := .venv/bin
 
-.PHONY: run test quick check fix bench faults attacks docs coverage conformance-record clean
+.PHONY: run test test-as-nobody quick check fix bench faults attacks docs coverage conformance-record clean
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
 
 test: .venv/test.stamp .venv-protobuf7/stamp
 	$(bin)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+# What has most to do with who models run as, with models of another user; for root.
+test-as-nobody: .venv/test.stamp
+	ZT_STUB_USER=nobody $(bin)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS) \
+		$(addprefix tests/system/,faults/test_deaths.py faults/test_forks.py faults/test_last_words.py \
+		loads/test_environments.py model_api/test_bls.py model_api/test_tensor_forwarding.py \
+		protocols/test_streams.py protocols/test_direct_streams.py protocols/test_shared_memory.py)
 
 quick: .venv/test.stamp
 	$(bin)/python -m pytest -m "not system and not triton and not gpu" $(ARGS)

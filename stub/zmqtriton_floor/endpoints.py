@@ -6,7 +6,9 @@ one thread at a time. ROUTER and DEALER, through which all requests pass, are in
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket as _socket
 from typing import Any, Sequence
 
 import zmq
@@ -16,6 +18,8 @@ Socket = Any  # zmq.Socket; generic in newer pyzmq only
 #: The length of a topic.
 TOPIC_BYTES = 8
 
+#: Subscribers that may connect before the publisher has taken the first.
+_BACKLOG = 128
 _EVENTS = int(zmq.EVENTS)
 _POLLIN = int(zmq.POLLIN)
 _SNDMORE = int(zmq.DONTWAIT | zmq.SNDMORE)
@@ -79,12 +83,28 @@ def open_puller(context: Any, address: str, limit: int) -> Socket:
     socket = _open(context, zmq.PULL)
     socket.setsockopt(zmq.RCVHWM, limit)
     socket.bind(address)
+    os.chmod(address.partition("://")[2], 0o666)  # for whoever may enter the directory
     return socket
 
 
-def open_publisher(context: Any, address: str) -> Socket:
-    """Open a bound XPUB; what it receives are subscriptions: 1 or 0, and the topic."""
+def listen(path: str) -> int:
+    """Return the descriptor of a new listening socket, for open_publisher()."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    with _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK) as listener:
+        listener.bind(path)
+        listener.listen(_BACKLOG)
+        return listener.detach()
+
+
+def open_publisher(context: Any, address: str, listener: int | None = None) -> Socket:
+    """Open a bound XPUB; what it receives are subscriptions: 1 or 0, and the topic.
+
+    The listener is a socket that somebody else has bound to that address, and is closed with it.
+    """
     socket = _open(context, zmq.XPUB)
+    if listener is not None:
+        socket.setsockopt(zmq.USE_FD, listener)
     socket.bind(address)
     return socket
 

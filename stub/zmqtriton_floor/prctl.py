@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
+from typing import Sequence
 
 _SET_PDEATHSIG = 1
 _SET_DUMPABLE = 4
@@ -12,6 +14,13 @@ _SET_NAME = 15
 _SET_MM = 35
 _SET_MM_MAP = 14
 _SET_CHILD_SUBREAPER = 36
+_SET_NO_NEW_PRIVS = 38
+_CAP_AMBIENT = 47
+_CAP_AMBIENT_LOWER = 3
+_CAP_VERSION = 0x20080522
+#: What a supervisor that is not root needs to run models as another user: CAP_CHOWN, CAP_KILL,
+#: CAP_SETGID, CAP_SETUID, CAP_SYS_PTRACE and CAP_SYS_NICE.
+_PRIVILEGES = (0, 5, 6, 7, 19, 23)
 # Loaded now: between fork and exec there should be little left to do.
 _LIBC = ctypes.CDLL(None)
 _SBRK = _LIBC.sbrk
@@ -42,6 +51,29 @@ def die_with(parent: int) -> None:
     die_with_parent()
     if os.getppid() != parent:
         os._exit(1)
+
+
+def renounce_privileges() -> None:
+    """Let the next program of this process have none of what the supervisor may do to others."""
+    for number in _PRIVILEGES:
+        _LIBC.prctl(_CAP_AMBIENT, _CAP_AMBIENT_LOWER, number, 0, 0)
+
+
+def become_user(uid: int, gid: int, groups: Sequence[int]) -> None:
+    """Be this user from here on, for good: no program gives back what it may not.
+
+    Ends that the parent's death ends this process: ask for it again. Raises OSError.
+    """
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    renounce_privileges()
+    # a user that was not root keeps its capabilities
+    if _LIBC.capset((ctypes.c_uint32 * 2)(_CAP_VERSION, 0), (ctypes.c_uint32 * 6)()):
+        raise PermissionError(errno.EPERM, "capabilities cannot be given up")
+    _LIBC.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    # whoever changes its user is hidden, also from itself: /proc/self would be another's
+    _LIBC.prctl(_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def adopt_orphans() -> None:

@@ -61,14 +61,14 @@ def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
     root = os.path.join(folder(runtime), name)
     try:
         os.makedirs(folder(runtime), mode=0o700, exist_ok=True)
-        os.mkdir(root, 0o700)
+        _make(root)
         made = {""}
         for parameter, content in files.items():
             path = paths[parameter]
             for parent in reversed(_parents(path)):
                 if parent not in made:
                     made.add(parent)
-                    os.mkdir(os.path.join(root, parent), 0o700)
+                    _make(os.path.join(root, parent))
             _write(os.path.join(root, path), content)
     except OSError as error:
         shutil.rmtree(root, ignore_errors=True)
@@ -140,9 +140,16 @@ def _parents(path: str) -> list[str]:
     return found
 
 
+def _make(path: str) -> None:
+    """Make a directory for a server and stubs of other users, who alone know its name."""
+    os.mkdir(path, 0o700)
+    os.chmod(path, 0o777)
+
+
 def _write(path: str, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "wb", buffering=0) as file:
+        os.fchmod(file.fileno(), 0o666)
         left = memoryview(content)
         while left:
             left = left[file.write(left) :]

@@ -354,6 +354,7 @@ class Router:
             os.unlink(path)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
+        os.chmod(path, 0o666)  # for whoever may enter the directory
         self._listener.listen(4096)
         self._listener.setblocking(False)
         self._epoll = epoll

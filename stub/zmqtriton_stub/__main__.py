@@ -1,9 +1,10 @@
 """The entry point of a stub, started by path by the model's own interpreter.
 
-`python …/__main__.py --lifeline FD --progress FD m m_0_0` is a stub, `--fork-server FD` the fork
-server. Loads the floor and the stub from where they lie, so that neither this directory nor the
-server's site-packages come onto the model's path. The loading stands outside the guard, since
-children that a model makes with multiprocessing's spawn run this file, too, under another name.
+`python …/__main__.py --lifeline FD --progress FD --listener FD m m_0_0` is a stub,
+`--fork-server FD` the fork server. Loads the floor and the stub from where they lie, so that
+neither this directory nor the server's site-packages come onto the model's path. The loading stands
+outside the guard, since children that a model makes with multiprocessing's spawn run this file,
+too, under another name.
 
 Exit status: 0 finished, 1 the model failed to load or nobody is left, 2 wrong arguments, 3 the
 environment lacks a module; what a model passes to sys.exit() is passed on.
@@ -47,16 +48,18 @@ def main() -> int:
         if born is None:
             return 0
         arguments = born
-    if arguments[4:5] == ["--support"]:
+    if arguments[6:7] == ["--support"]:
         # after everything that the environment has, and before what lies beside the model
-        sys.path.append(arguments[5])
-        del arguments[4:6]
-    if len(arguments) != 6 or arguments[0:3:2] != ["--lifeline", "--progress"]:
+        sys.path.append(arguments[7])
+        del arguments[6:8]
+    if len(arguments) != 8 or arguments[0:6:2] != ["--lifeline", "--progress", "--listener"]:
         sys.stderr.write(
-            "usage: __main__.py --lifeline FD --progress FD [--support DIR] MODEL INSTANCE\n"
+            "usage: __main__.py --lifeline FD --progress FD --listener FD [--support DIR] "
+            "MODEL INSTANCE\n"
         )
         return 2
-    lifeline, progress, (model, name) = arguments[1], arguments[3], arguments[4:]
+    lifeline, progress, listener = map(int, arguments[1:6:2])
+    model, name = arguments[6:]
     try:
         from zmqtriton_stub import process
     except ImportError as error:
@@ -67,7 +70,7 @@ def main() -> int:
             f"Install it with: {sys.executable} -m pip install pyzmq msgpack numpy\n"
         )
         return 3
-    return process.run(int(lifeline), int(progress), name)
+    return process.run(lifeline, progress, listener, name)
 
 
 if __name__ == "__main__":

@@ -116,16 +116,15 @@ class ForkServer:
 
     def _become(self, call: wire.Call, descriptors: list[int]) -> list[str]:
         """Return the stub's arguments; from here on nothing tells it from one that was spawned."""
-        prctl.die_with(self._supervisor)
         os.setpgid(0, 0)
         for number, handler in _ORDERLY:
             signal.signal(number, handler)
-        lifeline, progress, output = descriptors
+        lifeline, progress, listener, output = descriptors
         for stream in (1, 2):
             os.dup2(output, stream)
         asked = json.loads(call.arguments)
         arguments = ["--lifeline", str(lifeline), "--progress", str(progress)]
-        arguments += [asked["model"], asked["instance"]]
+        arguments += ["--listener", str(listener), asked["model"], asked["instance"]]
         sys.argv[1:] = arguments
         command = [sys.executable, *sys.argv]
         if hasattr(sys, "orig_argv"):
@@ -133,6 +132,8 @@ class ForkServer:
         self._command_line.show(command)
         stub_mark.overwrite(asked["mark"])
         _set_oom_score(asked["oom_score"])
+        _become(asked.get("user"))
+        prctl.die_with(self._supervisor)
         _reseed()
         _correct_thread()
         self._lifeline.send(wire.CallResult(call.id, 0, "", str(os.getpid())))
@@ -147,6 +148,17 @@ def _set_oom_score(score: int) -> None:
     """Let the kernel choose a stub before the fork server when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(score))
+
+
+def _become(user: Any) -> None:
+    """Be the user that the model runs as, if that is another one."""
+    if user:
+        for name, value in user["variables"].items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        prctl.become_user(user["uid"], user["gid"], user["groups"])
 
 
 def _fork_and_leave() -> None:

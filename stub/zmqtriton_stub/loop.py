@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import os
 import select
 import threading
 import time
@@ -55,10 +56,12 @@ class _Failed(Exception):
 class Stub:
     """The process of one instance, from its Bootstrap to its end."""
 
-    def __init__(self, lifeline: Lifeline, progress: Progress) -> None:
+    def __init__(self, lifeline: Lifeline, progress: Progress, listener: int) -> None:
+        """Set up; the listener is for the subscribers of a decoupled model."""
         self._lifeline = lifeline
         this_process.on_fork.append(lifeline.forsake)
         self._progress = progress
+        self._listener = listener
         self._supervisor = SupervisorClient(lifeline)
         self._memory = TensorMemory(self._supervisor)
         self._inbox = self._supervisor.inbox
@@ -204,7 +207,9 @@ class Stub:
             bootstrap = self._bootstrap
             address = endpoints.stream_address(bootstrap.directory, bootstrap.serial)
             wanted = metrics.of_settings(json.loads(bootstrap.settings))
-            self._link.publish(address, is_timed=wanted.has_histograms)
+            self._link.publish(address, self._listener, is_timed=wanted.has_histograms)
+        else:
+            os.close(self._listener)
         self._link.glance = self._glance
         link.watch = lambda descriptor: self._poller.register(descriptor, select.POLLIN)
         link.unwatch = self._poller.unregister

@@ -21,15 +21,16 @@ _ORDERLY = (signal.SIGINT, signal.SIGTERM)
 _masks = threading.local()
 
 
-def run(lifeline: int, page: int, name: str) -> int:
+def run(lifeline: int, page: int, listener: int, name: str) -> int:
     """Run the loop; return the exit status if the process may end in order, else end it."""
     _prepare(name)
     progress = Progress(page)
     os.close(page)
+    os.set_inheritable(listener, False)
     # models have no command line
     sys.argv[1:] = []
     try:
-        return Stub(Lifeline.inherited(lifeline), progress).run()
+        return Stub(Lifeline.inherited(lifeline), progress, listener).run()
     except SystemExit as error:
         _die(error.code)
     except BaseException:  # noqa: BLE001 - the last edge: say what it was, then die

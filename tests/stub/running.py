@@ -17,6 +17,7 @@ from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 
 MAIN = Path(__file__).resolve().parents[2] / "stub" / "zmqtriton_stub" / "__main__.py"
+_SERIAL = 7
 _TOKEN = b"0123456789abcdef"
 #: A machine under load starts an interpreter in seconds.
 _TIMEOUT_S = 60.0
@@ -39,10 +40,12 @@ class RunningStub:
         page = os.memfd_create("page")
         os.truncate(page, progress.SIZE)
         self.progress = progress.Progress(page)
+        listener = endpoints.listen(endpoints.stream_path(str(directory), _SERIAL))
         descriptors = ["--lifeline", str(end.fileno()), "--progress", str(page)]
+        descriptors += ["--listener", str(listener)]
         self.process = subprocess.Popen(
             [python, str(MAIN), *descriptors, "m", "m_0_0"],
-            pass_fds=[end.fileno(), page],
+            pass_fds=[end.fileno(), page, listener],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -50,6 +53,7 @@ class RunningStub:
         )
         end.close()
         os.close(page)
+        os.close(listener)
 
     def __enter__(self) -> RunningStub:
         return self
@@ -85,7 +89,9 @@ class RunningStub:
                 )
 
     def take_bootstrap(self) -> None:
-        self.send_message(wire.Bootstrap(7, _TOKEN, "stub", str(self.directory), self._epoch, "{}"))
+        self.send_message(
+            wire.Bootstrap(_SERIAL, _TOKEN, "stub", str(self.directory), self._epoch, "{}")
+        )
 
     def load(self, model: Path, config: dict[str, Any], auto_complete: int = 0) -> dict[str, Any]:
         """Up to Completed; the configuration that it says."""
@@ -127,7 +133,7 @@ class RunningStub:
         """Awaits a Hello and answers it."""
         header, *self.hello_bodies = self._receive()
         hello: wire.Hello = wire.decode(header)
-        assert (hello.serial, hello.token, hello.epoch) == (7, _TOKEN, self._epoch)
+        assert (hello.serial, hello.token, hello.epoch) == (_SERIAL, _TOKEN, self._epoch)
         assert len(self.hello_bodies) == len(hello.unconfirmed)
         [held] = [wire.decode(frame) for frame in self._receive()]
         assert type(held) is wire.HeldBlocks

@@ -15,14 +15,14 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import zmq
 
-from zmqtriton_floor import progress, wire
+from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
@@ -37,19 +37,18 @@ TIMEOUT_S = 60.0
 class Process:
     """One of ours and its lifeline."""
 
-    def __init__(self, command: list[str], *words: str, descriptor: int | None = None) -> None:
+    def __init__(self, command: list[str], *words: str, descriptors: Sequence[int] = ()) -> None:
         own, theirs = pair()
-        given = [] if descriptor is None else [descriptor]
         self.lifeline = Lifeline(own)
         self.received_messages: list[Any] = []
         self.process = subprocess.Popen(
             [*command, "--lifeline", str(theirs.fileno()), *words],
-            pass_fds=[theirs.fileno(), *given],
+            pass_fds=[theirs.fileno(), *descriptors],
             cwd=ROOT,
             start_new_session=True,
         )
         theirs.close()
-        for number in given:
+        for number in descriptors:
             os.close(number)
 
     def send_messages(self, *messages: Any) -> None:
@@ -91,8 +90,10 @@ class ProcessChain:
         self.broker = Process([sys.executable, "-m", "zmqtriton.broker"])
         page = os.memfd_create("page")
         os.truncate(page, progress.SIZE)
-        words = ["--progress", str(page), "m", "m_0_0"]
-        self.stub = Process([sys.executable, str(STUB_MAIN)], *words, descriptor=page)
+        listener = endpoints.listen(endpoints.stream_path(str(self._directory), STUB))
+        words = ["--progress", str(page), "--listener", str(listener), "m", "m_0_0"]
+        command = [sys.executable, str(STUB_MAIN)]
+        self.stub = Process(command, *words, descriptors=(page, listener))
         own, theirs = pair()
         self._lifeline = Lifeline(own)
         self.gateway = Gateway(Lifeline(theirs))

@@ -28,6 +28,7 @@ from typing import Any
 
 import psutil
 
+from tests.support import stub_user
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,8 +86,12 @@ class Server:
         environment: Mapping[str, str] | None = None,
         python: str | Path = sys.executable,
         ready_within_s: float = 120.0,
+        stub_user: str = stub_user.EVERYWHERE,
     ) -> None:
-        """models are names in tests/models or directories; options win over the usual ones."""
+        """models are names in tests/models or directories; options win over the usual ones.
+
+        stub_user is whom models run as, if not as the server's own user.
+        """
         self.directory = directory
         self.repository = directory / "models"
         #: Where models may write; not in the repository, which would look like a change of it.
@@ -101,6 +106,9 @@ class Server:
         self._environment = environment or {}
         self._python = python
         self._ready_within_s = ready_within_s
+        self._stub_user = stub_user
+        #: A program and its arguments that starts the server.
+        self.wrapper: Sequence[str] = ()
         self.repository.mkdir(parents=True)
         self.scratch.mkdir()
         for model in models:
@@ -134,7 +142,8 @@ class Server:
 
     @property
     def command(self) -> list[str]:
-        return [
+        command = [
+            *self.wrapper,
             str(self._python),
             "-m",
             "zmqtriton",
@@ -150,10 +159,16 @@ class Server:
             *(f"--model-env={name}" for name in self._environment),
             *self._options,
         ]
+        if not self._stub_user:
+            return command
+        return stub_user.within_reach([*command, f"--stub-user={self._stub_user}"])
 
     def launch(self) -> None:
         """Starts the server and does not wait."""
         assert self.process is None, "already started"
+        if self._stub_user:
+            stub_user.open_up(self.directory)
+            shutil.chown(self.scratch, self._stub_user)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,

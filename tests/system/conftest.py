@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.support import stub_user
 from tests.support.server import Server
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """One that models may use, whoever they run as."""
+    if stub_user.EVERYWHERE:
+        stub_user.open_up(tmp_path)
+        tmp_path.chmod(0o777)
+    return tmp_path
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from zmqtriton.config.errors import ConfigError, Problem
@@ -17,6 +17,8 @@ from zmqtriton_floor.errors import Unsupported
 MAX_LOAD_SECONDS = "max_load_seconds"
 #: Names the models that a model calls.
 BLS_MODELS = "BLS_MODELS"
+#: Names the user that a model runs as.
+STUB_USER = "stub_user"
 FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
 KNOWN_PARAMETERS = (
     "EXECUTION_ENV_PATH",
@@ -26,6 +28,7 @@ KNOWN_PARAMETERS = (
     FORCE_CPU_ONLY,
     BLS_MODELS,
     MAX_LOAD_SECONDS,
+    STUB_USER,
 )
 #: The broker reads these, in any case.
 CASE_INSENSITIVE_PARAMETERS = ("max_execution_seconds", "max_requests")
@@ -57,6 +60,20 @@ def load_timeout_s(config: Any) -> float:
         text = f"{MAX_LOAD_SECONDS} is '{value}', which is no number of seconds"
         raise ConfigError(Problem(text, ("parameters", MAX_LOAD_SECONDS)))
     return seconds
+
+
+def chosen_user(config: Any, allowed: Sequence[str]) -> str:
+    """Return the user that it runs as, the first one by default; "" if none is allowed.
+
+    Raises ConfigError.
+    """
+    name = parameter_text(config, STUB_USER)
+    if not name:
+        return allowed[0] if allowed else ""
+    if name not in allowed:
+        text = f"{STUB_USER} is '{name}', which --stub-user does not allow"
+        raise ConfigError(Problem(text, ("parameters", STUB_USER)))
+    return name
 
 
 def declared_callees(config: Any) -> tuple[str, ...]:

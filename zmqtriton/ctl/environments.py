@@ -30,10 +30,33 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="The server's option. Default is below $CACHE_DIRECTORY or ~/.cache.",
 )
+@click.option(
+    "--stub-user",
+    default="",
+    metavar="NAME",
+    help="The server's option: work on the environments of models that run as this user.",
+)
 @click.pass_context
-def env(context: click.Context, environment_directory: str) -> None:
+def env(context: click.Context, environment_directory: str, stub_user: str) -> None:
     """Prepare, list and remove the Python environments of models."""
     context.meta["cache"] = environment_directory
+    if stub_user:
+        context.meta["cache"] = _become(stub_user, environment_directory)
+
+
+def _become(name: str, parent: str) -> str:
+    """Run as this user from here on; return the directory of its environments."""
+    from zmqtriton.environments import users
+    from zmqtriton.environments.cache import default_root
+
+    try:
+        user = users.find(name)
+        cache = users.give_directory(parent or default_root(is_shared=True), user)
+        user.become()
+    except (users.UserError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    os.environ["XDG_CACHE_HOME"] = users.downloads_directory(cache)
+    return cache
 
 
 @env.command()

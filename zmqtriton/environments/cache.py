@@ -28,7 +28,8 @@ KINDS = (ARCHIVES, BUILT, SUPPORT)
 
 _READY = "ready"
 _TREE = "tree"
-_IN_USE = "in-use"
+#: Locked by servers, whose models use what is in the cache.
+IN_USE = "in-use"
 _DIGESTS = "digests"
 _CHUNK = 1 << 20
 
@@ -43,11 +44,16 @@ class CacheEntry(NamedTuple):
     created_s: float
 
 
-def default_root() -> str:
-    """Return the directory that systemd names, or the user's cache directory."""
+def default_root(*, is_shared: bool = False) -> str:
+    """Return the directory that systemd names, or below the cache directory of the user.
+
+    Of the system, if it is shared with other users.
+    """
     given = os.environ.get("CACHE_DIRECTORY", "").partition(":")[0]
     if given:
         return os.path.join(given, "environments")
+    if is_shared:
+        return "/var/cache/zmqtriton/environments"
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(home, "zmqtriton", "environments")
 
@@ -148,7 +154,7 @@ class EnvironmentCache:
 
         Raises InternalError while a server uses them.
         """
-        with open(self.root / _IN_USE, "a") as lock:
+        with open(self.root / IN_USE, "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -195,10 +201,10 @@ def lock_in_use(root: str) -> int | None:
 
     For a server, whose models use entries.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    path = os.path.join(root, IN_USE)
     try:
         os.makedirs(root, 0o700, exist_ok=True)
-        descriptor = os.open(os.path.join(root, _IN_USE), flags, 0o600)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError:
         return None  # whoever prepares the environment will report it
     try:

@@ -38,11 +38,13 @@ class Environment(NamedTuple):
     root: str = ""
     #: The modules that stubs need and this Python lacks, or "".
     support_directory: str = ""
+    #: The user that the process runs as; "" for the server's own.
+    user: str = ""
 
     @property
     def is_server_environment(self) -> bool:
-        """True for the server's interpreter, packages and variables, with nothing added."""
-        return self == SERVER_ENVIRONMENT
+        """True for the server's interpreter and packages, with nothing added."""
+        return self._replace(user="") == SERVER_ENVIRONMENT
 
 
 SERVER_ENVIRONMENT = Environment(sys.executable)
@@ -58,6 +60,8 @@ class EnvironmentSpec(NamedTuple):
     python: str = sys.executable
     #: Changes when what `path` names has changed.
     fingerprint: str = ""
+    #: The user that prepares it, which runs programs of the model, and that the model runs as.
+    user: str = ""
 
     def __str__(self) -> str:
         if self.kind == INTERPRETER:

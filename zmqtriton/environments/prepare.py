@@ -55,7 +55,7 @@ def prepare_environment(
         _warn_of_scripts(environment.root, report)
     interpreter = probe(environment)
     support = prepare_support_directory(interpreter, cache, report)
-    return environment._replace(support_directory=support)
+    return environment._replace(support_directory=support, user=demand.user)
 
 
 def _warn_of_scripts(root: str, report: LogFunction) -> None:

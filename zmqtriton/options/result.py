@@ -63,6 +63,7 @@ class Options:
     build_environments: bool = False
     #: Names, or beginnings of names with * behind.
     model_env: tuple[str, ...] = ()
+    stub_user: tuple[str, ...] = ()
     #: Empty: below $CACHE_DIRECTORY, else the user's cache.
     environment_directory: str = ""
 

@@ -137,6 +137,11 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "(paths, locale, CUDA and libraries). May be repeated; NAME* means all that begin "
             "so, * means all.",
         ),
+        a.texts(
+            "stub-user",
+            "User that models run as in place of the server's own. May be repeated; a model "
+            "chooses by its parameter stub_user, the first is for all others.",
+        ),
         a.text(
             "environment-directory",
             "Cache of models' environments. Default is below $CACHE_DIRECTORY or ~/.cache.",

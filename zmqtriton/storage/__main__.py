@@ -97,6 +97,8 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: -m zmqtriton.storage --lifeline FD\n")
         return 2
     prctl.set_name("storage")
+    # copies are for stubs of other users, too, if the server lets them into the directory
+    os.umask(0o022)
     prctl.hide_memory()
     asyncio.run(_run(int(arguments[1])))
     return 0

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from zmqtriton.storage.stores import ObjectStore
 
 _LIST = "list.json"
+#: For whoever may enter the directory of all copies: stubs of other users may.
+_DIRECTORY_MODE = 0o755
+_FILE_MODE = 0o644
 _CHUNK_BYTES = 8 << 20
 _MAX_OPEN_FILES = 16
 #: They are in memory, with what the library has read ahead of them.
@@ -85,7 +88,7 @@ class Mirror:
         """Copy a model and return the directory; "" if the objects have changed meanwhile."""
         draft = self._root / f"{number}.new"
         try:
-            (draft / model).mkdir(parents=True, mode=0o700)
+            (draft / model).mkdir(parents=True, mode=_DIRECTORY_MODE)
             await self._fetch_tree(draft / model, model, url, wanted, store)
             if digest(await store.list_objects(model)) != wanted.digest:
                 raise _ObjectsChanged
@@ -107,7 +110,7 @@ class Mirror:
         self, place: Path, model: str, url: str, wanted: ModelTree, store: ObjectStore
     ) -> None:
         for folder in {str(Path(path).parent) for path in wanted.files} | set(wanted.directories):
-            (place / folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+            (place / folder).mkdir(parents=True, exist_ok=True, mode=_DIRECTORY_MODE)
         left = self._link(place, model, url, wanted)
         needed = sum(wanted.files[path].size for path in left)
         free = shutil.disk_usage(place).free - _ROOM
@@ -123,7 +126,7 @@ class Mirror:
     ) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         async with self._file_semaphore:
-            file = os.open(target, flags, 0o600)
+            file = os.open(target, flags, _FILE_MODE)
             try:
                 starts = range(0, entry.size, _CHUNK_BYTES)
                 await gather_or_cancel(
@@ -131,7 +134,7 @@ class Mirror:
                 )
                 if _is_program(file):
                     # stores know no modes, and an environment is of no use without
-                    os.fchmod(file, 0o700)
+                    os.fchmod(file, _DIRECTORY_MODE)
             finally:
                 os.close(file)
 

@@ -35,6 +35,8 @@ from zmqtriton.supervisor.machine import (
 from zmqtriton.supervisor.machine.action_runner import ActionRunner
 from zmqtriton.supervisor.machine.available_memory import available_bytes
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
+from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all
+from zmqtriton.supervisor.machine.directories.runtime import DirectoryError, RuntimeDirectory
 from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
 from zmqtriton.supervisor.machine.guard import call_ready, guarded
 from zmqtriton.supervisor.machine.listeners import PortError
@@ -45,9 +47,7 @@ from zmqtriton.supervisor.machine.process_settings import process_settings
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.region_files import RegionFiles
-from zmqtriton.supervisor.machine.runtime_directory import DirectoryError, RuntimeDirectory, claim
 from zmqtriton.supervisor.machine.secrets import SecretError
-from zmqtriton.supervisor.machine.storage_directory import claim_storage
 
 _log = logging.getLogger(__name__)
 
@@ -73,13 +73,12 @@ def run(options: Options, on_open: Callable[[int | None], None] | None = None) -
         tables.print_to_stderr(f"error: {error}")
         return 1
     try:
-        storage = claim_storage(options)
-        directory = claim(options.runtime_directory)
+        claims = claim_all(options)
     except DirectoryError as error:
         listeners.close_all(held)
         tables.print_to_stderr(f"error: {error}")
         return 1
-    service = Service(options, held, directory, stream, storage)
+    service = Service(options, held, claims, stream)
     service.runner.on_open = on_open
     try:
         return service.run()
@@ -92,18 +91,17 @@ class Service:
         self,
         options: Options,
         held: dict[str, listeners.BoundSocket],
-        directory: RuntimeDirectory,
+        claims: Claims,
         stream: IO[str],
-        storage: RuntimeDirectory | None,
     ) -> None:
         self._options = options
         self._listeners = held
-        self._runtime_directory = directory
-        self._storage_directory = storage
+        self._claims = claims
+        directory = claims.runtime
         gpus = visible_gpus(options.min_supported_compute_capability)
         self._model_reader = ModelReader(options, gpus)
         self._region_files = RegionFiles()
-        every = process_settings(options, directory, storage, held)
+        every = process_settings(options, directory, claims.storage, held)
         settings, private = secrets.split_private_settings(every)
         server = _server_info(directory, settings, private)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
@@ -132,7 +130,7 @@ class Service:
         self._next_poll_s = 0.0
         self._signal_reader, self._signal_writer = socket.socketpair()
         self._control_socket: ControlSocket | None = None
-        self._spawner = Spawner(options, self._children, held, directory, stream)
+        self._spawner = Spawner(options, self._children, held, claims, stream)
         self.runner = ActionRunner(
             options,
             self._core,
@@ -151,7 +149,7 @@ class Service:
 
     def run(self) -> int:
         """Run until the core says Exit."""
-        path = self._runtime_directory.control_path
+        path = self._claims.runtime.control_path
         self._control_socket = control = ControlSocket(path, self._children.stub_pids)
         self._selector.register(control, selectors.EVENT_READ, lambda: self._accept_caller(control))
         self._catch_signals()
@@ -196,9 +194,7 @@ class Service:
         if self._control_socket is not None:
             self._control_socket.close()
         logging.getLogger().removeHandler(self._log_ring)
-        self._runtime_directory.remove()
-        if self._storage_directory is not None:
-            self._storage_directory.remove()
+        self._claims.remove()
         self._gauge.close()
         self._region_files.close_all()
         listeners.close_all(self._listeners)

@@ -177,14 +177,14 @@ class BrokerConnection:
             blocks += asker.unopened_blocks()
         return held(blocks)
 
-    def publish(self, address: str, *, is_timed: bool = False) -> None:
+    def publish(self, address: str, listener: int, *, is_timed: bool = False) -> None:
         """Publish responses of streams straight to frontends from now on.
 
         All but the first of each stream, if the broker is to know when that leaves.
         """
         with self._lock:
             self._context = zmq.Context()
-            self._publisher = Publisher(self._context, address, is_timed=is_timed)
+            self._publisher = Publisher(self._context, address, listener, is_timed=is_timed)
 
     def forsake(self) -> None:
         """Leave the connection to the parent after a fork; what is sent here is dropped."""

@@ -251,10 +251,12 @@ class Stream(Pending):
 class Publisher:
     """The XPUB of this stub and its subscribers."""
 
-    def __init__(self, context: Any, address: str, *, is_timed: bool = False) -> None:
+    def __init__(
+        self, context: Any, address: str, listener: int | None = None, *, is_timed: bool = False
+    ) -> None:
         #: The broker wants to see when the first response of each stream leaves.
         self._is_timed = is_timed
-        self._socket: Any = endpoints.open_publisher(context, address)
+        self._socket: Any = endpoints.open_publisher(context, address, listener)
         #: The topics of the subscribed frontends.
         self._topics: set[bytes] = set()
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.conftest import skip_missing
 from tests.stub import interpreters
+from tests.support import stub_user
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -61,8 +62,13 @@ def pack(python: str, archive: Path, folder: Path) -> None:
 
 
 def ctl(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "zmqtriton.ctl.main", *words]
+    command = stub_user.within_reach([sys.executable, "-m", "zmqtriton.ctl.main", *words])
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def env(cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    user = [f"--stub-user={stub_user.EVERYWHERE}"] if stub_user.EVERYWHERE else []
+    return ctl("env", "--environment-directory", str(cache), *user, *words)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +85,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (home / "startup").mkdir()
     (home / "startup" / "sitecustomize.py").write_text("import sys\nsys.customized = 'yes'\n")
     (home / "empty").mkdir()
+    (home / "empty").chmod(0o777)
     server = Server(
         home / "server",
         options=[
@@ -110,7 +117,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     steps = ",".join(STEP.format(*name) for name in names)
     (whole / "config.pbtxt").write_text(ENSEMBLE.replace("STEPS", steps))
 
-    prepared = ctl("env", "--environment-directory", str(cache), "prepare", str(server.repository))
+    if stub_user.EVERYWHERE:
+        stub_user.open_up(home)
+    prepared = env(cache, "prepare", str(server.repository))
     assert 0 == prepared.returncode, prepared.stdout + prepared.stderr
     with server:
         yield server
@@ -290,10 +299,10 @@ def test_what_cannot_be_prepared_is_the_models_reason_and_nothing_else_suffers(
 
 
 def test_a_running_servers_environments_are_listed_and_not_cleaned(server: Server) -> None:
-    cache = str(server.directory.parent / "cache")
+    cache = server.directory.parent / "cache"
 
-    listed = ctl("env", "--environment-directory", cache, "list")
-    cleaned = ctl("env", "--environment-directory", cache, "clean")
+    listed = env(cache, "list")
+    cleaned = env(cache, "clean")
 
     assert {"archives", "built", "support"} <= {
         line.split()[0] for line in listed.stdout.splitlines()

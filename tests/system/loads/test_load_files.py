@@ -130,11 +130,9 @@ def test_files_stand_in_for_the_directory_until_a_load_without_them(
     assert f"new 7 {sys.prefix} 7/model.py:{len(code('new'))}" == says(server, model)
     eventually(lambda: says(server, model, "3") == "503", 30, "earlier versions are gone")
     (directory,) = staged(server)
-    assert {(0o700, os.geteuid())} == {
-        (stat.S_IMODE(path.stat().st_mode), path.stat().st_uid)
-        for path in (directory, directory / "7")
-    }
-    assert 0o600 == stat.S_IMODE((directory / "7" / "model.py").stat().st_mode)
+    assert {os.geteuid()} == {path.stat().st_uid for path in (directory, directory / "7")}
+    assert not directory.parent.stat().st_mode & stat.S_IROTH
+    assert not directory.parent.parent.stat().st_mode & stat.S_IRWXO
 
     assert "" == load(server, model, {})
 

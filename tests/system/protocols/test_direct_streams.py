@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,7 @@ def test_a_model_that_is_not_decoupled_has_streams_of_one(tmp_path: Path) -> Non
 
             assert [0] == numbers([item])
             assert item.is_final
-            assert not os.path.exists(endpoints.stream_path(str(tmp_path / "r"), STUB))
+            with socket.socket(socket.AF_UNIX) as subscriber, pytest.raises(ConnectionRefusedError):
+                subscriber.connect(endpoints.stream_path(str(tmp_path / "r"), STUB))
 
     asyncio.run(check())

@@ -20,10 +20,14 @@ from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, Problem, closest_match, raise_first
 from zmqtriton.config.files import check_paths, inherit_labels, read_labels
-from zmqtriton.config.instances import apply_group_defaults, instance_count_problems, instance_specs
 from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
-from zmqtriton.config.parameters import declared_callees, load_timeout_s, parameter_problems
+from zmqtriton.config.parameters import (
+    chosen_user,
+    declared_callees,
+    load_timeout_s,
+    parameter_problems,
+)
 from zmqtriton.config.positions import locate, locate_error
 from zmqtriton.config.states import check_states
 from zmqtriton.environments.demand import (
@@ -47,7 +51,8 @@ from zmqtriton.repository.scan import (
 )
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.actions import LoadOverride, LocalCopy
-from zmqtriton.supervisor.machine.host_policies import host_policy_name
+from zmqtriton.supervisor.machine.directories.staged import take_over
+from zmqtriton.supervisor.machine.instance_slots import expected_slots, instance_slots
 from zmqtriton.supervisor.machine.python_settings import check as check_settings
 from zmqtriton.supervisor.models.blueprint import (
     Blueprint,
@@ -56,7 +61,6 @@ from zmqtriton.supervisor.models.blueprint import (
     ReadFailure,
     VersionBlueprint,
 )
-from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import (
     AlreadyExists,
     InternalError,
@@ -82,6 +86,7 @@ class ModelReader:
         self._auto_complete = not options.strict_model_config
         self._python_settings = options.backend_settings("python")
         self._may_build_environments = options.build_environments
+        self._users = options.stub_user
         self._host = Host(gpus, options.min_supported_compute_capability)
         self._agents = options.repoagent_directory
         self._backends = (BUILTIN_BACKENDS, Path(options.backend_directory))
@@ -192,6 +197,8 @@ class ModelReader:
         """Read a model, with the fingerprint of the content if it is a copy."""
         known, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
+            if override is not None and override.directory:
+                take_over(path)
             scanned = replace(scan_model(path, repository, self._config_name), name=name)
             fingerprint = known or scanned.fingerprint
             scanned = replace(scanned, fingerprint=fingerprint)
@@ -228,7 +235,7 @@ class ModelReader:
                 raise_first(locate(problem, source) for problem in parameter_problems(config))
                 environment = resolve_environment(
                     config, scanned.path.absolute(), may_build=self._may_build_environments
-                )
+                )._replace(user=self._user(config, source))
         except ZmqTritonError as error:
             versions = {
                 n: VersionBlueprint(v.path, error.text, error.number) for n, v in versions.items()
@@ -237,7 +244,7 @@ class ModelReader:
         for number, version in versions.items():
             found = _substance(config, environment, scanned.version_fingerprints[number])
             versions[number] = replace(version, fingerprint_without_instances=found)
-        expected = _expected_slots(config, self._host)
+        expected = expected_slots(config, self._host)
         of_environment = environment.fingerprint if isinstance(environment, EnvironmentSpec) else ""
         return Blueprint(
             name=scanned.name,
@@ -259,6 +266,12 @@ class ModelReader:
             max_load_s=load_timeout_s(config),
             callees=() if ensemble else declared_callees(config),
         )
+
+    def _user(self, config: Any, source: Path | None) -> str:
+        try:
+            return chosen_user(config, self._users)
+        except ConfigError as error:
+            raise locate_error(error, source) from None
 
     def _check_at_creation(self, config: Any, directory: Path, source: Path | None) -> None:
         """Check what Triton checks when it creates the model.
@@ -319,31 +332,8 @@ def _substance(config: Any, environment: Environment | EnvironmentSpec, contents
     return digest.hexdigest()
 
 
-def _instance_slots(config: Any) -> tuple[InstanceSlot, ...]:
-    return tuple(
-        InstanceSlot(
-            *(i.name, i.kind, i.device_id, i.resource_needs, i.passive),
-            host_policy_name(i.host_policy, i.kind, i.device_id),
-        )
-        for i in instance_specs(config)
-    )
-
-
-def _expected_slots(config: Any, host: Host) -> tuple[InstanceSlot, ...]:
-    """Return the expected instances, the first of which is asked for the configuration.
-
-    Groups for missing hardware have none and are refused in the end; until then one is assumed.
-    """
-    draft = type(config)()
-    draft.CopyFrom(config)
-    apply_group_defaults(draft, host.gpus)
-    if any(instance_count_problems(draft)):  # refused later, too
-        return (InstanceSlot(f"{config.name}_0", "CPU", 0),)
-    return _instance_slots(draft) or (InstanceSlot(f"{config.name}_0", "CPU", 0),)
-
-
 def _finished_config(config: Any, labels: str = "") -> FinalConfig:
-    return FinalConfig(to_json(config), config.SerializeToString(), _instance_slots(config), labels)
+    return FinalConfig(to_json(config), config.SerializeToString(), instance_slots(config), labels)
 
 
 def _finish(config: Any, host: Host, labels: str, source: Path | None, reply: str) -> FinalConfig:

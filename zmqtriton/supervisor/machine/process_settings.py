@@ -9,8 +9,8 @@ from typing import Any
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import listeners, segments, tables
 from zmqtriton.supervisor.machine.available_memory import available_bytes
+from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
-from zmqtriton.supervisor.machine.runtime_directory import RuntimeDirectory
 from zmqtriton_floor import __version__
 
 #: The share of the memory available at start that incomplete requests may have in the frontends of

@@ -32,7 +32,7 @@ from zmqtriton.supervisor.machine.processes.output import StubOutput
 from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifelines
 from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton.supervisor.machine.segments import SEGMENT_MESSAGES, SegmentRegistry
-from zmqtriton_floor import stub_mark, wire
+from zmqtriton_floor import endpoints, stub_mark, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 from zmqtriton_floor.progress import has_begun
@@ -222,23 +222,30 @@ class Children:
             is_stub=True,
             oom_score=processes.oom_score_of("fork-server"),
             environment={**self.withheld_variables, stub_mark.VARIABLE: mark},
+            keeps_privileges=True,
         )
         if serial in self._children:
             self.fork_server.started(serial)
 
     def spawn_stub(self, spec: StubSpec) -> None:
         """Start a stub as a new program."""
-        environment, (model, instance), page = spec.environment, spec.stub, spec.page
+        environment, page = spec.environment, spec.page
+        try:
+            listener = endpoints.listen(endpoints.stream_path(self._directory, spec.serial))
+        except OSError as error:
+            os.close(page)
+            self._listener.process_ended(spec.serial, f"it cannot be started: {error}")
+            return
 
         def command(line: int) -> list[str]:
-            words = commands.stub_command(environment, line, page, model, instance)
+            words = commands.stub_command(environment, line, page, listener, spec.stub)
             _log.debug("Starting Python backend stub: %s", shlex.join(words))
             return words
 
         self.spawn(
             spec.serial,
             command,
-            inherited=(page,),
+            inherited=(page, listener),
             environment={
                 **self.withheld_variables,
                 **variable_overrides(environment, os.environ),
@@ -247,12 +254,16 @@ class Children:
             stub=spec.stub,
             page=page,
             cores=spec.cores,
+            user=spec.user,
         )
+        os.close(listener)
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> _ForkedStub:
         """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
         mark = stub_mark.mark(self._directory, spec.serial)
-        how = {"mark": mark, "oom_score": processes.STUB_OOM_SCORE}
+        how: dict[str, Any] = {"mark": mark, "oom_score": processes.STUB_OOM_SCORE}
+        if spec.user is not None:
+            how["user"] = {**spec.user._asdict(), "variables": spec.user.variables}
         asked = json.dumps({**spec.stub._asdict(), **how})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
@@ -267,7 +278,9 @@ class Children:
             reading, writing = os.pipe2(os.O_CLOEXEC)
             ends.callback(os.close, writing)
             own.callback(os.close, reading)
-            passed = (theirs.fileno(), spec.page, writing)
+            listener = endpoints.listen(endpoints.stream_path(self._directory, spec.serial))
+            ends.callback(os.close, listener)
+            passed = (theirs.fileno(), spec.page, listener, writing)
             fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", asked), *passed)
             own.pop_all()
         child = Child(spec.serial, progress_page=spec.page, cores=spec.cores)

@@ -6,6 +6,7 @@ import json
 import sys
 
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
+from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 
 _MODULES = {
@@ -46,13 +47,13 @@ def fork_server_command(lifeline: int) -> list[str]:
 
 
 def stub_command(
-    environment: Environment, lifeline: int, page: int, model: str, instance: str
+    environment: Environment, lifeline: int, page: int, listener: int, stub: StubName
 ) -> list[str]:
     """Return the command of a stub, by path: the model's interpreter sees nothing else of ours."""
-    arguments = ["--lifeline", str(lifeline), "--progress", str(page)]
+    arguments = ["--lifeline", str(lifeline), "--progress", str(page), "--listener", str(listener)]
     if environment.support_directory:
         arguments += ["--support", environment.support_directory]
-    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *arguments, model, instance]
+    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *arguments, *stub]
 
 
 def environment_command(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from zmqtriton.environments.demand import Environment
+from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine.log_ring import StubName
 
 #: It loads as much as one stub, while everything else starts, too.
@@ -32,6 +33,8 @@ class StubSpec(NamedTuple):
     page: int
     #: The cores on which it may run; () means any.
     cores: tuple[int, ...] = ()
+    #: The user it runs as; None is the server's own.
+    user: StubUser | None = None
 
 
 class PendingStub(Protocol):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine.descriptors import restore_limit
 from zmqtriton_floor import prctl, stub_mark
 
@@ -150,11 +151,13 @@ def spawn(
     is_stub: bool = False,
     oom_score: int = STUB_OOM_SCORE,
     dies_with_parent: bool = True,
+    keeps_privileges: bool = False,
+    user: StubUser | None = None,
 ) -> Process:
     """Start a program. Raises OSError if it cannot be run.
 
     `output` takes its stdout and stderr; `environment` overrides the server's own, where None
-    removes a variable.
+    removes a variable. `user` is whom it runs as, with that user's variables.
     """
     parent = os.getpid()
 
@@ -163,6 +166,11 @@ def spawn(
         # schedule as a group of its own, so that each message between two processes would wait for
         # its turn.
         os.setpgid(0, 0)
+        if not keeps_privileges:
+            prctl.renounce_privileges()
+        if user is not None:
+            _write_oom_score("self", oom_score)
+            prctl.become_user(user.uid, user.gid, user.groups)
         if dies_with_parent:
             prctl.die_with(parent)
         if is_stub:
@@ -170,7 +178,8 @@ def spawn(
             # A model that crashes in a loop would fill the disk.
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
 
-    wanted = {**os.environ, **dict.fromkeys(_NOT_INHERITED), **(environment or {})}
+    of_user = user.variables if user is not None else {}
+    wanted = {**os.environ, **dict.fromkeys(_NOT_INHERITED), **of_user, **(environment or {})}
     popen = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -181,7 +190,8 @@ def spawn(
         preexec_fn=prepare,
     )
     try:
-        _raise_oom_score(popen.pid, oom_score)
+        if user is None:
+            _write_oom_score(str(popen.pid), oom_score)
         return Process(popen.pid, popen.wait)
     except OSError:
         popen.kill()
@@ -189,7 +199,7 @@ def spawn(
         raise
 
 
-def _raise_oom_score(pid: int, score: int) -> None:
+def _write_oom_score(pid: str, score: int) -> None:
     """Say how much sooner than the supervisor the kernel may choose it when memory runs out."""
     try:
         Path(f"/proc/{pid}/oom_score_adj").write_text(str(score))

@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from typing import IO
 
 from zmqtriton.environments.cache import default_root, lock_in_use
+from zmqtriton.environments.users import downloads_directory, give_directory
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.fleet.roles import FORK_SERVER
 from zmqtriton.supervisor.machine import listeners, log_ring, model_environment, segments
+from zmqtriton.supervisor.machine.directories.claims import Claims
 from zmqtriton.supervisor.machine.host_policies import cores_of_policy
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
-from zmqtriton.supervisor.machine.runtime_directory import RuntimeDirectory
 from zmqtriton_floor import progress
 
 _log = logging.getLogger(__name__)
@@ -31,16 +32,17 @@ class Spawner:
         options: Options,
         children: Children,
         sockets: Mapping[str, listeners.BoundSocket],
-        directory: RuntimeDirectory,
+        claims: Claims,
         log_stream: IO[str],
     ) -> None:
         self._options = options
+        self._users = claims.users
         self._children = children
         self._listeners = sockets
-        self._runtime_directory = directory
+        self._runtime_directory = claims.runtime
         self._log_stream = log_stream
-        #: Keeps the environments that models run in from being removed.
-        self._environment_cache_lock: int | None = None
+        #: Keep the environments that models run in from being removed, by their directory.
+        self._cache_locks: dict[str, int | None] = {}
         withheld = model_environment.withheld(os.environ, options.model_env)
         if withheld:
             names = ", ".join(withheld)
@@ -48,8 +50,9 @@ class Spawner:
         children.withheld_variables = dict.fromkeys(withheld)
 
     def close(self) -> None:
-        if self._environment_cache_lock is not None:
-            os.close(self._environment_cache_lock)
+        for lock in self._cache_locks.values():
+            if lock is not None:
+                os.close(lock)
 
     def spawn(self, action: actions.Spawn) -> None:
         if action.role == FORK_SERVER:
@@ -74,17 +77,24 @@ class Spawner:
         stub = log_ring.StubName(action.model, action.instance)
         page = segments.anonymous_memory(progress.SIZE)
         cores = cores_of_policy(self._options.host_policy, action.host_policy)
+        user = self._users.get(action.environment.user)
         self._children.fork_server.start(
-            StubSpec(action.serial, action.environment, stub, page, cores)
+            StubSpec(action.serial, action.environment, stub, page, cores, user)
         )
 
     def prepare_environment(self, action: actions.PrepareEnvironment) -> None:
-        cache = self._options.environment_directory or default_root()
-        if self._environment_cache_lock is None:
-            self._environment_cache_lock = lock_in_use(cache)
+        user = self._users.get(action.demand.user)
+        cache = self._options.environment_directory or default_root(is_shared=user is not None)
+        variables: dict[str, str | None] = dict(commands.ROLE_ENVIRONMENT)
+        if user is not None:
+            cache = give_directory(cache, user)
+            variables["XDG_CACHE_HOME"] = downloads_directory(cache)
+        if self._cache_locks.get(cache) is None:
+            self._cache_locks[cache] = lock_in_use(cache)
         self._children.spawn(
             action.serial,
             lambda line: commands.environment_command(line, action.model, cache, action.demand),
-            environment=commands.ROLE_ENVIRONMENT,
+            environment=variables,
             stub=log_ring.StubName(action.model, "environment"),
+            user=user,
         )

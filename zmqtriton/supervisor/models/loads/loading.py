@@ -102,6 +102,8 @@ class ModelLoad:
             prepare = self._context.preparations.begin
             self._preparing = prepare(blueprint.name, demand, self._on_environment_prepared)
         else:
+            if isinstance(demand, Environment):
+                self._environment = demand
             self._start_all()
 
     def _refuse_all(self, name: str) -> None:

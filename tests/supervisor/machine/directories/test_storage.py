@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.runtime_directory import DirectoryError
-from zmqtriton.supervisor.machine.storage_directory import claim_storage
+from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
+from zmqtriton.supervisor.machine.directories.storage import claim_storage
 
 
 def test_directories_need_none() -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from zmqtriton.options import Options
 from zmqtriton.storage.places import is_remote, local_directory, parse_url
-from zmqtriton.supervisor.machine.runtime_directory import (
+from zmqtriton.supervisor.machine.directories.runtime import (
     DirectoryError,
     RuntimeDirectory,
+    admit_group,
     create_directory,
 )
 from zmqtriton_floor.errors import InvalidArgument
@@ -22,8 +23,11 @@ from zmqtriton_floor.errors import InvalidArgument
 _LIBRARY = "obstore"
 
 
-def claim_storage(options: Options) -> RuntimeDirectory | None:
-    """Claim the directory; None if all repositories are directories. Raises DirectoryError."""
+def claim_storage(options: Options, group: int | None = None) -> RuntimeDirectory | None:
+    """Claim the directory and let this group read; None if all repositories are directories.
+
+    Raises DirectoryError.
+    """
     urls = [path for path in options.model_repository if is_remote(path)]
     if not urls:
         return None
@@ -38,7 +42,10 @@ def claim_storage(options: Options) -> RuntimeDirectory | None:
         raise DirectoryError(error.text) from None
     parent = local_directory(kinds, os.environ) or tempfile.gettempdir()
     try:
-        return create_directory(Path(parent).absolute())
+        claimed = create_directory(Path(parent).absolute())
+        if group is not None:
+            admit_group(claimed.path, group)
+        return claimed
     except OSError as error:
         text = f"models of object stores cannot be kept in '{parent}': {error.strerror}"
         raise DirectoryError(text) from error

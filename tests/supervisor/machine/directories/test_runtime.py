@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.supervisor.machine import runtime_directory
-from zmqtriton.supervisor.machine.runtime_directory import DirectoryError, claim, remove_stale
+from zmqtriton.supervisor.machine.directories import runtime as runtime_directory
+from zmqtriton.supervisor.machine.directories.runtime import DirectoryError, claim, remove_stale
 from zmqtriton_floor import staging
 
 

@@ -1,5 +1,8 @@
 """The directory of the server's sockets: private, locked while in use, removed afterwards.
 
+Stubs of other users may enter it, by a group of theirs, and connect to the sockets that they need;
+they cannot list it, and write below one directory only.
+
 A server that was killed together with its broker leaves its directory behind; the next one to start
 removes those whose lock nobody holds.
 """
@@ -73,8 +76,32 @@ class RuntimeDirectory:
         os.close(self._lock_descriptor)
 
 
-def claim(given: str = "") -> RuntimeDirectory:
-    """Claim the given directory, $RUNTIME_DIRECTORY, or a new one. Raises DirectoryError."""
+def claim(given: str = "", group: int | None = None) -> RuntimeDirectory:
+    """Claim the given directory, $RUNTIME_DIRECTORY, or a new one, and let this group in.
+
+    Raises DirectoryError.
+    """
+    claimed = _claim(given)
+    if group is not None:
+        try:
+            files = Path(staging.folder(str(claimed.path)))
+            files.mkdir()
+            files.chmod(0o1733)
+            admit_group(claimed.path, group)
+        except OSError as error:
+            claimed.remove()
+            text = f"cannot let the group {group} into '{claimed.path}': {error.strerror}"
+            raise DirectoryError(text) from error
+    return claimed
+
+
+def admit_group(directory: Path, group: int) -> None:
+    """Let a group enter a directory, which it still cannot list."""
+    os.chown(directory, -1, group)
+    directory.chmod(0o710)
+
+
+def _claim(given: str) -> RuntimeDirectory:
     # systemd separates several by colons; the first is the service's own.
     named = given or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     if named:

@@ -1,0 +1,74 @@
+"""Runs the server's models as another user: all of a session's, with `ZT_STUB_USER=nobody`.
+
+That user must reach the interpreter, which may lie in root's home. Such a server gets a view of the
+file system of its own, in which that home may be entered; the machine's stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+#: The user of all servers of this session; "" is the one who tests.
+EVERYWHERE = os.environ.get("ZT_STUB_USER", "")
+#: Makes a directory's entries part of one that everybody may enter, then becomes its arguments.
+_OPEN_HOME = """
+set -e
+home=$1; shift
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 tmpfs /mnt
+for entry in "$home"/.[!.]* "$home"/*; do
+    [ -e "$entry" ] || continue
+    place=/mnt/${entry##*/}
+    if [ -d "$entry" ]; then mkdir "$place"; else : > "$place"; fi
+    mount --bind "$entry" "$place"
+done
+mount --move /mnt "$home"
+exec "$@"
+"""
+
+
+def why_not(user: str = "nobody") -> str:
+    """Why no server can run models as this user here; "" if one can."""
+    if os.geteuid():
+        return "only root runs models as another user"
+    if shutil.which("setpriv") is None or shutil.which("unshare") is None:
+        return "setpriv or unshare is missing"
+    words = ["setpriv", f"--reuid={user}", "--clear-groups", sys.executable, "-c", ""]
+    done = subprocess.run(within_reach(words), capture_output=True, text=True, check=False)
+    return f"{user} cannot run {sys.executable}: {done.stderr}" if done.returncode else ""
+
+
+def within_reach(command: Sequence[str]) -> list[str]:
+    """The command, where needed in a view in which everybody reaches the interpreter."""
+    closed = _closed_directory(Path(os.path.realpath(sys.executable)))
+    if closed is None:
+        return list(command)
+    return ["unshare", "--mount", "sh", "-c", _OPEN_HOME, "sh", str(closed), *command]
+
+
+def _closed_directory(path: Path) -> Path | None:
+    """The first directory on the way that others may not enter."""
+    for parent in reversed(path.parents):
+        if not parent.stat().st_mode & stat.S_IXOTH:
+            return parent
+    return None
+
+
+def open_up(directory: Path) -> None:
+    """Let everybody into a directory of a test, and read all that is below it."""
+    for parent in (directory, *directory.parents):
+        status = parent.stat()
+        if status.st_uid == os.geteuid() and not status.st_mode & stat.S_IXOTH:
+            parent.chmod(status.st_mode & 0o7777 | 0o711)
+    for place, folders, files in os.walk(directory):
+        for name in (*folders, *files):
+            path = Path(place, name)
+            if not path.is_symlink():
+                mode = path.stat().st_mode & 0o7777
+                path.chmod(mode | (0o755 if path.is_dir() or mode & 0o100 else 0o644))

@@ -1,0 +1,157 @@
+"""The users that models run as, apart from the server's own.
+
+A model of another user can neither signal nor read what belongs to the server, and the kernel sees
+to it. The first user of `--stub-user` is for every model that names no other one of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from zmqtriton.environments.cache import IN_USE
+from zmqtriton_floor import prctl
+
+_PROBE_TIMEOUT_S = 30
+#: Prints the first path that its user cannot read.
+_PROBE = """
+import os, sys
+for path in sys.argv[1:]:
+    if not os.access(path, os.R_OK if os.path.isfile(path) else os.X_OK):
+        print(path)
+        break
+"""
+#: Directories of the server's user.
+_VARIABLES_OF_USERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+
+
+class UserError(Exception):
+    """Raised for a user that models cannot run as; the text is for whoever started the server."""
+
+
+class StubUser(NamedTuple):
+    name: str
+    uid: int
+    gid: int
+    #: All its groups, and the one through which stubs reach the server.
+    groups: tuple[int, ...]
+    home: str
+
+    def become(self) -> None:
+        """Run as this user from here on, with its variables. Raises OSError."""
+        for name, value in self.variables.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        prctl.become_user(self.uid, self.gid, self.groups)
+
+    @property
+    def variables(self) -> dict[str, str | None]:
+        """Return the variables that differ from the server's; None removes one."""
+        names = dict.fromkeys((*_VARIABLES_OF_USERS, "XDG_RUNTIME_DIR"))
+        return {**names, "HOME": self.home, "USER": self.name, "LOGNAME": self.name}
+
+
+class StubUsers:
+    """The users of the command line; none if models run as the server's own."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Look the users up. Raises UserError."""
+        found = [find(name) for name in names]
+        #: Everybody's, for sockets of the server that stubs connect to; None without users.
+        self.group = found[0].gid if found else None
+        self._users = {
+            user.name: user._replace(groups=tuple({*user.groups, found[0].gid})) for user in found
+        }
+
+    def get(self, name: str) -> StubUser | None:
+        """Return the user; None for "", the server's own."""
+        return self._users[name] if name else None
+
+    def check(self, paths: Sequence[Path]) -> None:
+        """Try whether each may be taken, and reaches these paths. Raises UserError."""
+        for user in self._users.values():
+            _check(user, [str(path) for path in (*paths, *_module_paths())])
+
+
+def find(name: str) -> StubUser:
+    """Return a user. Raises UserError if models cannot be this one's."""
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise UserError(f"--stub-user: there is no user '{name}'") from None
+    if entry.pw_uid in (0, os.geteuid()):
+        whose = "root" if entry.pw_uid == 0 else "the user of the server itself"
+        raise UserError(f"--stub-user: '{name}' is {whose}; models need another one")
+    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    return StubUser(name, entry.pw_uid, entry.pw_gid, groups, entry.pw_dir)
+
+
+def _module_paths() -> list[Path]:
+    """Return where the modules lie that every stub loads."""
+    found = [importlib.util.find_spec(name) for name in ("zmq", "msgpack", "numpy")]
+    files = [spec.origin for spec in found if spec is not None and spec.origin]
+    return [Path(file) for file in (os.__file__, *files)]
+
+
+def _check(user: StubUser, paths: Sequence[str]) -> None:
+    beginning = f"--stub-user: models cannot run as '{user.name}':"
+    try:
+        found = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _PROBE, *paths],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=False,
+            user=user.uid,
+            group=user.gid,
+            extra_groups=user.groups,
+        )
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            reason = "only root may change its user, or who has CAP_SETUID and CAP_SETGID"
+        else:
+            reason = f"it cannot run {sys.executable}: {error.strerror}"
+        raise UserError(f"{beginning} {reason}") from None
+    except subprocess.SubprocessError as error:
+        raise UserError(f"{beginning} {error}") from None
+    if found.returncode:
+        raise UserError(f"{beginning} {found.stderr.strip()[-500:]}")
+    if found.stdout:
+        raise UserError(f"{beginning} it cannot read {found.stdout.strip()}")
+
+
+def give_directory(parent: str, user: StubUser) -> str:
+    """Return the user's own directory below this one, which is made if it can be.
+
+    If not, whoever uses it reports that.
+    """
+    path = os.path.join(parent, user.name)
+    with suppress(OSError):
+        os.makedirs(parent, exist_ok=True)
+        with suppress(PermissionError):
+            os.chmod(parent, os.stat(parent).st_mode & 0o7777 | 0o011)
+        with suppress(FileExistsError):
+            os.mkdir(path)
+            lock = os.path.join(path, IN_USE)
+            Path(lock).touch()
+            # whatever the umask is: the server locks that file
+            for name, mode in ((lock, 0o644), (path, 0o711)):
+                os.chmod(name, mode)
+                os.chown(name, user.uid, user.gid)
+    return path
+
+
+def downloads_directory(cache: str) -> str:
+    """Return where uv keeps what it downloads for a user that may have no home."""
+    return os.path.join(cache, "downloads")

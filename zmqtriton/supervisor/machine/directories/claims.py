@@ -1,0 +1,43 @@
+"""All directories that a server needs, and the users that it shares them with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from zmqtriton.environments.users import StubUsers, UserError
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine.directories.runtime import (
+    DirectoryError,
+    RuntimeDirectory,
+    claim,
+)
+from zmqtriton.supervisor.machine.directories.storage import claim_storage
+from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
+
+
+class Claims(NamedTuple):
+    users: StubUsers
+    runtime: RuntimeDirectory
+    #: For copies of models in object stores; None if all repositories are directories.
+    storage: RuntimeDirectory | None
+
+    def remove(self) -> None:
+        self.runtime.remove()
+        if self.storage is not None:
+            self.storage.remove()
+
+
+def claim_all(options: Options) -> Claims:
+    """Claim all directories. Raises DirectoryError, also for users that cannot be."""
+    runtime = storage = None
+    try:
+        users = StubUsers(options.stub_user)
+        storage = claim_storage(options, users.group)
+        runtime = claim(options.runtime_directory, users.group)
+        users.check((STUB_DIRECTORY / "__main__.py", runtime.path))
+    except (DirectoryError, UserError) as error:
+        for claimed in (runtime, storage):
+            if claimed is not None:
+                claimed.remove()
+        raise DirectoryError(str(error)) from None
+    return Claims(users, runtime, storage)

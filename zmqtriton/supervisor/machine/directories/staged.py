@@ -1,0 +1,43 @@
+"""Takes over files that a stub of another user has staged for a load.
+
+Their directories are that stub's, which could put a link in place of a file between a look at it
+and its opening: a link to what only the server may read. So the supervisor makes directories of its
+own, in which the files get a second name. What is in them stays the stub's to change.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from zmqtriton_floor.errors import InvalidArgument
+
+
+def take_over(directory: Path) -> None:
+    """Replace the directory by one of our own, unless it is one already.
+
+    Raises InvalidArgument if there is anything but files and directories in it, and OSError.
+    """
+    if directory.lstat().st_uid == os.geteuid():
+        return
+    ours = directory.with_name(f"{directory.name}-taken")
+    try:
+        _link_tree(directory, ours)
+        shutil.rmtree(directory)
+        ours.rename(directory)
+    except BaseException:
+        shutil.rmtree(ours, ignore_errors=True)
+        raise
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    for place, _, files, descriptor in os.fwalk(source, follow_symlinks=False):
+        folder = target / os.path.relpath(place, source)
+        folder.mkdir()
+        folder.chmod(0o755)
+        for name in files:
+            os.link(name, folder / name, src_dir_fd=descriptor, follow_symlinks=False)
+            if not stat.S_ISREG((folder / name).lstat().st_mode):
+                raise InvalidArgument(f"the files of a load must be files: '{name}' is none")

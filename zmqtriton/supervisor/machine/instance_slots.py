@@ -1,0 +1,33 @@
+"""The instances that a configuration asks for, and where they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton.config.instances import apply_group_defaults, instance_count_problems, instance_specs
+from zmqtriton.config.model_config import Host
+from zmqtriton.supervisor.machine.host_policies import host_policy_name
+from zmqtriton.supervisor.models.instance import InstanceSlot
+
+
+def instance_slots(config: Any) -> tuple[InstanceSlot, ...]:
+    return tuple(
+        InstanceSlot(
+            *(i.name, i.kind, i.device_id, i.resource_needs, i.passive),
+            host_policy_name(i.host_policy, i.kind, i.device_id),
+        )
+        for i in instance_specs(config)
+    )
+
+
+def expected_slots(config: Any, host: Host) -> tuple[InstanceSlot, ...]:
+    """Return the expected instances, the first of which is asked for the configuration.
+
+    Groups for missing hardware have none and are refused in the end; until then one is assumed.
+    """
+    draft = type(config)()
+    draft.CopyFrom(config)
+    apply_group_defaults(draft, host.gpus)
+    if any(instance_count_problems(draft)):  # refused later, too
+        return (InstanceSlot(f"{config.name}_0", "CPU", 0),)
+    return instance_slots(draft) or (InstanceSlot(f"{config.name}_0", "CPU", 0),)
