@@ -176,6 +176,7 @@ class Connection(Sending):
         stream = self.streams.get(number)
         if stream is None:
             self.check_known(number)
+            self._control.check_left_early(number)
         elif stream.was_ended:
             self.refuse(stream, frames.STREAM_CLOSED)
             stream = None
@@ -243,13 +244,11 @@ class Connection(Sending):
         count = len(self.streams)
         is_too_many = count >= self._most_streams
         if self._is_closing or is_too_many or (count >= _FEW_STREAMS and not self._admits(count)):
-            self._control.spend_reset()
-            self.write(frames.reset(number, frames.REFUSED_STREAM))
+            self._control.refuse_new(number, frames.REFUSED_STREAM)
             return
         stream = self._begin_stream(self, number, read.meaning) if read.can_be_request else None
         if stream is None:
-            self._control.spend_reset()
-            self.write(frames.reset(number, frames.PROTOCOL_ERROR))
+            self._control.refuse_new(number, frames.PROTOCOL_ERROR)
             return
         stream.announced = read.content_length
         self.streams[number] = stream
@@ -259,9 +258,12 @@ class Connection(Sending):
 
     def _take_trailers(self, number: int, flags: int, fields: Headers) -> None:
         stream = self.streams.get(number)
-        if stream is None:  # one that has ended here
+        if stream is None:
+            self._control.check_left_early(number)
             self._control.take_idle_frame()
-        elif stream.was_ended or not (flags & frames.END_STREAM and is_trailers(fields)):
+        elif stream.was_ended:
+            self.refuse(stream, frames.STREAM_CLOSED)
+        elif not (flags & frames.END_STREAM and is_trailers(fields)):
             self.refuse(stream, frames.PROTOCOL_ERROR)
         else:
             self._end_of(stream)

@@ -34,6 +34,9 @@ class Controlled(Protocol):
     window: int
     first_window: int
     frame_size: int
+    left_early: dict[int, None]
+
+    def leave_early(self, number: int) -> None: ...
 
     def write(self, data: bytes) -> None: ...
 
@@ -89,6 +92,17 @@ class ControlFrames:
         if not self._resets.spend():
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many calls that were reset")
 
+    def refuse_new(self, number: int, code: int) -> None:
+        """Reset a stream that does not begin."""
+        self.spend_reset()
+        self._connection.leave_early(number)
+        self._connection.write(frames.reset(number, code))
+
+    def check_left_early(self, number: int) -> None:
+        """Check that a closed stream was not closed by the client. Raises ConnectionFault."""
+        if number not in self._connection.left_early:
+            raise ConnectionFault(frames.STREAM_CLOSED, "frame on a closed stream")
+
     def _on_reset(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != 4:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM has the wrong length")
@@ -96,12 +110,16 @@ class ControlFrames:
         self.spend_reset()
         stream = self._connection.streams.get(number)
         if stream is not None:
+            stream.was_ended = True  # nothing more may come
             self._connection.forget(stream)
             stream.on_reset()
 
     def _on_priority(self, flags: int, number: int, payload: bytes) -> None:
-        if len(payload) != 5 or number == 0:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PRIORITY has the wrong length")
+        if number == 0:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY must be on a stream")
+        stream = self._connection.streams.get(number)
+        if len(payload) != 5 and stream is not None:
+            self._connection.refuse(stream, frames.FRAME_SIZE_ERROR)
         self.take_idle_frame()
 
     def _on_push(self, flags: int, number: int, payload: bytes) -> None:
@@ -154,7 +172,9 @@ class ControlFrames:
             self._connection.has_room(stream)
 
     def _on_ping(self, flags: int, number: int, payload: bytes) -> None:
-        if number or len(payload) != 8:
+        if number:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PING must be on stream 0")
+        if len(payload) != 8:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PING has the wrong length")
         if flags & frames.ACK:
             if payload == FAREWELL:

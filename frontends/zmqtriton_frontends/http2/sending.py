@@ -24,6 +24,8 @@ _JOINED_BYTES = 64 * 1024
 #: Pieces that are sent one after the other.
 Pieces = Sequence[bytes | memoryview]
 
+#: A client that has more on its way than so many streams that were refused is told to go.
+_MOST_LEFT_EARLY = 1024
 _HEADERS_END = frames.END_HEADERS | frames.END_STREAM
 
 
@@ -32,6 +34,8 @@ class Sending:
         #: Called when there is something in `out` that nobody is about to send.
         self._wake = wake
         self.streams: dict[int, Stream] = {}
+        #: Numbers of streams that have ended here before the client had sent all, oldest first.
+        self.left_early: dict[int, None] = {}
         #: What is ready to be sent, and its size.
         self.out: list[bytes | memoryview] = []
         self.out_bytes = 0
@@ -152,8 +156,16 @@ class Sending:
             self.write(frames.reset(stream.id, code))
             self.forget(stream)
 
+    def leave_early(self, number: int) -> None:
+        """Note that the client may send more on a stream that has ended here."""
+        self.left_early[number] = None
+        if len(self.left_early) > _MOST_LEFT_EARLY:
+            del self.left_early[next(iter(self.left_early))]
+
     def forget(self, stream: Stream) -> None:
         """Forget a stream that has ended."""
+        if not stream.was_ended:
+            self.leave_early(stream.id)
         stream.is_open = False
         stream.has_ended = True
         stream.outgoing.clear()

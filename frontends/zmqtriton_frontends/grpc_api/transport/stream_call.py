@@ -37,7 +37,7 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import (
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
-from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.process import codecs, inflating
 
 _DEADLINE_EXCEEDED = 4
 #: The room that is given for a large message at a time.
@@ -231,9 +231,13 @@ class NativeCall(Stream):
         if not is_compressed:
             return message
         encoding, most = self._opening.encoding, self._answering.most_message
+        await inflating.budgets.wait(self.connection)
         if len(message) <= _LONG:
-            return inflate(message, encoding, most)
-        return await asyncio.to_thread(inflate, message, encoding, most)
+            whole = inflate(message, encoding, most)
+        else:
+            whole = await asyncio.to_thread(inflate, message, encoding, most)
+        inflating.budgets.spend(self.connection, len(whole))
+        return whole
 
     async def _packed(self, message: bytes) -> tuple[bytes, bytes]:
         """Return the message as it is sent, after its prefix."""

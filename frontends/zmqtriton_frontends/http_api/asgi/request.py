@@ -107,6 +107,11 @@ class Request(falcon.asgi.Request):
         if share is not None and not share.take(max(0, size)):
             raise Unavailable(NO_MEMORY)
 
+    @property
+    def client(self) -> object:
+        """The same for all requests of a connection, as far as that is known."""
+        return self if self.connection is None else self.connection.client
+
     def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
         """Return all headers, their names as the client wrote them as far as that is known."""
         spellings = self.connection.spellings if self.connection is not None else {}

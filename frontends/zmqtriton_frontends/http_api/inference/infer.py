@@ -33,6 +33,7 @@ from zmqtriton_frontends.inference.header_forwarding import Forwarding
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import ending, now_ns
 from zmqtriton_frontends.inference.trace_sampling import parent_in_headers
+from zmqtriton_frontends.process import inflating
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: A whole request; a view if it lies in shared memory.
@@ -158,6 +159,8 @@ class Inference:
         self, req: Request, resp: falcon.asgi.Response, body: bytes, coding: str
     ) -> bytes:
         inflate = partial(compression.inflate, body, coding, self._max_input_size)
+        client = req.client
+        await inflating.budgets.wait(client)
         try:
             # a byte may become a thousand
             is_short = len(body) <= _SHORT_BYTES
@@ -165,6 +168,7 @@ class Inference:
         except Unsupported:
             resp.set_header("Accept-Encoding", "gzip, deflate")
             raise
+        inflating.budgets.spend(client, len(whole))
         req.hold(len(whole) - len(body))
         return whole
 

@@ -48,6 +48,11 @@ class AsgiExchange:
         self._task: asyncio.Task[None] | None = self._loop.create_task(self._run(application))
 
     @property
+    def client(self) -> object:
+        """The same for all requests of the connection."""
+        return self._channel
+
+    @property
     def held_bytes(self) -> int:
         """How much memory of this process it takes."""
         return self._share.held or self._received_bytes
