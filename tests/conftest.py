@@ -1,4 +1,4 @@
-"""What all tests share: the search for what they leave behind, and tools that may be missing."""
+"""Fixtures of all tests: the search for what they leave behind, and tools that may be missing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def skip_missing(tool: str) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where everything must run, a skipped test that holds a row of docs/conformance.md fails."""
+    """Fail a skipped test that holds a row of docs/conformance.md where everything must run."""
     report = yield
     holds_a_row = item.get_closest_marker("row") and not item.get_closest_marker("gpu")
     if report.skipped and holds_a_row and os.environ.get("ZT_CI"):

@@ -1,4 +1,4 @@
-"""What all processes of zmqtriton share: the wire, lifelines, tensors, checks, errors, logs.
+"""The common ground of all processes: the wire, lifelines, tensors, checks, errors, logs.
 
 Runs inside the server's interpreter and inside each model's own (CPython 3.8 or newer), so it
 imports nothing but the standard library, pyzmq, msgpack and numpy.

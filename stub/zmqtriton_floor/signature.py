@@ -34,7 +34,7 @@ class Input(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """What the broker needs to know of a request that fits."""
+    """The facts about a request that fits, as the broker needs them."""
 
     batch_size: int
     batch_key: int

@@ -144,7 +144,7 @@ class Outcome(NamedTuple):
 
 
 class StreamAck(NamedTuple):
-    """How many responses of a stream its reader has taken; the stub may be STREAM_WINDOW ahead."""
+    """The number of responses that a reader has taken; the stub may be STREAM_WINDOW ahead."""
 
     peer: Count
     id: Count
@@ -252,7 +252,7 @@ class HeldBlocks(NamedTuple):
 
 
 class WaitReport(NamedTuple):
-    """What a stub's batches wait for. The broker asks for it with an empty one."""
+    """The calls that a stub's batches wait for. The broker asks for it with an empty one."""
 
     edges: list[WaitEdge]
 
@@ -718,7 +718,7 @@ ROWS: tuple[type[Any], ...] = (
 
 
 class Reference(NamedTuple):
-    """Where a large tensor lies. Readers check it against the real size of the segment."""
+    """The place of a large tensor. Readers check it against the real size of the segment."""
 
     owner: Count
     segment: Count

@@ -1,4 +1,4 @@
-"""What a configuration asks for before its model is imported: checksums of files, and a priority.
+"""Checksums of files and the priority of the process, before a model is imported.
 
 The stub does it, and not the supervisor, because files may be large and a priority is that of one
 process. Must not import anything of the model.

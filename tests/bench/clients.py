@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 
 class LoadResult(NamedTuple):
-    """What one run of closed-loop clients saw."""
+    """The result of one run of closed-loop clients."""
 
     requests: int
     seconds: float

@@ -74,7 +74,7 @@ def _is_open(port: int) -> bool:
 
 
 def _print_echo_server(name: str, connections: int, seconds: float) -> None:
-    """What grpc.aio alone costs in this moment, of a workload of gRPC."""
+    """Print what grpc.aio alone costs in this moment, for a workload of gRPC."""
     connect = WORKLOADS[name][0]
     with _echo_server() as (port, pid):
         clients.measure(connect, port, connections, 0.5)
@@ -93,7 +93,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def _machine() -> dict[str, Any]:
-    """What the figures depend on besides the code."""
+    """Return what the figures depend on besides the code."""
     cpuinfo = Path("/proc/cpuinfo").read_text("utf-8")
     models = [line.partition(":")[2] for line in cpuinfo.splitlines() if "model name" in line]
     return {

@@ -78,7 +78,7 @@ class EnsembleHarness(BrokerHarness):
         return {name for name, serial in self.serials.items() if self.batched_requests.get(serial)}
 
     def executing_request(self, name: str) -> wire.RequestBody:
-        """What the stub of this model executes."""
+        """Return what the stub of this model executes."""
         [work] = self.batched_requests[self.serials[name]]
         return wire.decode_request(self.bodies[work.peer, work.id])
 
@@ -123,7 +123,7 @@ class EnsembleHarness(BrokerHarness):
         return body
 
     def responses(self, own_id: int) -> list[wire.ResponseBody]:
-        """What F was answered."""
+        """Return what F was answered."""
         bodies = self.reply_bodies.get((F, own_id), [])
         return [wire.decode_response(body) for body in bodies if body]
 

@@ -28,7 +28,7 @@ _BYTES = 100
 
 
 class FakePeer:
-    """What all have: memory, a connection in two directions, and what is read of others'."""
+    """The common part of all peers: memory, a connection, and what is read of others'."""
 
     def __init__(self, serial: int, exists: BlockExists) -> None:
         self.serial = serial

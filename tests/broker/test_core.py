@@ -1,4 +1,4 @@
-"""What the broker does with one event after the other."""
+"""The broker's reactions to one event after the other."""
 
 from __future__ import annotations
 

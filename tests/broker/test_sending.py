@@ -1,4 +1,4 @@
-"""What the broker's sockets get to send, and in which order; no socket is opened."""
+"""The messages that the broker's sockets get to send, in order; no socket is opened."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class World:
         self.routers: Sent = routers
 
     def flush(self) -> list[tuple[int, str]]:
-        """What went out."""
+        """Return what went out."""
         self.routers.messages = []
         self.sending.flush()
         assert len(self.routers.messages) == self.routers.flushed, "all leave at the end"

@@ -20,7 +20,7 @@ def request(own_id: int, generation: int = 1, **fields: Any) -> wire.Request:
 
 
 class Page:
-    """What a stub has begun, written by the test; as zmqtriton_floor.progress.Progress."""
+    """A progress page that the test writes; as zmqtriton_floor.progress.Progress."""
 
     def __init__(self) -> None:
         self.last_begun_batch = 0
@@ -41,7 +41,7 @@ class Page:
 
 
 class BrokerHarness:
-    """What the supervisor, frontends and stubs would say, and what they were told."""
+    """Supervisor, frontends and stubs in one, around a broker's core."""
 
     def __init__(self) -> None:
         self.core = Core()

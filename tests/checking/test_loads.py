@@ -19,7 +19,7 @@ RECORDED = Path(__file__).resolve().parents[1] / "conformance" / "recorded"
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """What Triton has answered, or, where we differ on purpose, what we do."""
+    """Return what Triton has answered, or, where we differ on purpose, what we do."""
     answers = json.loads((RECORDED / f"{name}.json").read_text("utf-8"))
     intended = json.loads((RECORDED / "intended.json").read_text("utf-8"))
     return {case: (intended.get(case) or answer)[0] for case, answer in answers.items()}

@@ -1,4 +1,4 @@
-"""What only several models, or several repositories, tell."""
+"""Findings that only several models, or several repositories, show."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_all_models_are_loaded_unless_told_otherwise(
 
 
 def _requests(text: str) -> list[tuple[str, bytes]]:
-    """What the curl lines of the guide send."""
+    """Return what the curl lines of the guide send."""
     found = re.findall(r"curl -sN? (\S+) -d '(.*?)'", text, re.DOTALL)
     return [(f"http://{url}", body.encode()) for url, body in found]
 

@@ -20,7 +20,7 @@ LABELS = ["across", "checkers", "down", "gradient", "noise", "spots"]
 
 
 def run(script: Path, *words: str) -> str:
-    """What a script of an example prints; it must succeed."""
+    """Return what a script of an example prints; it must succeed."""
     result = subprocess.run(
         [sys.executable, "-B", script, *words], capture_output=True, text=True, check=False
     )

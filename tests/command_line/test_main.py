@@ -1,4 +1,4 @@
-"""What the command refuses before it starts anything."""
+"""Refusals of the command before it starts anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is filled in when a configuration does not say it."""
+"""The defaults of a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things stand in a config.pbtxt, and what a reason says of it."""
+"""Positions in a config.pbtxt, and their place in an error's text."""
 
 from __future__ import annotations
 

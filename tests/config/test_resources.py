@@ -1,4 +1,4 @@
-"""What instances need, how much there is, and what can never be."""
+"""Resources: what instances need, how much there is, and what can never be."""
 
 from __future__ import annotations
 

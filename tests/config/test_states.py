@@ -1,4 +1,4 @@
-"""What sequences may begin with; texts as real Triton gives them, but for the last table."""
+"""Initial states of sequences; texts as real Triton gives them, but for the last table."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Place:
         }
 
     def seen(self, model: str) -> list[str]:
-        """What a model has written down: a line for each batch that it began."""
+        """Return what a model has written down: a line for each batch that it began."""
         journal = self.scratch / model
         return journal.read_text("utf-8").splitlines() if journal.exists() else []
 

@@ -1,4 +1,4 @@
-"""What a row of the tables says: a name, what a client sends, and why anybody would.
+"""A row of the tables: its name, what a client sends, and why anybody would.
 
 The tables in tables/ are made of these, play.py sends them. Nothing here knows a server.
 """

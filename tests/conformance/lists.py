@@ -23,7 +23,7 @@ def recorded_path(table: str) -> Path:
 
 
 def recorded(table: str) -> dict[str, Any]:
-    """What real Triton answered, by the names of the cases; empty where it was never asked."""
+    """Return real Triton's answers by the names of the cases; empty if it was never asked."""
     path = recorded_path(table)
     return json.loads(path.read_text("utf-8")) if path.exists() else {}
 

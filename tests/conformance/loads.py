@@ -17,7 +17,7 @@ _NOT_READ = "failed to poll from model repository"
 
 
 def load(port: int, request: Loaded, log: Path | None) -> dict[str, Any]:
-    """What a case keeps; `log` is where Triton writes why it could not read a model."""
+    """Load a case and return what is recorded; `log` has Triton's reasons for unreadable models."""
     ask = _Asking(port, request.timeout_s)
     path = f"/v2/repository/models/{request.model}/load"
     status, text = ask("POST", path, {"parameters": dict(request.parameters)})
@@ -56,7 +56,7 @@ class _Asking:
 
 
 def _reason(log: str, model: str) -> str:
-    """What the last line about a model that could not be read says; nothing if there is none."""
+    """Return the last line about a model that could not be read; nothing if there is none."""
     lines = re.findall(
         rf"Poll failed for model directory '{re.escape(model)}'(: .*)\"?$", log, re.MULTILINE
     )

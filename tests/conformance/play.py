@@ -241,7 +241,7 @@ def _sorted_maps(found: Any) -> Any:
 
 
 def has_error(answers: list[Any]) -> bool:
-    """Whether one of a case's answers, or of the messages of a stream, is an error."""
+    """Return True if one of a case's answers, or of the messages of a stream, is an error."""
     for answer in answers:
         if answer.get("status", 200) >= 400 or answer.get("code", "OK") != "OK":
             return True

@@ -123,7 +123,7 @@ _SIGNS = (NO_ANSWER, "Socket closed", "failed to connect", "is not healthy", "DE
 
 
 def _is_broken(answers: list[Any]) -> bool:
-    """Whether Triton or a stub is dead, or waits for ever."""
+    """Return True if Triton or a stub is dead, or waits for ever."""
     text = json.dumps(answers)
     return any(sign in text for sign in _SIGNS)
 

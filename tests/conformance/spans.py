@@ -1,4 +1,4 @@
-"""What a collector of OpenTelemetry gets of some requests: names, attributes, events, nesting.
+"""The spans of some requests as a collector gets them: names, attributes, events, nesting.
 
 `python -m tests.conformance.spans COMMAND …` asks real Triton, COMMAND being what record.py takes,
 and keeps it in recorded_spans.json; tests/system/operations/test_open_telemetry.py compares it with

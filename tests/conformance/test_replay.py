@@ -54,7 +54,7 @@ def test_the_answers_are_tritons(target: Target, table: ModuleType) -> None:
 
 
 def played(target: Target, case: Case) -> str:
-    """What is wrong, each time."""
+    """Return what is wrong, each time."""
     text = complaint(case, target.play(case))
     for _ in range(4 if case.is_timed else 0):
         text = text and complaint(case, target.play(case))
@@ -62,7 +62,7 @@ def played(target: Target, case: Case) -> str:
 
 
 def complaint(case: Case, answers: list[Any]) -> str:
-    """What is wrong with the answers to a case; nothing if they are as they should be."""
+    """Return what is wrong with the answers to a case; nothing if they are as they should be."""
     answer, triton = written(answers), written(RECORDED[case.name])
     # To hang or to die is never the right answer, whoever else does.
     is_tritons = triton == answer and NO_ANSWER not in answer

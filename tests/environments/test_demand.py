@@ -1,4 +1,4 @@
-"""What a configuration asks for, and the variables that come of it."""
+"""The environments that configurations ask for, and their variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a demand becomes: real interpreters, packages of our own making, and no network."""
+"""The preparation of environments: real interpreters, packages of our own making, no network."""
 
 from __future__ import annotations
 

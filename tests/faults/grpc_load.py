@@ -116,7 +116,7 @@ def run_streams(server: Server, streams: int = STREAMS, responses: int = RESPONS
 
 
 async def _cancel_one(channel: Any, chance: random.Random) -> str:
-    """How a call ended that was probably cancelled some time after it began."""
+    """Return how a call ended that was probably cancelled some time after it began."""
     kind = chance.randrange(4)
     if kind < 2:
         # Streams whose responses come all at once, and such that are cancelled midway.
@@ -156,7 +156,7 @@ async def _cancel_many(server: Server, cancels: int, seed: int) -> Counter[str]:
 
 @dataclass(frozen=True)
 class _ServerResources:
-    """What a server has while it does nothing."""
+    """The resources of a server that does nothing."""
 
     pids: dict[str, list[int]]
     descriptors: dict[str, int]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Outcome(NamedTuple):
-    """What one request came to. Times are of time.monotonic_ns()."""
+    """The outcome of one request. Times are of time.monotonic_ns()."""
 
     id: str
     sent_ns: int

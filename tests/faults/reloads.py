@@ -34,7 +34,7 @@ LASTING = ("supervisor", "fork-server", "broker", "http", "grpc", "metrics")
 
 
 class ReloadStats(NamedTuple):
-    """How long each took, and what was asked meanwhile."""
+    """The durations of reloads, and the requests meanwhile."""
 
     seconds: list[float]
     request_count: int
@@ -65,7 +65,7 @@ def reload_often(server: Server, times: int, pause_s: float = 0.0) -> ReloadStat
 
 
 class Sample(NamedTuple):
-    """What one role's processes hold."""
+    """The resources of one role's processes."""
 
     descriptors: int
     mappings: int
@@ -105,7 +105,7 @@ def load_and_unload(server: Server, times: int) -> list[float]:
 
 
 class Breakage(NamedTuple):
-    """How a model is broken, and what the reason must say."""
+    """A way to break a model, and what the reason must say."""
 
     name: str
     apply: Callable[[Path], None]
@@ -198,7 +198,7 @@ class FailedReload(NamedTuple):
 def reload_broken(
     server: Server, breaks: Sequence[Breakage] = BREAKAGES
 ) -> tuple[list[FailedReload], int]:
-    """What was said of each, and how many requests were asked; all were answered."""
+    """Return what was said of each, and how many requests were asked; all were answered."""
     model = server.repository / MODEL
     sound = {path: path.read_text() for path in (model / "config.pbtxt", model_file(server))}
     pids = server.stub_pids(MODEL)

@@ -27,7 +27,7 @@ _WITHIN_S = 30.0
 
 
 def response_times_ms(server: Server, seconds: float) -> list[float]:
-    """How long each of many questions took, sorted."""
+    """Return how long each of many questions took, sorted."""
     times = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:

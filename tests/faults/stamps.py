@@ -62,7 +62,7 @@ class SteadyLoad:
             assert not thread.is_alive(), "a request got no answer"
 
     def failed(self) -> list[Answer]:
-        """Those that are not wholly of one state."""
+        """Return those that are not wholly of one state."""
         return [a for a in list(self.answers) if a.status != 200 or len(set(a.stamps)) != 1]
 
     def _ask(self) -> None:

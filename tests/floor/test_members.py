@@ -1,4 +1,4 @@
-"""What a request to a model leads to."""
+"""The models that a request to one model leads to."""
 
 from __future__ import annotations
 

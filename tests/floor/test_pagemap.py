@@ -1,4 +1,4 @@
-"""What the kernel says of pages that were written to, and what is believed when it says nothing."""
+"""The kernel's account of pages that were written to, and the assumption where it has none."""
 
 from __future__ import annotations
 

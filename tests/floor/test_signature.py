@@ -1,4 +1,4 @@
-"""What fits a model and what does not, with Triton's words."""
+"""Requests that fit a model and that do not, with Triton's words."""
 
 from __future__ import annotations
 

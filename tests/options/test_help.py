@@ -1,4 +1,4 @@
-"""What `--help` tells, and what is guessed of words that are no options."""
+"""The output of `--help`, and guesses for words that are no options."""
 
 from __future__ import annotations
 

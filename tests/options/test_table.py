@@ -1,4 +1,4 @@
-"""What is said of options that are not honoured, and what each of the others comes to."""
+"""Warnings about options that are not honoured, and the values of all others."""
 
 from __future__ import annotations
 

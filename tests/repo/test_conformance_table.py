@@ -75,7 +75,7 @@ def _all_tests() -> dict[str, MarkedTest]:
 
 
 def complaints(table: list[Row], tests: dict[str, MarkedTest]) -> list[str]:
-    """What does not fit together, a line each."""
+    """Return what does not fit together, a line each."""
     found = []
     ids = [row.id for row in table]
     found += [f"{id}: stands twice" for id in sorted({i for i in ids if ids.count(i) > 1})]

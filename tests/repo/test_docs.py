@@ -1,4 +1,4 @@
-"""What the documentation names exists."""
+"""The documentation names what exists."""
 
 from __future__ import annotations
 

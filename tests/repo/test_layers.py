@@ -1,4 +1,4 @@
-"""Who may import whom, and how large things may grow: the tables here are the rules.
+"""The rules on imports between packages, and on the size of files; the tables here are the rules.
 
 Reads the sources as syntax trees, so that an import inside a function counts like any other.
 """
@@ -33,7 +33,7 @@ class Source(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """What the modules of one package may import; the longest matching package counts."""
+    """The imports allowed in one package; the longest matching package counts."""
 
     package: str
     ours: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""How large classes, folders and import lists may grow, and that imports form no circles.
+"""The rules on the size of classes, folders and import lists, and against import cycles.
 
 Each exception is listed with its reason and today's number, so that it can only shrink.
 """

@@ -1,4 +1,4 @@
-"""What is said of repositories that are none."""
+"""Advice on directories that are no repositories."""
 
 from __future__ import annotations
 

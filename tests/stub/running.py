@@ -172,7 +172,7 @@ class RunningStub:
         return results, bodies
 
     def infer(self, *tensors: wire.Tensor) -> wire.ResponseBody | wire.Outcome:
-        """What one request with these inputs gets: a body, or an outcome with an error."""
+        """Return what one request with these inputs gets: a body, or an outcome with an error."""
         self.send_batches([wire.RequestBody("", {}, [], list(tensors))])
         results, bodies = self.receive_results()
         [outcome] = results.outcomes

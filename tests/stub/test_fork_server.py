@@ -1,4 +1,4 @@
-"""What the fork server does to its own process; forks need a supervisor (tests/system)."""
+"""The fork server's own process; forks need a supervisor (tests/system)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_thread_makes_it_unfit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _shown(*arguments: str, room: int) -> list[bytes]:
-    """What /proc/self/cmdline holds after it was told to show these."""
+    """Return what /proc/self/cmdline holds after it was told to show these."""
     code = (
         "import sys\n"
         "from zmqtriton_stub.fork_server import CommandLine\n"

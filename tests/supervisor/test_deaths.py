@@ -1,4 +1,4 @@
-"""What dies: stubs and frontends; and stubs that break the rules."""
+"""Deaths of stubs and frontends; and stubs that break the rules."""
 
 from __future__ import annotations
 

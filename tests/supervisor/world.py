@@ -150,7 +150,7 @@ class SupervisorHarness:
         return self.run_until_idle()
 
     def tick(self) -> SupervisorHarness:
-        """What is due in this moment, such as a first restart."""
+        """Do what is due in this moment, such as a first restart."""
         return self.advance(0.0)
 
     def fork_http_worker(self) -> int:
@@ -255,7 +255,7 @@ class SupervisorHarness:
                 self._perform_outside(action)
 
     def _perform_outside(self, action: actions.Action) -> None:
-        """What has to do with processes and files."""
+        """Do what has to do with processes and files."""
         match action:
             case actions.Spawn(serial, role):
                 self._start(serial, role)

@@ -51,7 +51,7 @@ _ARGUMENTS = (
 
 
 def chromium_path() -> str:
-    """Where the program is; skips the test where there is none."""
+    """Return where the program is; skips the test where there is none."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         skip_missing("chromium")
@@ -177,7 +177,7 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def evaluate(self, expression: str) -> Any:
-        """What JavaScript makes of it, as JSON; awaited where it is a promise."""
+        """Return what JavaScript makes of it, as JSON; awaited where it is a promise."""
         answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -214,7 +214,7 @@ class Browser:
             )
 
     def set_viewport(self, width: int, height: int, *, dark: bool = False) -> None:
-        """How wide the window is, and which colours its owner likes."""
+        """Set the width of the window, and which colours its owner likes."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,

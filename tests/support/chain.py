@@ -67,7 +67,7 @@ class Process:
             assert not self.lifeline.ended, self.received_messages
 
     def log_lines(self) -> list[wire.LogLine]:
-        """What the model has logged so far."""
+        """Return what the model has logged so far."""
         self.received_messages += [message for message, _ in self.lifeline.receive()]
         return [message for message in self.received_messages if type(message) is wire.LogLine]
 

@@ -118,7 +118,7 @@ class Collector:
         return top, model
 
     def parent_of(self, model: ReceivedSpan) -> ReceivedSpan | None:
-        """What is directly above a model's span that a client has asked."""
+        """Return what is directly above a model's span that a client has asked."""
         return next(
             (s for s in self.spans() if s.span_id == model.parent_id and not s.attributes), None
         )

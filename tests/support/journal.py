@@ -27,7 +27,7 @@ def release_execution(journal: Path, own_id: str) -> None:
 
 
 def has_seen_cancellation(journal: Path, own_id: str) -> bool:
-    """Whether an execution that is held knows that nobody waits for it."""
+    """Return True if an execution that is held knows that nobody waits for it."""
     return Path(f"{journal}.{own_id}.cancelled").exists()
 
 
@@ -39,7 +39,7 @@ def read_journal(path: Path) -> list[Record]:
 
 
 def executions(path: Path) -> dict[str, int]:
-    """How often each id was begun."""
+    """Return how often each id was begun."""
     counts: dict[str, int] = {}
     for record in read_journal(path):
         if record.event == "start":

@@ -28,7 +28,7 @@ _DESCRIPTOR_TOLERANCE = 2
 
 @dataclass(frozen=True)
 class ResourceSnapshot:
-    """What this session has at one moment."""
+    """The resources of this session at one moment."""
 
     #: pid → start time, which tells a process from a later one with its number
     processes: dict[int, str]
@@ -68,7 +68,7 @@ def marked_processes(mark: str) -> dict[int, str]:
 
 
 def find_leaks(before: ResourceSnapshot, mark: str, within_s: float = _GRACE_S) -> list[str]:
-    """What is there now and was not before, one line each, after time to go; kills processes."""
+    """Return what is there now and was not before, a line each; kill processes."""
     return _wait_and_kill(_leaked_resources, before, mark, within_s)
 
 
@@ -164,7 +164,7 @@ def shared_memory() -> frozenset[str]:
 
 
 def _used_by_others(mark: str) -> frozenset[str]:
-    """What processes that are not this session's have mapped: theirs to remove."""
+    """Return what processes that are not this session's have mapped: theirs to remove."""
     ours = {os.getpid(), *marked_processes(mark)}
     used = set()
     for name in os.listdir("/proc"):

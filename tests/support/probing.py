@@ -45,7 +45,7 @@ class Probe:
         self.server = server
 
     def run(self, code: str, **more: Any) -> Any:
-        """What the code returns, or raises as text."""
+        """Return what the code returns, or raises as text."""
         [report] = self.infer(code, **more)["outputs"]
         [value] = report["data"]
         return json.loads(value)

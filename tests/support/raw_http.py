@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class RawResponse(NamedTuple):
-    """What came back over one connection."""
+    """The bytes that came back over one connection."""
 
     data: bytes
     #: Whether the server has closed it.

@@ -73,7 +73,7 @@ class Connection:
         self.send(first)
 
     def send(self, *frames: bytes) -> bool:
-        """Whether the server took it all; it may close the connection before."""
+        """Return True if the server took it all; it may close the connection before."""
         try:
             self._socket.sendall(b"".join(frames))
         except (BrokenPipeError, ConnectionResetError):
@@ -81,7 +81,7 @@ class Connection:
         return True
 
     def send_within(self, seconds: float, *frames: bytes) -> bool:
-        """Whether the server took it all in that time."""
+        """Return True if the server took it all in that time."""
         self._socket.settimeout(seconds)
         try:
             return self.send(*frames)
@@ -91,7 +91,7 @@ class Connection:
             self._socket.settimeout(60)
 
     def read_until(self, wanted: bytes, within_s: float = 60.0) -> bytes:
-        """What has come so far, with these bytes in it, or up to the end of the connection."""
+        """Return what has come, with these bytes in it or up to the end of the connection."""
         end = time.monotonic() + within_s
         while wanted not in self.received:
             assert time.monotonic() < end, f"no {wanted!r} in {self.received[-1000:]!r}"
@@ -105,7 +105,7 @@ class Connection:
         return self.received
 
     def read_for(self, seconds: float) -> None:
-        """What comes in that time; the server may end the connection before."""
+        """Read for that time; the server may end the connection before."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self._socket.settimeout(left)

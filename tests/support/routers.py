@@ -1,4 +1,4 @@
-"""What stands for the broker in tests of its peers: a ROUTER, asked message by message."""
+"""A ROUTER in the broker's place, for tests of its peers: asked message by message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FakeRouter:
         return self._epoll.fileno()
 
     def poll(self, timeout_ms: int) -> bool:
-        """Whether there is a message, now or within this time."""
+        """Return True if there is a message, now or within this time."""
         deadline = time.monotonic() + timeout_ms / 1000
         while not self._router.inbox:
             ready = self._epoll.poll(max(0.0, deadline - time.monotonic()))
@@ -32,7 +32,7 @@ class FakeRouter:
         return bool(self._router.inbox)
 
     def receive(self) -> list[bytes]:
-        """Who has sent it and its frames; blocks until there is one."""
+        """Return who has sent it and its frames; blocks until there is one."""
         while not self.poll(1000):
             pass
         connection, frames = self._router.inbox.popleft()

@@ -1,4 +1,4 @@
-"""What the metrics page of a server says at this moment.
+"""The metrics page of a server at this moment.
 
     eventually(lambda: total(server, "nv_inference_pending_request_count", model="m") == 1, 30)
 

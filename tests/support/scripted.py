@@ -39,7 +39,7 @@ def _document(script: str, argument: str, more: dict[str, Any]) -> dict[str, Any
 
 
 def generate(server: Server, model: str, script: str, argument: str = "", **more: Any) -> str:
-    """What a model that answers once says; the error, if that is one."""
+    """Return what a model that answers once says; the error, if that is one."""
     status, answer = server.request_json(
         f"/v2/models/{model}/generate", _document(script, argument, more)
     )

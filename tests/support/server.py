@@ -137,7 +137,7 @@ class Server:
 
     @property
     def journal(self) -> Path:
-        """What the model `journal` writes."""
+        """Return what the model `journal` writes."""
         return self.scratch / "journal"
 
     @property

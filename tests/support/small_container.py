@@ -33,7 +33,7 @@ def memory_group(limit: int) -> Iterator[list[str]]:
 
 
 def oom_kills(group_pid: int) -> int:
-    """How many processes the kernel has killed in the group of a process."""
+    """Return how many processes the kernel has killed in the group of a process."""
     for line in Path(f"/proc/{group_pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         root = _V1 if "memory" in controllers.split(",") else _V2 if not controllers else None

@@ -1,4 +1,4 @@
-"""What the tests' own Server does without a server."""
+"""The tests' own Server, as far as it works without a server."""
 
 from __future__ import annotations
 

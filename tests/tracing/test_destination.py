@@ -1,4 +1,4 @@
-"""Where spans go, by options and variables."""
+"""The destinations of spans, by options and variables."""
 
 from __future__ import annotations
 

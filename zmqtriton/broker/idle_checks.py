@@ -1,4 +1,4 @@
-"""Whether idle stubs still answer: each is asked now and then, and missed if it says nothing.
+"""Checks that idle stubs still answer: each is asked now and then, and missed if it says nothing.
 
 One that executes is left alone, since a model may take its time. Knows no clock and no socket.
 """

@@ -54,7 +54,7 @@ class CheckOptions:
 
 @dataclass
 class Findings:
-    """What keeps one model from being served, and warnings."""
+    """The problems that keep one model from being served, and warnings."""
 
     directory: Path
     problems: list[Problem] = field(default_factory=list)

@@ -19,7 +19,7 @@ from zmqtriton.config.positions import locate_error
 
 @dataclass(frozen=True)
 class _InferredTensor:
-    """What one model says of a tensor."""
+    """One model's view of a tensor."""
 
     model: str
     data_type: int

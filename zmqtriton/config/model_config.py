@@ -25,7 +25,7 @@ from zmqtriton.config.validation import validate, validate_tensors
 
 @dataclass(frozen=True)
 class Host:
-    """What the machine offers to a model."""
+    """The machine, as far as models depend on it."""
 
     gpus: Sequence[int] = ()
     min_compute_capability: float = 6.0

@@ -20,7 +20,7 @@ ResourceKey = tuple[str, int]
 
 
 class ResourceNeed(NamedTuple):
-    """What one instance needs for each execution, and its priority: 1 is the highest."""
+    """The needs of one instance for each execution, and its priority: 1 is the highest."""
 
     amounts: Mapping[ResourceKey, int]
     priority: int
@@ -47,7 +47,7 @@ def needs_of_group(group: Any, device: int) -> ResourceNeed:
 
 
 class ResourcePool:
-    """How much there is: as the operator says, or as much as the largest need."""
+    """The amount that there is: as the operator says, or as much as the largest need."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.is_enabled: bool = settings.get("rate_limit", "off") == "execution_count"

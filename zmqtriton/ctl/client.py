@@ -41,7 +41,7 @@ class NoServerError(Exception):
 
 
 class ServerSelector(NamedTuple):
-    """How the user has named the server."""
+    """The user's choice of a server."""
 
     directory: str = ""
     #: Its id, its pid, or one of its ports.
@@ -52,7 +52,7 @@ ANY_SERVER = ServerSelector()
 
 
 class ServerIdentity(NamedTuple):
-    """What tells a server from others."""
+    """The marks that tell a server from others."""
 
     id: str
     pid: int

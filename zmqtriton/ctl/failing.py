@@ -1,4 +1,4 @@
-"""How a command ends that has failed."""
+"""The end of a command that has failed."""
 
 from __future__ import annotations
 

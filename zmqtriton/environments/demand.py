@@ -31,7 +31,7 @@ INTERPRETER = "interpreter"
 
 
 class Environment(NamedTuple):
-    """What an instance's process is started with."""
+    """The interpreter, the packages and the user of an instance's process."""
 
     python: str
     #: The directory of a virtual or conda environment; "" for a plain interpreter.
@@ -51,7 +51,7 @@ SERVER_ENVIRONMENT = Environment(sys.executable)
 
 
 class EnvironmentSpec(NamedTuple):
-    """What must be checked, unpacked or built before there is an Environment."""
+    """A description to be checked, unpacked or built before there is an Environment."""
 
     kind: str
     #: The directory, archive or requirements file.

@@ -17,7 +17,7 @@ from zmqtriton_floor.restrictions import CATEGORIES
 
 
 class OptionSupport(Enum):
-    """What becomes of an option whose value is not the default."""
+    """The effect of an option whose value is not the default."""
 
     SUPPORTED = "honoured"
     #: Kept in Options for what is still to be built; a warning says so.
@@ -27,7 +27,7 @@ class OptionSupport(Enum):
 
 
 class Arity(Enum):
-    """How often an option may be given, and whether it takes a value."""
+    """The number of times that an option may be given, and whether it takes a value."""
 
     LAST_WINS = "the last one counts"
     REPEATABLE = "each adds one value"

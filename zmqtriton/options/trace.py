@@ -35,7 +35,7 @@ DEPRECATED_TRACE_OPTIONS = {
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """Where traces go and which requests get one, until a client changes it."""
+    """The destination of traces and the choice of requests, until a client changes them."""
 
     mode: str = "triton"
     #: TIMESTAMPS and TENSORS may be combined; empty is off.

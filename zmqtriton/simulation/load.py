@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
 
 @dataclass(frozen=True)
 class Cost:
-    """How long one execute() takes: a constant part, and one for each inference."""
+    """The duration of one execute(): a constant part, and one for each inference."""
 
     base_ms: float
     each_ms: float = 0.0

@@ -1,4 +1,4 @@
-"""What a frontend sends to the broker: everything that arises in one turn of the loop together."""
+"""A frontend's messages to the broker: everything that arises in one turn of the loop together."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _NO_TRAILERS = frozenset(
 
 
 class ChunkedBody:
-    """What has been read of one body. It keeps at most the beginning of a line."""
+    """The state of reading one body. It keeps at most the beginning of a line."""
 
     def __init__(self) -> None:
         self.is_whole = False

@@ -29,7 +29,7 @@ _SINGLE = frozenset((b"host", b"content-type", b"content-length", b"transfer-enc
 
 
 class Refused(Exception):
-    """What a client sends is no request that can be answered; the connection ends with this."""
+    """Raised for what is no request that can be answered; the connection ends with this."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)

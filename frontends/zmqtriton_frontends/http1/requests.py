@@ -37,7 +37,7 @@ class RequestReader:
 
     @property
     def missing_bytes(self) -> int:
-        """What must come before the body is whole; 0 if that is not known."""
+        """The number of bytes that must come before the body is whole; 0 if that is not known."""
         return max(0, self._missing - len(self._held))
 
     def receive(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""How responses are written: status lines, fields, chunks."""
+"""The writing of responses: status lines, fields, chunks."""
 
 from __future__ import annotations
 

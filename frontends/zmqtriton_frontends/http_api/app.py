@@ -118,7 +118,7 @@ class _Number(falcon.routing.BaseConverter):
 
 
 class _Path:
-    """What Falcon calls a resource: one path with a responder for each method."""
+    """A resource of Falcon: one path with a responder for each method."""
 
     def __init__(self, rows: list[Route], access: Access) -> None:
         methods = [row.method for row in rows]

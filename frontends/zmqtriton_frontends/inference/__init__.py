@@ -1,1 +1,1 @@
-"""What both protocols do with an inference before it is sent: find, admit, trace."""
+"""The steps of both protocols before an inference is sent: find, admit, trace."""

@@ -28,7 +28,7 @@ def check_parameter_name(name: str) -> None:
 
 
 class Options(NamedTuple):
-    """What a client may ask of the scheduler; the fields are those of wire.Request."""
+    """A client's wishes to the scheduler; the fields are those of wire.Request."""
 
     flags: int = 0
     priority: int = 0

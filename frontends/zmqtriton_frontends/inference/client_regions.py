@@ -28,7 +28,7 @@ MAX_READ_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class RegionSlice:
-    """Where a request says that a tensor lies; stands for the data until they are read."""
+    """The place of a tensor in a region, in its place until the data are read."""
 
     region: str
     offset: int

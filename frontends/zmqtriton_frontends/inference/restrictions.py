@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Restriction:
-    """What a request must carry: a header, exactly once, with exactly this value."""
+    """A header that a request must carry, exactly once, with exactly this value."""
 
     __slots__ = ("_value", "header", "name")
 

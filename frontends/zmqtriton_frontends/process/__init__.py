@@ -1,1 +1,1 @@
-"""What a frontend's process sets up for itself: its allocator, TLS, codecs and its request log."""
+"""The setting up of a frontend's process: its allocator, TLS, codecs and its request log."""

@@ -1,4 +1,4 @@
-"""How many connections a process can have with the descriptors that it may open."""
+"""The number of connections that a process can have with the descriptors that it may open."""
 
 from __future__ import annotations
 

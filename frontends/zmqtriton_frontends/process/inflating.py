@@ -1,4 +1,4 @@
-"""What a client may have inflated in a second: a byte that it sends may become a thousand.
+"""A budget for inflating: a byte that a client sends may become a thousand.
 
 Its first bodies are inflated at once. Who has had more than that waits, connection by connection,
 for as long as the budget says, and nobody else does.
@@ -19,7 +19,7 @@ _FREE_BYTES = 1 << 20
 
 
 class InflatingBudgets:
-    """What the connections of a process have left; below 0 if a body was larger than that."""
+    """The bytes that each connection has left; below 0 if a body was larger than that."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

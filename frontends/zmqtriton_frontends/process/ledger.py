@@ -1,4 +1,4 @@
-"""What the clients of one process make it hold, and how much that may be.
+"""A ledger of what the clients of one process make it hold, and how much that may be.
 
 Two kinds are booked: parts of requests that are not complete, and answers that are not read. What
 one client may hold is never more than what is left for all others, and of that a part is for those
@@ -48,7 +48,7 @@ class Book:
 
 
 class Share:
-    """What one client, or one request of it, holds of a book."""
+    """One client's part of a book, or that of one of its requests."""
 
     __slots__ = ("_book", "held")
 

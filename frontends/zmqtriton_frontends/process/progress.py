@@ -1,4 +1,4 @@
-"""Whether a client goes on with what the server waits for: sending a request, reading an answer.
+"""The progress of a client with what the server waits for: sending a request, reading an answer.
 
 The more is held for it, the faster it has to be.
 """

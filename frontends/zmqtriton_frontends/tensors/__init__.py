@@ -1,1 +1,1 @@
-"""Where the tensors of requests and responses lie, and how they come there."""
+"""The tensors of requests and responses: where they lie, and how they come there."""

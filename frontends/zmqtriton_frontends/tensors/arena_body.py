@@ -15,7 +15,7 @@ from zmqtriton_floor.arena import INLINE_BYTES, Arena
 
 
 class AnnouncedBytesBudget:
-    """How much arena memory a process gives for bytes that are announced and not yet sent."""
+    """The arena memory that a process gives for bytes that are announced and not yet sent."""
 
     def __init__(self, limit: int = 64 << 20) -> None:
         self._left = limit
@@ -119,7 +119,7 @@ class ArenaBody:
 
     @property
     def held_bytes(self) -> int:
-        """How much of it is in ordinary memory."""
+        """The part of it in ordinary memory."""
         return len(self._early)
 
     def whole(self) -> ArenaBuffer:

@@ -1,4 +1,4 @@
-"""What of requests and responses lies, or is to lie, in shared memory.
+"""References to the parts of requests and responses that lie, or are to lie, in shared memory.
 
 Opens nothing.
 """

@@ -1,1 +1,1 @@
-"""What models see: the classes and functions of triton_python_backend_utils."""
+"""The API of models: the classes and functions of triton_python_backend_utils."""

@@ -69,7 +69,7 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    """What a capsule points at."""
+    """The target of a capsule."""
 
     _fields_ = (
         ("tensor", _Tensor),
@@ -79,7 +79,7 @@ class _Managed(ctypes.Structure):
 
 
 class _Versioned(ctypes.Structure):
-    """What a capsule points at since DLPack 1.0."""
+    """The target of a capsule since DLPack 1.0."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),

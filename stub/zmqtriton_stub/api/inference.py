@@ -36,7 +36,7 @@ def set_bls_executor(executor: BlsExecutor) -> None:
 
 
 class MemoryType(enum.Enum):
-    """Where a model that calls another one wants the outputs."""
+    """The memory in which a model that calls another one wants the outputs."""
 
     TRITONSERVER_MEMORY_GPU = 0
     TRITONSERVER_MEMORY_CPU = 1

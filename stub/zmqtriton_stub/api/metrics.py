@@ -41,7 +41,7 @@ def _measures() -> ModelMetrics:
 
 
 class _Life:
-    """What a family and its metrics have in common."""
+    """The common state of a family and its metrics."""
 
     __slots__ = ("is_deleted", "kind", "measures", "number")
 

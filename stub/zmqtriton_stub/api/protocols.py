@@ -1,4 +1,4 @@
-"""What requests of models need from the parts that serve them, which import the API themselves."""
+"""The parts that serve requests of models, as the API needs them; they import it themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the batches of this process wait for, when the broker suspects a deadlock.
+"""A report on what the batches of this process wait for, when the broker suspects a deadlock.
 
 Reports only what is certain: that execute() of a batch does not go on before one of some calls to
 other models gets a reply. If a timer, a descriptor, another thread or unknown code could let it go

@@ -17,7 +17,7 @@ Duties = Dict[int, Callable[[], None]]
 
 
 class ReplyWaits:
-    """Who waits for which call, and who reads meanwhile."""
+    """The threads that wait for replies, one of which reads meanwhile."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What requests need from the connection through which they are answered."""
+"""The connection through which requests are answered, as they need it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _FIELDS = 12
 
 
 class ResponseCounter:
-    """What the broker has not been told yet."""
+    """The counts that the broker has not been told yet."""
 
     def __init__(self) -> None:
         self._rows: Dict[int, List[int]] = {}

@@ -1,4 +1,4 @@
-"""What a request is owed: in default mode one response. streams.py knows the decoupled mode.
+"""The responses owed to a request: in default mode one. streams.py knows the decoupled mode.
 
 A Pending is one request from its arrival to its final outcome. The loop answers those whose
 response execute() returned; an InferenceResponseSender answers the others, from any thread. Every

@@ -81,7 +81,7 @@ RESHAPED = {"reshape": {"shape": [2, 2]}}
 
 
 def reshaped(where: str) -> EnsembleHarness:
-    """Those who ask see four elements in a row, the step sees two rows of two."""
+    """An ensemble whose callers see four elements in a row, and its step two rows of two."""
     config = ensemble([step("m", {"I": "x"}, {"O": "y"})])
     config[where][0] |= RESHAPED
     return EnsembleHarness(config, model("m"))

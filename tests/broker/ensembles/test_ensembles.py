@@ -523,7 +523,7 @@ TAKES: dict[str, Any] = {"parameters": {"FORCE_CPU_ONLY_INPUT_TENSORS": {"string
 
 
 def _may_stay(world: EnsembleHarness) -> bool:
-    """Whether the first step may leave on a GPU what it makes."""
+    """Return True if the first step may leave on a GPU what it makes."""
     world.infer_ensemble(1)
     [work] = world.batched_requests[world.serials["first"]]
     return bool(work.flags & wire.ACCEPTS_GPU)

@@ -1,4 +1,4 @@
-"""What stubs say of memory: their own and what they were given is believed, and nothing else."""
+"""Claims of stubs about memory: believed of their own and of what they were given."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _answer(
 def _ask(
     world: BrokerHarness, *references: Reference, flags: int = wire.HAS_REFERENCES, own_id: int = 5
 ) -> bool:
-    """Whether such a question is passed on."""
+    """Return True if such a question is passed on."""
     row = request(own_id, 0, model="other", version=-1, flags=flags)
     world.infer(S, row, body=_asked(*references))
     return not world.finals(S, own_id)

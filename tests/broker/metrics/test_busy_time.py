@@ -1,4 +1,4 @@
-"""How long instances have been executing, as the broker counts it for the metrics."""
+"""The time that instances have been executing, as the broker counts it for the metrics."""
 
 from __future__ import annotations
 

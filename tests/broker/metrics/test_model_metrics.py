@@ -15,7 +15,7 @@ COUNTER, GAUGE, HISTOGRAM = metrics.COUNTER, metrics.GAUGE, metrics.HISTOGRAM
 
 
 class Stubs:
-    """What several stubs say to one broker."""
+    """Several stubs that talk to one broker."""
 
     def __init__(self) -> None:
         self.outbox = Outbox()
@@ -27,7 +27,7 @@ class Stubs:
         return "".join(answer.text for _, answer in self._answers())
 
     def ask(self, serial: int, verb: str, about: int) -> Any:
-        """What is answered: the value, or the text of an error."""
+        """Return what is answered: the value, or the text of an error."""
         self.measures.take_call(serial, wire.Call(5, verb, json.dumps(about)))
         [(to, answer)] = self._answers()
         assert (serial, 5) == (to, answer.id)

@@ -36,7 +36,7 @@ def _says(world: BrokerHarness, serial: int, *awaits: wire.WaitEdge) -> None:
 
 
 def _asked(world: BrokerHarness) -> int:
-    """How often processes were asked since the last time."""
+    """Return how often processes were asked since the last time."""
     count = sum(type(message) is wire.WaitReport for message in world.supervisor_messages)
     world.supervisor_messages.clear()
     return count

@@ -1,4 +1,4 @@
-"""How many requests may be unanswered at once, and who is refused where it is too many."""
+"""Limits on unanswered requests, and the refusal of further ones."""
 
 from __future__ import annotations
 

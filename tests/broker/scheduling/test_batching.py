@@ -23,7 +23,7 @@ def batching(max_batch_size: int = 8, **settings: Any) -> BrokerHarness:
 
 
 def sizes(world: BrokerHarness, serial: int = S) -> list[int]:
-    """How many requests each execute() was given until nothing was left."""
+    """Return how many requests each execute() was given until nothing was left."""
     found = []
     while world.batched_requests.get(serial):
         found.append(len(world.finish_batch(serial)))

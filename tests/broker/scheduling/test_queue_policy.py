@@ -1,4 +1,4 @@
-"""Who waits for how long, behind whom, and in which order answers leave."""
+"""Waiting times, priorities, and the order in which answers leave."""
 
 from __future__ import annotations
 

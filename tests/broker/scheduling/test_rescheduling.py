@@ -31,7 +31,7 @@ def _iterative(slots: int = 4, **batching: Any) -> dict[str, Any]:
 
 
 def _batch(world: SequenceHarness, serial: int = S) -> list[wire.BatchedRequest]:
-    """What the stub executes next; it is taken from what it has."""
+    """Return what the stub executes next; it is taken from what it has."""
     works = world.batched_requests.pop(serial)
     assert len({work.batch for work in works}) == 1
     return works

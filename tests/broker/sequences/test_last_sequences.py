@@ -21,7 +21,7 @@ class Stopping(SequenceHarness):
         self.drain_outbox()
 
     def said_over(self) -> int:
-        """How often the broker has said that none is open."""
+        """Return how often the broker has said that none is open."""
         self.tick(0)
         return self.supervisor_messages.count(wire.Drained(0))
 

@@ -18,7 +18,7 @@ def _flood(world: SequenceHarness, count: int = MANY) -> list[int]:
 
 
 def _kept(world: SequenceHarness) -> int:
-    """What the broker keeps of sequences and requests."""
+    """Return what the broker keeps of sequences and requests."""
     sequences = world.core.generations[1].sequences
     assert sequences is not None
     waiting = len(sequences._left)

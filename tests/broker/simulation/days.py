@@ -390,7 +390,7 @@ class RandomRun:
 
 
 class CheckedHarness(BrokerHarness):
-    """What is dispatched is looked at when it leaves."""
+    """A harness that checks what is dispatched when it leaves."""
 
     promises: Invariants | None = None
 

@@ -1,4 +1,4 @@
-"""What a broker promises whatever happens, each looked at from outside, after each thing that did.
+"""Promises that a broker keeps whatever happens, each checked from outside after each event.
 
 One answer to each request; first come, first served within a priority, and no lower one before a
 higher; sequences in their order, one request at a time; no batch above its size; no resource used
@@ -172,7 +172,7 @@ class Invariants:
             self._check_batch(serial, batch)
 
     def rows_of(self, serial: int, work: wire.BatchedRequest) -> int:
-        """How many inferences a request is that a stub has."""
+        """Return how many inferences a request is that a stub has."""
         route = wire.RequestKey(work.peer, work.id)
         found = self._world.core.instances[serial].open_requests.get(route)
         return 1 if found is None else found.elements
@@ -213,7 +213,7 @@ class Invariants:
         return peer.requests.get(route[1]) if peer is not None else None
 
     def _is_waiting(self, route: RequestKey, asked: TrackedRequest) -> bool:
-        """Whether it is in a queue, in time, and was never out of it."""
+        """Return True if it is in a queue, in time, and was never out of it."""
         found = self._inflight(route)
         return found is not None and not asked.was_dispatched and not found.is_late
 
@@ -303,7 +303,7 @@ class Invariants:
         assert rows < served.batch_capacity or len(keys) > 1, f"{serial} is idle, {rows} wait"
 
     def _check_deadlock(self, waiting: dict[int, list[TrackedRequest]]) -> None:
-        """Where resources are shared, somebody of those who wait for them executes."""
+        """Check that where resources are shared, somebody of those who wait for them executes."""
         limited = {s for s, i in self._world.core.instances.items() if s in self.needs}
         limited = {
             s for s in limited if self.model_of(self._world.core.instances[s].generation).is_limited
@@ -362,7 +362,7 @@ class Invariants:
         assert all(not peer.requests for peer in core.peers.values())
 
     def check_memory(self) -> None:
-        """What was lent comes back, once for each time."""
+        """Check that what was lent comes back, once for each time."""
         assert 0 == self._world.core.blocks.leases.count
         lent = self.leased_blocks + Counter(
             b for blocks in self._world.leased_blocks.values() for b in blocks

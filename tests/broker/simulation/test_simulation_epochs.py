@@ -227,7 +227,7 @@ class Epochs:
             process.receive_next()
 
     def slow_down(self) -> None:
-        """What some send is late, so that others may do much meanwhile."""
+        """Make some messages late, so that others may do much meanwhile."""
         self.slow = {s for s in self.processes if self.random.random() < 0.4}
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""What execute may return, what a client gets of it, and every wrong return."""
+"""Return values of execute, right and wrong, and what a client gets of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else `triton_python_backend_utils` has: helpers, constants, the codec of BYTES."""
+"""The rest of `triton_python_backend_utils`: helpers, constants, the codec of BYTES."""
 
 from __future__ import annotations
 

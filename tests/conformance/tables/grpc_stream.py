@@ -19,7 +19,7 @@ def ask(text: str, model: str = "coded", more: str = "") -> str:
 
 
 def sending(*values: str) -> str:
-    """What a decoupled model executes to send these."""
+    """Return the code of a decoupled model that sends these."""
     return SENDER + "".join(f"sender.send(say({value}))\n" for value in values) + END
 
 

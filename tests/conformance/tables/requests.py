@@ -1,4 +1,4 @@
-"""What a model learns of its request, and how it makes requests of its own."""
+"""A model's view of its request, and requests that it makes itself."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ def _load(model: str) -> Http:
 
 
 def _cases(model: str, first: int) -> list[Case]:
-    """What both strategies have in common; ids from `first` on."""
+    """Return the cases that both strategies have in common; ids from `first` on."""
     one, two, three = first, first + 1, first + 2
     rows = (
         ("alone", _step(model, one, _START | _END), "E70", "one request is a whole sequence"),

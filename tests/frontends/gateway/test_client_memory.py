@@ -1,4 +1,4 @@
-"""What clients hold is told to the supervisor."""
+"""Reports of clients' memory to the supervisor."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _LARGE = 100_000
 
 
 class Around:
-    """What is around the gateway. Epochs count the brokers; there is one, or none."""
+    """The surroundings of a gateway. Epochs count the brokers; there is one, or none."""
 
     def __init__(self, directory: Path) -> None:
         ours, theirs = pair()

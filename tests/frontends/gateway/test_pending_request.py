@@ -1,4 +1,4 @@
-"""What HTTP's and gRPC's shortcuts have in common, with the test in the gateway's place."""
+"""The common part of HTTP's and gRPC's shortcuts, with the test in the gateway's place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process that serves clients begins, with the test in the supervisor's place."""
+"""The start of a process that serves clients, with the test in the supervisor's place."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def outcome(number: int, flags: int = 0, code: int = 0) -> wire.Outcome:
 
 
 def read(reader: Reader) -> list[bytes | int | None]:
-    """What is ready: bodies, the code of an error, None for a final response that is none."""
+    """Return what is ready: bodies, the code of an error, None for an empty final response."""
     got: list[bytes | int | None] = []
     while reader.ready:
         code, _, body, is_final = reader.pop()

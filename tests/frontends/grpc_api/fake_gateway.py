@@ -182,7 +182,7 @@ class FakeGateway(Gateway):
 
 
 class FakeCall:
-    """What a transport tells a handler, without a transport."""
+    """A call as a transport shows it to a handler, without a transport."""
 
     def __init__(self, deadline_ns: int = 0) -> None:
         self.deadline_ns = deadline_ns

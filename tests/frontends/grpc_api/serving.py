@@ -54,11 +54,11 @@ class GrpcServerThread:
         self._loop.close()
 
     def run_coroutine(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine on the server's loop returns."""
+        """Return what a coroutine on the server's loop returns."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
 
     def run_function(self, function: Callable[[], T]) -> T:
-        """What a function on the server's loop returns."""
+        """Return what a function on the server's loop returns."""
 
         async def run() -> T:
             return function()

@@ -28,7 +28,7 @@ def _ask(channel: Any, service: str, method: str, **fields: Any) -> Any:
 
 
 def check(address: str, model: str) -> list[str]:
-    """What is wrong with the server; empty: nothing."""
+    """Return what is wrong with the server; empty: nothing."""
     wrong = []
     inference = "inference.GRPCInferenceService"
     with grpc.insecure_channel(address) as channel:

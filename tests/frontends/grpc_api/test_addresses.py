@@ -1,4 +1,4 @@
-"""Where gRPC listens."""
+"""The addresses on which gRPC listens."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def born(
 
 
 def smoke(address: str, python: Path = Path(sys.executable)) -> str:
-    """What the smoke test finds wrong."""
+    """Return what the smoke test finds wrong."""
     done = subprocess.run(
         [str(python), str(SMOKE), address, "m"],
         env=environment(),

@@ -1,4 +1,4 @@
-"""What is asked of gRPC itself: compression of answers, and how old a connection may become."""
+"""Options of gRPC itself: compression of answers, and how old a connection may become."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a head means, and what is refused."""
+"""The meaning of heads, and refusals of malformed ones."""
 
 from __future__ import annotations
 

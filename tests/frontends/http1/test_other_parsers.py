@@ -1,4 +1,4 @@
-"""What we read is what others read: llhttp, h11 and gunicorn's own parser.
+"""Our parser beside others: llhttp, h11 and gunicorn's own.
 
 Requests that are damaged at random, but the same ones each time: whatever we accept, each of them
 either refuses or takes for the same request. Where they accept more, we are stricter.
@@ -67,7 +67,7 @@ def ours(data: bytes) -> Message | None:
 
 
 class Collector:
-    """What llhttp tells of the first message."""
+    """The first message, as llhttp reads it."""
 
     def __init__(self) -> None:
         self.url = self.body = b""

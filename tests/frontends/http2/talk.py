@@ -104,7 +104,7 @@ class Talk:
         return bytes(self.encoder.encode([*REQUEST, *more.items()]))
 
     def frames(self) -> list[Frame]:
-        """What the server has sent since the last call."""
+        """Return what the server has sent since the last call."""
         data = b"".join(bytes(piece) for piece in self.connection.take_output())
         found, position = [], 0
         while position < len(data):

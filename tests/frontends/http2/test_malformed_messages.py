@@ -1,4 +1,4 @@
-"""What RFC 9113 calls malformed is refused, stream by stream, and at the cost of who sends it."""
+"""Malformed requests (RFC 9113): refused stream by stream, at the cost of who sends them."""
 
 from __future__ import annotations
 

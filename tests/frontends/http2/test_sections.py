@@ -1,4 +1,4 @@
-"""What RFC 9113 and RFC 7541 require of a server, by the numbers that h2spec gives to its cases.
+"""Requirements of RFC 9113 and RFC 7541 on a server, by the numbers that h2spec gives to its cases.
 
 A case is what a client sends after the introduction, and what the server has to do: go on, reset
 the stream, or end the connection. Where the RFCs allow several answers, ours is one of them.

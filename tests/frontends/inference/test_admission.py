@@ -1,4 +1,4 @@
-"""What no wire could carry is refused before it is sent, whatever protocol it came by."""
+"""Refusals of what no wire could carry, whatever protocol it came by."""
 
 from __future__ import annotations
 

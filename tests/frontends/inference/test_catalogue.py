@@ -1,4 +1,4 @@
-"""What the catalogue of a frontend knows of models beyond what it was told of each."""
+"""A frontend's knowledge of models beyond what it was told of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits in a frontend for a model that is loaded for them."""
+"""Clients in a frontend that wait for a model to be loaded."""
 
 from __future__ import annotations
 

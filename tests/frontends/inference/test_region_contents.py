@@ -32,7 +32,7 @@ def client_region() -> Iterator[tuple[Regions, int]]:
 
 
 def filled(regions: Regions, place: RegionSlice, datatype: str = "UINT8") -> list[Any]:
-    """What a request has for data that lie there."""
+    """Return what a request has for data that lie there."""
     tensor = Tensor("IN", BY_NAME[datatype].number, [place.size], place)
     return [t.data for t in regions.fill(RequestBody("", {}, [], [tensor])).inputs]
 

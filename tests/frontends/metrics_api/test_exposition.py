@@ -118,7 +118,7 @@ _CACHED = {"response_cache": {"enable": True}}
 
 
 def of_cache(model: str = "m") -> dict[str, int]:
-    """What is said of the caches of `m`, which has one, and `n`."""
+    """Return what is said of the caches of `m`, which has one, and `n`."""
     found = [stat("m"), stat("n")]
     for one in found:
         one["inference_stats"] |= {

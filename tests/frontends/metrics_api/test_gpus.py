@@ -1,4 +1,4 @@
-"""What GPUs are busy with, from a library like NVIDIA's, and from NVIDIA's where there is one."""
+"""Metrics of GPUs, from a library like NVIDIA's, and from NVIDIA's where there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine is busy with, from files as the kernel writes them."""
+"""Metrics of the machine, from files as the kernel writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients may make a process hold."""
+"""The memory that clients may make a process hold."""
 
 from __future__ import annotations
 

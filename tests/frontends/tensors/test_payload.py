@@ -82,7 +82,7 @@ class World:
         self.released += message.blocks
 
     async def see_released(self, count: int) -> list[wire.Block]:
-        """What has been released when it is so much."""
+        """Return what has been released when it is so much."""
         deadline = time.monotonic() + 30
         while len(self.released) < count and time.monotonic() < deadline:
             await asyncio.sleep(0.001)

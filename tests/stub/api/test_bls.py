@@ -1,4 +1,4 @@
-"""What exec and async_exec send, and what they make of what comes back."""
+"""Messages of exec and async_exec, and what they make of the answers."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Gated:
 
 
 def _watched(pid: int) -> int:
-    """How many descriptors the process waits on."""
+    """Return how many descriptors the process waits on."""
     count = 0
     for path in Path(f"/proc/{pid}/fdinfo").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile

@@ -44,7 +44,7 @@ class _Sequences:
         return pending, state
 
     def step(self, sequence: int = 7, flags: int = 0) -> list[int]:
-        """What the state was, as a model sees it."""
+        """Return what the state was, as a model sees it."""
         pending, state = self.given(sequence, flags)
         array = np.frombuffer(state.data, np.int32)
         _answer(pending, array + np.int32(1))

@@ -1,4 +1,4 @@
-"""What a stub does with memory of GPUs, over files in its place, in one process."""
+"""A stub's memory of GPUs, with files in its place, in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stub may pass on of others' memory, and who is bound to keep it meanwhile."""
+"""References to others' memory that a stub passes on, and who keeps that meanwhile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _given(world: FakeSupervisor, *, is_leased: bool = False) -> tuple[Reference
 
 
 def _ask(world: FakeSupervisor, array: Any) -> tuple[Reference, list[Block], list[Any]]:
-    """What a question refers to; the blocks to be given back, and what is held for it."""
+    """Return what a question refers to; the blocks to be given back, and what is held for it."""
     held: list[Any] = []
     borrowed: list[Block] = []
     passing = world.memory.passing

@@ -1,4 +1,4 @@
-"""What operators do to models: whom they ask and with which signal, and what begins anew."""
+"""Operations on models: whom they concern, by which signal, and what begins anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of object stores and when, without a process; the answers are the test's."""
+"""Questions to object stores, without a process; the answers are the test's."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Watched:
         self.serial = 0
 
     def act(self) -> list[Any]:
-        """What was done since the last time, but for what is between us and the process."""
+        """Return what was done since the last time, but for what is between us and the process."""
         found = []
         for action in self.plan.take_actions():
             if isinstance(action, Spawn):
@@ -90,7 +90,7 @@ class Watched:
         return self.act()
 
     def listing(self, *answers: dict[str, Any]) -> Any:
-        """What a listing comes to."""
+        """Return what a listing comes to."""
         self.plan.advance_to(self.plan.now_s + 5)
         self.stores.list_models(self.listings.append)
         remote = [a.remote_models for a in self.answer([*answers]) if isinstance(a, ListRepository)]

@@ -1,4 +1,4 @@
-"""Who is asked whether a model is ready, how often, and for how long."""
+"""The probes of models' readiness: of whom, how often, and for how long."""
 
 from __future__ import annotations
 

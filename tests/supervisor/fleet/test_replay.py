@@ -1,4 +1,4 @@
-"""What the next broker is told of the time of the last one."""
+"""The next broker's introduction to the time of the last one."""
 
 from __future__ import annotations
 

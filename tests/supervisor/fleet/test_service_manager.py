@@ -1,4 +1,4 @@
-"""What the service manager hears, and when: in a world without processes."""
+"""Notifications to the service manager, in a world without processes."""
 
 from __future__ import annotations
 

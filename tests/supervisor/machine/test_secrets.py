@@ -18,7 +18,7 @@ from zmqtriton_floor import wire
 
 
 def key_of(value: str) -> str:
-    """What a key given so comes to."""
+    """Return what a key given so comes to."""
     options = parse(["--model-repository=/m", f"--http-restricted-api=trace:k={value}"])
     return secrets.resolve_key_files(options).http_restricted_api[0].value
 

@@ -1,4 +1,4 @@
-"""Who may have how much shared memory, who gets it, and that none of it stays."""
+"""Shared memory: how much each process may have, and that none of it stays."""
 
 from __future__ import annotations
 

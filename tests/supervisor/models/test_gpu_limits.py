@@ -28,7 +28,7 @@ def _on(name: str, *devices: int, kind: str = "GPU", is_final: bool = True) -> B
 
 
 class Gpus:
-    """What is in use of each, and which were asked."""
+    """GPUs with the share in use of each, and the list of those that were asked."""
 
     def __init__(self, *models: Blueprint, **used: float) -> None:
         self.used = {int(name[1:]): share for name, share in used.items()}

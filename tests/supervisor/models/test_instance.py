@@ -38,7 +38,7 @@ class Bench:
         return self.take()
 
     def take(self) -> list[Action]:
-        """What is to be done, but for the log."""
+        """Return the actions to be performed, but for the log."""
         return [action for action in self.plan.take_actions() if not isinstance(action, Log)]
 
     def load(self) -> list[Action]:

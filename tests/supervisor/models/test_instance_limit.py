@@ -1,4 +1,4 @@
-"""How many instances there may be with the descriptors that the server has."""
+"""The number of instances that the server's descriptors allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models ask of the supervisor, and loads that others wait for."""
+"""Calls of models to the supervisor, and loads that others wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds after each attack; each file starts a server of its own as `running`."""
+"""The checks after each attack; each file starts a server of its own as `running`."""
 
 from __future__ import annotations
 

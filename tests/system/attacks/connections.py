@@ -1,4 +1,4 @@
-"""What attacks have in common: connections that are held, and others that are served."""
+"""Connections that attacks hold, and others that are served."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _ask(server: Server, path: str, body: bytes) -> RawResponse:
 
 
 def _mib(server: Server) -> int:
-    """What all processes together have for themselves, and what they share."""
+    """Return what all processes together have for themselves, and what they share."""
     pids = [pid for found in server.pids().values() for pid in found]
     return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) >> 20
 
@@ -180,7 +180,7 @@ def _starts(model: str, first: int, count: int) -> Iterator[bytes]:
 
 
 def _errors(server: Server, model: str, first: int, count: int) -> list[str]:
-    """What a client is told of each."""
+    """Return what a client is told of each."""
     read = message("inference.ModelStreamInferResponse").FromString
     with grpc.insecure_channel(server.grpc_address) as channel:
         ask = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
@@ -298,7 +298,7 @@ def _ask_beside_others(server: Server, data: bytes) -> None:
 
 
 def _share_of_the_longest(server: Server, data: bytes) -> float:
-    """How long one of the others had to wait, of the whole time."""
+    """Return how long one of the others had to wait, of the whole time."""
     with ExitStack() as stack:
         connection = connect(server, stack, data)
         began, longest_s = time.monotonic(), 0.0

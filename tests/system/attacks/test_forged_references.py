@@ -82,7 +82,7 @@ def secret(server: Server) -> Iterator[None]:
 
 
 def _cases(owner: int, segment: int, block: int, offset: int, size: int) -> dict[str, Any]:
-    """What is said of where the tensor lies, and which blocks are named with it."""
+    """Return what is said of where the tensor lies, and which blocks are named with it."""
     given = [owner, segment, block]
     reference = [*given, offset, size]
     whole = [*given, 0, 4 * SIZE]

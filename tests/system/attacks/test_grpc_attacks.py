@@ -1,4 +1,4 @@
-"""What a hostile client sends over gRPC is refused, bounded, and no other client's trouble."""
+"""Hostile gRPC clients: refused, bounded, and no other client's trouble."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _others_are_served(server: Server) -> Iterator[None]:
 
 
 def _told_bytes(server: Server) -> int:
-    """What the metrics say of incomplete requests over HTTP."""
+    """Return what the metrics say of incomplete requests over HTTP."""
     with urllib.request.urlopen(server.metrics_url, timeout=20) as page:
         lines = page.read().decode().splitlines()
     beginning = 'zmqtriton_client_memory_bytes{kind="requests",role="http"} '

@@ -1,4 +1,4 @@
-"""What a hostile client sends over HTTP is refused, bounded, and no other client's trouble."""
+"""Hostile HTTP clients: refused, bounded, and no other client's trouble."""
 
 from __future__ import annotations
 

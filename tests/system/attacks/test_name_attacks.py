@@ -251,7 +251,7 @@ def _peak_mib(server: Server) -> int:
 
 
 def _beside_others(server: Server, ask: Callable[[], Any]) -> Any:
-    """What it returns; others are answered until then, and it takes no more memory than it may."""
+    """Run this and return its result; others are answered until then, and memory stays bounded."""
     tensor = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}
     body, peak = json.dumps({"inputs": [tensor]}).encode(), _peak_mib(server)
     with ThreadPoolExecutor(1) as beside:

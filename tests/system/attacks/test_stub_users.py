@@ -1,4 +1,4 @@
-"""What models may not do that run as another user than the server."""
+"""Models of another user than the server's: what they may not do."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_user_that_was_not_named_is_refused(server: Server) -> None:
 
 
 def config_of(server: Server, user: str) -> str:
-    """What loads `scripted` from files that come with the load, as this user."""
+    """Return what loads `scripted` from files that come with the load, as this user."""
     config = server.request_json("/v2/models/scripted/config")[1]
     config["parameters"] = {"stub_user": {"string_value": user}}
     del config["name"], config["instance_group"]
@@ -188,7 +188,7 @@ def test_a_link_among_the_files_of_a_load_leads_nowhere(server: Server) -> None:
 
 
 def start_text(tmp_path: Path, *options: str, wrap: bool = True) -> str:
-    """What a server says that does not start."""
+    """Return what a server says that does not start."""
     tmp_path.joinpath("models").mkdir()
     command = [sys.executable, "-m", "zmqtriton", f"--model-repository={tmp_path / 'models'}"]
     command += ["--http-port=0", "--grpc-port=0", "--metrics-port=0", *options]

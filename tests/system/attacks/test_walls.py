@@ -1,4 +1,4 @@
-"""What a model may not read though it runs as the server's user."""
+"""Models of the server's own user: what they may not read or command all the same."""
 
 from __future__ import annotations
 

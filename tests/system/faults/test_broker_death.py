@@ -193,7 +193,7 @@ def _ask_for_much(server: Server, name: str) -> int:
 
 
 def test_answers_that_a_frontend_leaves_unread_are_not_made_twice(tmp_path: Path) -> None:
-    """What the kernel does not take of them is lost with the broker; the stub still knows it."""
+    """What the kernel does not take is lost with the broker; the stub still knows it."""
     executed, count = tmp_path / "executed", 60
     calls = FailingCalls(tmp_path)
     server = Server(

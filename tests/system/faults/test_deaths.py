@@ -1,4 +1,4 @@
-"""What dies under load: only what was lost with it fails, and it comes back."""
+"""Deaths under load: only what was lost with a process fails, and it comes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stub has sent before it died is delivered, however late the broker comes to read it."""
+"""Messages of stubs that have died are delivered, however late the broker comes to read them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ instance_group [ { count: 4 kind: KIND_CPU } ]
 
 
 def _ask(server: Server) -> list[str]:
-    """What the model answers."""
+    """Return what the model answers."""
     tensor = {"name": "DIRECTORY", "datatype": "BYTES", "shape": [1], "data": [str(server.scratch)]}
     status, answer = server.request_json("/v2/models/last/infer", {"inputs": [tensor]})
     assert 200 == status, answer

@@ -114,7 +114,7 @@ def limited(pid: int, kind: int, most: int) -> Iterator[None]:
 
 
 def refusal(server: Server, protocol: str) -> str:
-    """What a client is told, who asks for more until it is too much."""
+    """Return what a client is told, who asks for more until it is too much."""
     for size in itertools.islice(SIZES, 12):
         reason = ask(server, protocol, size)
         if reason:

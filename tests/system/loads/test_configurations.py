@@ -119,7 +119,7 @@ def ask(client: Any, model: str, name: str = "A", version: str = "", classes: st
 
 
 def told(client: Any, model: str, version: str = "") -> dict[str, str]:
-    """What `initialize` was given."""
+    """Return what `initialize` was given."""
     found: dict[str, str] = json.loads(ask(client, model, version=version).as_numpy("TOLD")[0])
     return found
 

@@ -1,4 +1,4 @@
-"""What a server makes of its repositories: which models, which versions, in which words."""
+"""A server's view of its repositories: which models, which versions, in which words."""
 
 from __future__ import annotations
 

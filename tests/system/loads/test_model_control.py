@@ -42,7 +42,7 @@ def _add_loader(server: Server, name: str, loads: str) -> None:
 
 
 def tries(server: Server, *calls: str) -> list[str]:
-    """What each call of pb_utils returns, or the text of its error."""
+    """Return what each call of pb_utils returns, or the text of its error."""
     lines = ", ".join(f"text(lambda: (pb_utils.{call}))" for call in calls)
     script = f"""
 def text(call):

@@ -75,7 +75,7 @@ def put(store: ObjectStore, folder: str, model: str, says: str) -> None:
 
 
 def ask(server: Server, model: str) -> list[str]:
-    """What the model says, and where it is."""
+    """Return what the model says, and where it is."""
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         tensor = http_client.InferInput("IN", [1], "INT32")
         tensor.set_data_from_numpy(np.array([1], np.int32))

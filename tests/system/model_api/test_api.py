@@ -1,4 +1,4 @@
-"""What a model sees of pb_utils in a real server: functions, tensors, requests, log, configuration.
+"""pb_utils as a model sees it in a real server: functions, tensors, requests, log, configuration.
 
 The same code was run in Triton 2.51. What could be compared is equal except for the texts of
 TypeErrors and docs/recorded-differences.md. That version has neither parameters of responses nor
@@ -404,7 +404,7 @@ def test_what_a_model_makes_of_its_configuration_is_what_is_served(
 
 @pytest.mark.row("A21")
 def test_the_first_instance_completes_the_configuration_and_goes_on(server: Server) -> None:
-    """Where Triton imports the module in a process of its own, and again in each instance."""
+    """Triton imports the module in a process of its own, and again in each instance."""
     log = server.log_text()
     imported = re.findall(r"api_completed_twice/1 is imported by (\d+)", log)
     completed = re.findall(r"api_completed_twice/1 is completed by (\d+)", log)

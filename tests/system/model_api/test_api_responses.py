@@ -1,4 +1,4 @@
-"""What a model can answer, and what its client sees of it.
+"""Answers of models, and what their clients see of them.
 
 The same code was run in Triton 2.51. What could be compared is equal except for the texts of
 TypeErrors and docs/recorded-differences.md. That version has neither parameters of responses nor

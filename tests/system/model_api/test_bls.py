@@ -43,7 +43,7 @@ def _count(server: Server, model: str, count: int) -> list[float]:
 
 
 def _report(server: Server, **ask: Any) -> list[dict[str, Any]]:
-    """What bls_report tells of the responses."""
+    """Return what bls_report tells of the responses."""
     [document] = _infer(server, "bls_report", ASK=("BYTES", [1], [json.dumps(ask)]))["REPORT"]
     report: list[dict[str, Any]] = json.loads(document)
     return report

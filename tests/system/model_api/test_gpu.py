@@ -47,7 +47,7 @@ def server(
 
 @pytest.fixture
 def files(server: Server) -> Path:
-    """Where the memory in place of a GPU's lies."""
+    """Return where the memory in place of a GPU's lies."""
     if not any(server.scratch.glob("0-*")):
         pytest.skip("real memory cannot be seen from here")
     return server.scratch

@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def said(server: Server, expressions: list[str], before: str = "") -> list[str]:
-    """What each comes to, or the text of its error."""
+    """Return what each comes to, or the text of its error."""
     lines = ", ".join(f"text(lambda: ({expression}))" for expression in expressions)
     script = f"{_SETUP}{before}\nimport json\nreturn [reply(json.dumps([{lines}]))]"
     answer = scripted.generate(server, "scripted", script)

@@ -1,4 +1,4 @@
-"""What a model's class may do and return, in default and in decoupled mode, with real clients."""
+"""Classes and return values of models, in default and in decoupled mode, with real clients."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def _owns_memory(pid: int) -> bool:
 
 
 def _read(path: Path) -> float:
-    """What the reader sees once it may read."""
+    """Return what the reader sees once it may read."""
     path.with_suffix(".go").touch()
     found = path.with_suffix(".sum")
     eventually(found.exists, _LONG_S, "a sum")

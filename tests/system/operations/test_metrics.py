@@ -45,7 +45,7 @@ def page(server: Server) -> dict[str, float]:
 
 
 def stream(server: Server, count: int, delay_us: int) -> int:
-    """How many responses there were."""
+    """Return how many responses there were."""
     document = json.dumps({"COUNT": count, "DELAY_US": delay_us}).encode()
     url = f"{server.url}/v2/models/tokens/generate_stream"
     with urllib.request.urlopen(url, document, timeout=60) as answer:

@@ -57,7 +57,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> I
 
 @pytest.fixture
 def server(running: Server) -> Iterator[Server]:
-    """Where every request is traced."""
+    """A server that traces every request."""
     yield running
     post(running, "/v2/trace/setting", {"trace_rate": None, "trace_level": None})
 
@@ -277,7 +277,7 @@ def test_who_exports_may_die_and_is_started_again(server: Server, collector: Col
     asked: list[str] = []
 
     def arrives() -> bool:
-        """What was on its way to the dead one is lost, until those who sent it notice."""
+        """Return True once it has arrived; what was on its way to the dead one is lost at first."""
         asked.append(f"after a death {len(asked)}")
         infer(server, "identity_fp32", asked[-1])
         return any(named(collector, request_id) for request_id in asked)

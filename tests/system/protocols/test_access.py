@@ -253,7 +253,7 @@ def test_open_rpcs_stay_open_and_reflection_is_not_there(server: Server) -> None
 
 
 def _holds(pid: int, keys: list[bytes]) -> bool:
-    """Whether a process has one of them in memory that it could write."""
+    """Return True if a process has one of them in memory that it could write."""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
         for line in maps:
             where, rights = line.split()[:2]

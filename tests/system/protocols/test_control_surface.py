@@ -1,4 +1,4 @@
-"""What Triton's clients ask besides inference, asked of one real server as raw HTTP and gRPC."""
+"""Questions of Triton's clients besides inference, to one real server as raw HTTP and gRPC."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def ask(server: Server, path: str, body: bytes | None = None) -> tuple[int, Any]
 
 
 def talk(server: Server, word: str) -> list[str]:
-    """What the model's Logger has written of this word, once the last line is there."""
+    """Return what the model's Logger has written of this word, once the last line is there."""
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         tensor = http_client.InferInput("INPUT0", [1, 2], "BYTES")
         # The second one is said at every level, so that the first is through.

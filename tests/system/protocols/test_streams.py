@@ -195,7 +195,7 @@ def is_final(result: Any) -> bool:
 
 
 class Inbox:
-    """What a client's callback gets: results and errors in the order of their arrival."""
+    """The results and errors of a client's callback, in the order of their arrival."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []

@@ -107,7 +107,7 @@ def _echo(
     data: np.ndarray[Any, Any],
     before_reading: Callable[[http.client.HTTPResponse], None] = lambda answer: None,
 ) -> bytes:
-    """What the identity model answers, in binary."""
+    """Return what the identity model answers, in binary."""
     document = {
         "inputs": [
             {
@@ -229,7 +229,7 @@ def test_a_handshake_that_never_comes_is_not_waited_for(server: TlsServer) -> No
 
 
 def _secure_peer(server: TlsServer, pair: CertificatePair | None) -> bool:
-    """Whether a client with this certificate gets an answer over HTTPS."""
+    """Return True if a client with this certificate gets an answer over HTTPS."""
     connection = server.connect(server.make_context(pair))
     try:
         connection.request("GET", "/v2/health/live")

@@ -114,7 +114,7 @@ def test_a_request_is_told_on_its_way(log: str) -> None:
     assert ["I"] * 2 == said(log, "HTTP request: 2 /v2/models/ensemble/infer")
 
     def of(own_id: str) -> list[list[str]]:
-        """What each process said; nothing tells whose line comes first in the log."""
+        """Return what each process said; nothing tells whose line comes first in the log."""
         line = rf' (\d+) \S+\] "\[request id: {own_id}\] Setting state from (\w+ to \w+)"'
         told: dict[str, list[str]] = {}
         for pid, way in re.findall(line, log):

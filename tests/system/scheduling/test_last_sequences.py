@@ -79,7 +79,7 @@ def _over_http(client: httpclient.InferenceServerClient, model: str = "long") ->
 
 
 def _plain(client: httpclient.InferenceServerClient) -> str:
-    """What a request to a model without sequences is refused with; "" if it is answered."""
+    """Return what a request to a model without sequences is refused with; "" if it is answered."""
     inputs = [httpclient.InferInput(f"INPUT{number}", [1, 16], "FP32") for number in (0, 1)]
     for tensor in inputs:
         tensor.set_data_from_numpy(np.zeros((1, 16), np.float32))

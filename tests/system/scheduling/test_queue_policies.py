@@ -81,7 +81,7 @@ class Busy:
         assert "through" == self._first.result()
 
     def seen(self) -> list[str]:
-        """What was executed after the gate."""
+        """Return what was executed after the gate."""
         script = "return [reply(','.join(self.kept.pop('seen', [])))]"
         return [name for name in generate(self._server, self._model, script).split(",") if name]
 
@@ -105,7 +105,7 @@ def infer_http(
     own_id: str = "",
     **parameters: Any,
 ) -> str:
-    """What it says, or the status and the text of the error."""
+    """Return what it says, or the status and the text of the error."""
     inputs = [
         {"name": name, "datatype": "BYTES", "shape": [1], "data": [text]}
         for name, text in (("SCRIPT", script), ("ARGUMENT", argument))
@@ -116,7 +116,7 @@ def infer_http(
 
 
 def infer_grpc(server: Server, model: str, **options: Any) -> str:
-    """What it says, or the status and the text of the error."""
+    """Return what it says, or the status and the text of the error."""
     with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
         try:
             result = client.infer(model, _inputs(""), **options)

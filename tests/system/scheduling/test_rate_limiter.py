@@ -60,7 +60,7 @@ def _infer(server: Server, model: str, name: str, ms: int) -> int:
 
 
 def _open(path: Path) -> set[str]:
-    """What has begun and not ended."""
+    """Return what has begun and not ended."""
     records = read_journal(path)
     ended = {record.id for record in records if record.event == "end"}
     return {record.id for record in records} - ended
@@ -105,7 +105,7 @@ def test_who_holds_a_resource_is_shown_and_its_death_gives_it_back(server: Serve
 
 
 def _shown(server: Server) -> str:
-    """What an operator sees."""
+    """Return what an operator sees."""
     command = [sys.executable, "-m", "zmqtriton.ctl.main"]
     command += ["--runtime-directory", str(server.directory.parent / "run"), "status"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -202,17 +202,17 @@ class Instance:
 
     @property
     def batch_count(self) -> int:
-        """How many batches it executes, or may execute for an earlier broker."""
+        """Return how many batches it executes, or may execute for an earlier broker."""
         return len(self.batches) + max(0, self.earlier - 1)
 
     @property
     def free_slots(self) -> int:
-        """How many more batches it could execute at once."""
+        """Return how many more batches it could execute at once."""
         return self.concurrency - self.batch_count if self.is_open else 0
 
     @property
     def startable_batches(self) -> int:
-        """How many batches it can begin now."""
+        """Return how many batches it can begin now."""
         if self.membership is not None and not self.membership.is_its_turn:
             return 0
         return self.free_slots

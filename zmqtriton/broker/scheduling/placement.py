@@ -47,7 +47,7 @@ class Placement:
 
     @property
     def may_have_room(self) -> bool:
-        """Whether an idle or a concurrent instance could begin a batch."""
+        """True if an idle or a concurrent instance could begin a batch."""
         return bool(self._idle) or self._instance_with_free_slot() is not None
 
     def next_instance(self) -> Instance | None:

@@ -77,7 +77,7 @@ class SlotAssignment:
         return None
 
     def has_ready(self, instance: Instance) -> bool:
-        """Whether a sequence of the instance has a request that may be executed."""
+        """Return True if a sequence of the instance has a request that may be executed."""
         slots = self._slots.get(instance.serial)
         return slots is not None and any(s is not None and s.is_ready for s in slots.sequences)
 

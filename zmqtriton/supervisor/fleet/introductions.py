@@ -24,7 +24,7 @@ _FRONTENDS = frozenset({"http", "grpc", "metrics"})
 
 
 class ServerInfo(NamedTuple):
-    """What every process is told about the server."""
+    """The facts about the server that every process is told."""
 
     directory: str
     #: as JSON

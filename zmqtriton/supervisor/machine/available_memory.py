@@ -1,4 +1,4 @@
-"""How much memory the server may count on: what the machine or its control group has left.
+"""The memory that the server may count on: what the machine or its control group has left.
 
 Asked once, at start. Reads /proc and /sys; decides nothing.
 """

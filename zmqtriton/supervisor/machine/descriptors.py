@@ -1,4 +1,4 @@
-"""How many descriptors this process may have, and what they are for."""
+"""The descriptors that this process may have, and what they are for."""
 
 from __future__ import annotations
 

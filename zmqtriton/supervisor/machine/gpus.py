@@ -20,7 +20,7 @@ _UUID_BYTES = 96
 
 
 class Gpu(NamedTuple):
-    """What CUDA's numbering and the choice of a GPU depend on."""
+    """The properties that CUDA's numbering and the choice of a GPU depend on."""
 
     uuid: str
     compute_capability: float

@@ -1,4 +1,4 @@
-"""What every model needs from the rest of the core, in one object."""
+"""The rest of the core as every model needs it, in one object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many instances the server may have: each costs descriptors. Does no I/O."""
+"""The number of instances that the server may have: each costs descriptors. Does no I/O."""
 
 from __future__ import annotations
 

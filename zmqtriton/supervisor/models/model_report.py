@@ -1,4 +1,4 @@
-"""What operators and clients are told about a model."""
+"""Reports on a model for operators and clients."""
 
 from __future__ import annotations
 

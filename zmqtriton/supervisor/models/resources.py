@@ -1,4 +1,4 @@
-"""What all loaded and loading instances need: the rate limiter's resources, GPUs, descriptors.
+"""The needs of all loaded and loading instances: the rate limiter's resources, GPUs, descriptors.
 
 A generation claims for its instances before they start, and is refused if one of them could never
 execute. Only this check is made here; the broker shares the resources out. Does no I/O.

@@ -248,7 +248,7 @@ def _join_bytes(values: Iterable[bytes], _: str) -> bytes:
 
 
 class _Contents(NamedTuple):
-    """What one repeated field of InferTensorContents may hold."""
+    """The limits of one repeated field of InferTensorContents."""
 
     datatype: str
     #: Smaller integers that the protocol carries in the same field.

@@ -1,4 +1,4 @@
-"""What one stream has still to write: a queue whose senders wait, in order, while it is full.
+"""The messages of one stream still to be written: a queue whose senders wait while it is full.
 
 Every request of a stream sends into it, and the transport writes one message at a time out of it.
 So a client that does not read stops its own requests and nobody else's.

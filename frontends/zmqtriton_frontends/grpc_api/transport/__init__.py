@@ -1,1 +1,1 @@
-"""How RPCs come and go: our own HTTP/2 transport, and grpc.aio as the second one."""
+"""The transports of RPCs: our own HTTP/2, and grpc.aio as the second one."""

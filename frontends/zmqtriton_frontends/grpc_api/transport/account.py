@@ -1,4 +1,4 @@
-"""What one client makes the server hold, and whether it goes on with it."""
+"""An account of what one client makes the server hold, and whether it goes on with it."""
 
 from __future__ import annotations
 

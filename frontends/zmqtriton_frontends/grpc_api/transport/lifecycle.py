@@ -1,4 +1,4 @@
-"""What every gRPC transport does alike: access, counts of active RPCs, and errors.
+"""The common part of every gRPC transport: access, counts of active RPCs, and errors.
 
 Knows no transport.
 """

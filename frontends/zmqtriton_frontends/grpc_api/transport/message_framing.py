@@ -84,7 +84,7 @@ class Body(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """How much of it is in this process's own memory."""
+        """The part of it in this process's own memory."""
 
 
 class Gathering:

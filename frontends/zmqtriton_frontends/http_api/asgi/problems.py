@@ -1,4 +1,4 @@
-"""What clients are told of a failed request; the same whichever way it was answered."""
+"""The errors that clients are told; the same whichever way a request was answered."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ CONNECTION = "zmqtriton.connection"
 
 
 class Pieces:
-    """What was read of a body by now, as it arrived."""
+    """The part of a body that was read by now, as it arrived."""
 
     __slots__ = ("_share", "has_more", "is_refused", "pieces", "size")
 

@@ -25,7 +25,7 @@ class Piece(NamedTuple):
 
 
 class Copies:
-    """How much of the unread answers was copied."""
+    """The amount of unread answers that was copied."""
 
     def __init__(self) -> None:
         self._bytes = 0

@@ -34,7 +34,7 @@ def size_of(response: ResponseBody) -> int:
 
 
 class ResponseFormat(NamedTuple):
-    """What a client has asked for."""
+    """A client's wishes for the answer."""
 
     checked: CheckedRequest
     parsed: InferRequest

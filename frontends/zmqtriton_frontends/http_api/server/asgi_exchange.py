@@ -54,7 +54,7 @@ class AsgiExchange:
 
     @property
     def held_bytes(self) -> int:
-        """How much memory of this process it takes."""
+        """The memory of this process that it takes."""
         return self._share.held or self._received_bytes
 
     # ---------------------------------------------------------------- the body

@@ -40,7 +40,7 @@ _INFERENCE = (b"/infer", b"/generate", b"/generate_stream")
 
 
 class Host(Protocol):
-    """What all connections of a process share."""
+    """The common part of all connections of a process."""
 
     application: Application
     #: None if every request takes the long way.

@@ -45,7 +45,7 @@ def refusal(error: ZmqTritonError) -> tuple[int, Encoded]:
 
 
 class InferenceHead(NamedTuple):
-    """What counts in the head of an inference."""
+    """The part of a head that counts for an inference."""
 
     target: tuple[str, str]
     body_bytes: int

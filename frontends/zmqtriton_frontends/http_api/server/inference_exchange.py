@@ -75,7 +75,7 @@ class InferenceExchange:
 
     @property
     def held_bytes(self) -> int:
-        """How much memory of this process it takes."""
+        """The memory of this process that it takes."""
         return 0 if self._share is None else self._share.held
 
     # ---------------------------------------------------------------- the body

@@ -1,4 +1,4 @@
-"""How much a client has acknowledged of what it was sent, according to the kernel.
+"""The number of bytes that a client has acknowledged, according to the kernel.
 
 For clients that may have stopped reading.
 """

@@ -30,7 +30,7 @@ def read(**more: str) -> Opening | None:
 
 
 def refusal(**more: str) -> dict[bytes, bytes]:
-    """What answers it."""
+    """Return what answers it."""
     opening = read(**more)
     assert opening is not None
     assert opening.rpc is None

@@ -38,7 +38,7 @@ class Memory(bytearray):
 
 
 class Mapped:
-    """What references stand for; not kept here when it is opened."""
+    """The data of references, which are not kept here when they are opened."""
 
     def __init__(self) -> None:
         self._memory: Memory | None = Memory(DATA)
@@ -77,7 +77,7 @@ def connect(server: GrpcServerThread, first: bytes = WIDE) -> h2.Connection:
 
 
 def answer(received: bytes) -> bytes:
-    """What the frames of stream 1 carry."""
+    """Return what the frames of stream 1 carry."""
     found, position = [], 0
     while position + 9 <= len(received):
         size = int.from_bytes(received[position : position + 3], "big")

@@ -1,4 +1,4 @@
-"""What only a client without gRPC's library can do to our own transport."""
+"""Our own transport, and clients that do what gRPC's library never does."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def references(value: Any) -> Iterator[str]:
 
 
 def faults(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
-    """Where a value does not fit a schema, for what our schemas use of JSON Schema."""
+    """Return the places where a value does not fit a schema of ours."""
     if "$ref" in schema:
         schema = schemas[schema["$ref"].rpartition("/")[2]]
     known = {"type", "properties", "required", "items", "enum", "minimum", "minLength", "pattern"}

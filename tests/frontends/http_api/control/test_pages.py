@@ -28,7 +28,7 @@ def read(name: str) -> str:
 
 
 class Tags(HTMLParser):
-    """What a page consists of."""
+    """The tags of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

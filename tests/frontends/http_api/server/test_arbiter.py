@@ -177,7 +177,7 @@ def test_a_client_that_goes_away_has_its_request_cancelled(
     server.respond = fake_server.hold_request
 
     def leave() -> float:
-        """How long it takes until the broker hears of it."""
+        """Return how long it takes until the broker hears of it."""
         before = len(server.requests)
         with plug(server) as raw:
             raw.sendall(request_head() + BODY)

@@ -39,7 +39,7 @@ BEST = f'"{COUNT - 1:.6f}:{COUNT - 1}"'.encode()
 
 
 class Arena:
-    """What of it is given, and how much came back."""
+    """An arena that counts what is given and what came back."""
 
     def __init__(self, house: HttpHarness, *, has_room: bool = True) -> None:
         self.has_room = has_room

@@ -43,7 +43,7 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(answered.output_tensors())
 
     def _forge(self, memory, forge):
-        """What is placed next lies where it does not."""
+        """Have the next tensor placed where it does not lie."""
         from zmqtriton_floor import wire
 
         place = memory.place

@@ -5,7 +5,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """What it does with INPUT0 says the parameter "way"."""
+    """Passes INPUT0 on in the way that the parameter "way" says."""
 
     def execute(self, requests):
         responses = []

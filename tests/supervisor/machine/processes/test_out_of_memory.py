@@ -11,7 +11,7 @@ TOLD = "killed by SIGKILL, by the kernel: out of memory"
 
 
 class Machine:
-    """Whose files a test writes."""
+    """A machine whose files a test writes."""
 
     def __init__(self, directory: Path, group: str, counter: str) -> None:
         self.proc, self.groups = directory / "proc", directory / "cgroup"

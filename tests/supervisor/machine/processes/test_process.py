@@ -17,7 +17,7 @@ def start(code: str, **how: object) -> Process:
 
 
 def end_of(process: Process) -> str:
-    """How it ended; waits for the pidfd as the loop does."""
+    """Return how it ended; waits for the pidfd as the loop does."""
     readable, _, _ = select.select([process.pidfd], [], [], 20)
     assert readable
     return process.reap()

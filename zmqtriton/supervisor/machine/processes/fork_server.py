@@ -38,7 +38,7 @@ class StubSpec(NamedTuple):
 
 
 class PendingStub(Protocol):
-    """What the supervisor holds for a stub that the fork server was asked for."""
+    """The supervisor's part of a stub that the fork server was asked for."""
 
     def adopt(self, pid: int) -> None:
         """Take over the new process. Raises OSError if it does not exist."""

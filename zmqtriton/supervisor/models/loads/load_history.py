@@ -1,4 +1,4 @@
-"""What the loads of one model have found in its repository, and what of it serves."""
+"""The results of one model's loads: what they found in its repository, and what of it serves."""
 
 from __future__ import annotations
 

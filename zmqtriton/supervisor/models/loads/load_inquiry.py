@@ -22,7 +22,7 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 
 class LoadRequest(NamedTuple):
-    """How a load was requested."""
+    """The request for a load, as it was made."""
 
     #: Used in place of what is on disk.
     override: LoadOverride | None = None

@@ -56,7 +56,7 @@ class EnvironmentPreparations:
             self._introductions.guard_process_group(serial, _ROLE, demand.kind, pid, go_on)
 
     def _send_prepare(self, serial: int) -> None:
-        """What it starts from now on ends with the server, even if the supervisor is killed."""
+        """Let the process begin; what it starts from now on ends with the server."""
         if serial in self._waiting:
             self._plan.enqueue(Send(serial, wire.Call(0, "prepare", "{}")))
 
