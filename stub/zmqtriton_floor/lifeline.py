@@ -64,7 +64,7 @@ class Lifeline:
         while self._outgoing:
             self._drop(self._outgoing.popleft()[1])
 
-    def forsake(self) -> None:
+    def abandon(self) -> None:
         """Close this process's copy after a fork; the lifeline is the parent's."""
         self._lock = threading.Lock()  # a thread that is not here may have held it
         self._outgoing = deque()

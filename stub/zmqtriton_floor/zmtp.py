@@ -223,7 +223,7 @@ class Connection:
         self.is_open = False
         self._stop_writing()
 
-    def forsake(self) -> None:
+    def abandon(self) -> None:
         """Close this process's copy after a fork; the connection is the parent's."""
         self.is_open = False
         self._drop_output()
@@ -336,9 +336,9 @@ class Dealer:
             if not connection.flush():
                 time.sleep(_RETRY_PAUSE_S)  # there is room, but not what it takes to use it
 
-    def forsake(self) -> None:
+    def abandon(self) -> None:
         """Close this process's copy after a fork; the connection is the parent's."""
-        self._connection.forsake()
+        self._connection.abandon()
 
     def close(self, within_ms: int = 0) -> None:
         """Close; what was sent and did not fit into the socket yet gets this long."""
@@ -398,7 +398,9 @@ class Router:
             connection.most_bytes = STRANGER_BYTES
             try:
                 room = select.EPOLLOUT if connection.is_blocked else 0
-                self._watch(connection.descriptor, partial(self._hear, connection), room=room)
+                self._watch(
+                    connection.descriptor, partial(self._handle_message, connection), room=room
+                )
             except OSError:
                 connection.close()  # it connects again
                 continue
@@ -439,7 +441,7 @@ class Router:
             self._accept_again()
         self.has_duties = bool(self._strangers or self._accept_at_ns)
 
-    def _hear(self, connection: Connection, events: int) -> None:
+    def _handle_message(self, connection: Connection, events: int) -> None:
         if events & select.EPOLLOUT:
             self._flush(connection)
         if events & ~select.EPOLLOUT:

@@ -131,8 +131,8 @@ def become_forked() -> None:
     """Take note that the model has forked, and this is the child."""
     global is_forked
     is_forked = True
-    for forsake in on_fork:
-        forsake()
+    for abandon in on_fork:
+        abandon()
 
 
 def end_if_forked() -> None:

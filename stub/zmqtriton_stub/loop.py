@@ -38,9 +38,9 @@ from zmqtriton_stub.tracing import Tracing
 
 _now_ns = time.monotonic_ns
 
-_GLANCE_EVERY_NS = 20_000_000
-_SWEEP_S = 0.5
-_SWEEP_AT_MOST_S = 60.0
+_POLL_EVERY_NS = 20_000_000
+_COLLECT_AFTER_S = 0.5
+_COLLECT_AFTER_AT_MOST_S = 60.0
 #: How long a last message to the supervisor may take to be sent.
 _LAST_WORDS_S = 5.0
 
@@ -59,7 +59,7 @@ class Stub:
     def __init__(self, lifeline: Lifeline, progress: Progress, listener: int) -> None:
         """Set up; the listener is for the subscribers of a decoupled model."""
         self._lifeline = lifeline
-        this_process.on_fork.append(lifeline.forsake)
+        this_process.on_fork.append(lifeline.abandon)
         self._progress = progress
         self._listener = listener
         self._supervisor = SupervisorClient(lifeline)
@@ -78,9 +78,9 @@ class Stub:
         self._warmup: Warmup
         #: None if the model has no is_ready.
         self._readiness: Readiness | None = None
-        self._next_glance_ns = 0
+        self._next_poll_ns = 0
         #: When idle with responses owed, garbage is collected after this time.
-        self._sweep_s = _SWEEP_S
+        self._collect_after_s = _COLLECT_AFTER_S
         #: The loop takes replies to calls for which nobody waits.
         self._has_orphans = False
         self._is_initialized = False
@@ -112,11 +112,11 @@ class Stub:
                 message = self._inbox.popleft()
                 if type(message) is kind:
                     return message
-                self._hear(message)
+                self._handle_message(message)
             self._lifeline.wait()
             self._supervisor.receive()
 
-    def _hear(self, message: Any) -> None:
+    def _handle_message(self, message: Any) -> None:
         kind = type(message)
         if kind is wire.Finalize:
             raise _Finished
@@ -188,9 +188,9 @@ class Stub:
         self._link = link = BrokerConnection(self._instance)
         memory = self._instance.memory = self._memory
         self._asker = BlsClient(
-            self._bootstrap, memory, self._duties, link.wake, self._model.attends
+            self._bootstrap, memory, self._main_thread_handlers, link.wake, self._model.attends
         )
-        this_process.on_fork += [link.forsake, self._asker.forsake]
+        this_process.on_fork += [link.abandon, self._asker.abandon]
         self._executions = Executions(self._instance, self._model, link, self._progress)
         self._model.attend(self._poller.fileno(), self._attend)
         self._instance.asker = self._asker
@@ -200,7 +200,8 @@ class Stub:
         supervisor = self._supervisor
         supervisor.send, supervisor.wake = self._instance.tell, link.wake
         memory.release = lambda release: link.send([wire.encode(release)])
-        supervisor.attend, self._instance.measures.is_busy = self._glance, self._is_executing
+        supervisor.attend = self._poll_while_executing
+        self._instance.measures.is_busy = self._is_executing
         self._poller.register(self._lifeline, select.POLLIN)
         self._poller.register(self._link.wake_descriptor, select.POLLIN)
         if self._instance.is_decoupled:
@@ -210,7 +211,7 @@ class Stub:
             self._link.publish(address, self._listener, is_timed=wanted.has_histograms)
         else:
             os.close(self._listener)
-        self._link.glance = self._glance
+        self._link.poll_while_executing = self._poll_while_executing
         link.watch = lambda descriptor: self._poller.register(descriptor, select.POLLIN)
         link.unwatch = self._poller.unregister
         self._connect_broker()
@@ -261,16 +262,16 @@ class Stub:
                 batch = batches.popleft()
                 if not self._executions.begin(*batch):
                     batches.appendleft(batch)  # it is forgotten with its broker
-                    self._await_news()
-                self._sweep_s = _SWEEP_S
+                    self._await_next_broker()
+                self._collect_after_s = _COLLECT_AFTER_S
             self._wait()
 
-    def _await_news(self) -> None:
+    def _await_next_broker(self) -> None:
         """Wait for the supervisor's word of the next broker, which has fenced us off."""
-        self._lifeline.wait(_SWEEP_S)
+        self._lifeline.wait(_COLLECT_AFTER_S)
         self._supervisor.receive()
         while self._inbox:
-            self._hear(self._inbox.popleft())
+            self._handle_message(self._inbox.popleft())
 
     def _wait(self) -> None:
         """Wait until there is a batch or something else to look at."""
@@ -288,9 +289,9 @@ class Stub:
         # a thread that takes a batch from here on wakes us
         ready = [] if link.batches or self._inbox else self._ready()
         link.is_waiting = False
-        self._look_at(ready)
+        self._handle_ready(ready)
         while self._inbox:
-            self._hear(self._inbox.popleft())
+            self._handle_message(self._inbox.popleft())
 
     def _watch_lifeline(self) -> None:
         if self._lifeline.is_backed_up != self._is_backed_up:
@@ -298,7 +299,7 @@ class Stub:
             writable = select.POLLOUT if self._is_backed_up else 0
             self._poller.modify(self._lifeline, select.POLLIN | writable)
 
-    def _look_at(self, ready: list[tuple[int, int]]) -> None:
+    def _handle_ready(self, ready: list[tuple[int, int]]) -> None:
         link, asker = self._link, self._asker
         for descriptor, _ in ready:
             if descriptor == link.wake_descriptor:
@@ -311,13 +312,13 @@ class Stub:
         self._instance.measures.flush()
         link.turn()
 
-    def _duties(self) -> dict[int, Callable[[], None]]:
+    def _main_thread_handlers(self) -> dict[int, Callable[[], None]]:
         """Return the duties of the main thread while the model waits for another one."""
         return {self._poller.fileno(): self._attend}
 
     def _attend(self) -> None:
         """Do everything but executing, while the model is in execute() and waits."""
-        self._look_at(self._poller.poll(0))
+        self._handle_ready(self._poller.poll(0))
         # a broker that sent a batch may have sent more, which nothing else tells
         batches = self._link.batches
         count = -1
@@ -330,16 +331,16 @@ class Stub:
             if type(message) is wire.Finalize:
                 self._inbox.append(message)  # it has time until the model is back
             else:
-                self._hear(message)
+                self._handle_message(message)
 
-    def _glance(self) -> None:
+    def _poll_while_executing(self) -> None:
         """Look at the broker's state: a model sends or calls from within a long execute().
 
         The broker may be another one by now.
         """
         now_ns = _now_ns()
-        if now_ns >= self._next_glance_ns and self._is_executing():
-            self._next_glance_ns = now_ns + _GLANCE_EVERY_NS
+        if now_ns >= self._next_poll_ns and self._is_executing():
+            self._next_poll_ns = now_ns + _POLL_EVERY_NS
             self._attend()
 
     def _is_executing(self) -> bool:
@@ -352,10 +353,10 @@ class Stub:
         self._memory.trim()
         idle_s = self._memory.arena.next_trim_s()
         is_owing = self._link.pending or self._warmup.owes
-        if is_owing and (idle_s is None or idle_s > self._sweep_s):
-            idle_s = self._sweep_s
+        if is_owing and (idle_s is None or idle_s > self._collect_after_s):
+            idle_s = self._collect_after_s
         if self._link.reconnect_in_s < math.inf:
-            idle_s = min(self._link.reconnect_in_s, _SWEEP_S)
+            idle_s = min(self._link.reconnect_in_s, _COLLECT_AFTER_S)
         if self._model.has_background:
             self._model.run_background(idle_s)
             ready = self._poller.poll(0)
@@ -364,5 +365,5 @@ class Stub:
         if not ready and is_owing:
             # a sender that is garbage, but in a circle, must not keep its client waiting
             gc.collect()
-            self._sweep_s = min(2 * self._sweep_s, _SWEEP_AT_MOST_S)
+            self._collect_after_s = min(2 * self._collect_after_s, _COLLECT_AFTER_AT_MOST_S)
         return ready

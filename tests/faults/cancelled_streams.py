@@ -14,7 +14,6 @@ import struct
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
 import grpc
@@ -49,8 +48,7 @@ def cancel(address: str, times: int, most_s: float, seed: int = 1) -> None:
 
 def unanswered_requests(server: Server) -> int:
     """Requests that the server has not answered."""
-    with urllib.request.urlopen(server.metrics_url, timeout=20) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
     [line] = [line for line in lines if line.startswith("zmqtriton_unanswered_requests ")]
     return int(float(line.split()[1]))
 

@@ -36,7 +36,7 @@ class FakeLink:
     def put(self, answer: OutcomeWithBody) -> None:
         self.send(frames([answer]))
 
-    def glance(self) -> None:
+    def poll_while_executing(self) -> None:
         """Nothing else is to be looked after."""
 
     def tell_tallies(self) -> None:

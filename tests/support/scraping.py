@@ -7,15 +7,12 @@ Where a test would else sleep until something has surely happened, it waits for 
 
 from __future__ import annotations
 
-import urllib.request
-
 from tests.support.server import Server
 
 
 def read_series(server: Server) -> dict[str, float]:
     """All of the page: values by name and labels, as they stand there."""
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
     rows = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
     return {name: float(value) for name, _, value in rows}
 

@@ -223,6 +223,20 @@ class Server:
                 status, content = error.code, error.read()
         return status, json.loads(content) if content else None
 
+    def statistics(self, model: str, version: str = "") -> dict[str, Any]:
+        """The statistics of a version, or of the only one."""
+        path = f"/v2/models/{model}/versions/{version}" if version else f"/v2/models/{model}"
+        status, answer = self.request_json(f"{path}/stats")
+        assert status == 200, answer
+        [entry] = answer["model_stats"]
+        found: dict[str, Any] = entry
+        return found
+
+    def metrics_text(self) -> str:
+        with urllib.request.urlopen(self.metrics_url, timeout=30) as answer:
+            page: bytes = answer.read()
+        return page.decode()
+
     def control_model(self, verb: str, model: str) -> str:
         """The error of a load or an unload, or ""."""
         status, answer = self.request_json(f"/v2/repository/models/{model}/{verb}", {})

@@ -21,18 +21,28 @@ def tmp_path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(
+def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A server with the MODELS and OPTIONS of the module, after its prepare(server)."""
+    """A server with the MODELS and OPTIONS of the module, after its prepare(server).
+
+    Where an option has @DIRECTORY@ it gets a directory of the module's own.
+    """
     module = request.module
     directory = tmp_path_factory.mktemp(module.__name__.rpartition(".")[2].removeprefix("test_"))
+    options = getattr(module, "OPTIONS", ())
     server = Server(
         directory / "s",
         models=getattr(module, "MODELS", ()),
-        options=getattr(module, "OPTIONS", ()),
+        options=[option.replace("@DIRECTORY@", str(directory)) for option in options],
     )
     if hasattr(module, "prepare"):
         module.prepare(server)
     with server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def server(running: Server) -> Server:
+    """The module's server; modules and folders wrap it in what holds after each test."""
+    return running

@@ -199,12 +199,12 @@ class BlsClient:
                 self._connect()
         self.turn()
 
-    def forsake(self) -> None:
+    def abandon(self) -> None:
         """Leave the connection to the parent after a fork; every call here is refused."""
         self._lock, self._changing = threading.Lock(), threading.RLock()
         self._is_closed, self._refusal = True, _FORKED
         if self._socket is not None:
-            self._socket.forsake()
+            self._socket.abandon()
         for question in list(self._open.values()):
             question.refuse(_FORKED)
         self._open.clear()

@@ -66,7 +66,7 @@ class BrokerConnection:
         #: The counters of streams' responses.
         self.tallies = ResponseCounter()
         #: Called by models that may be in a long execute(), to do what the loop would.
-        self.glance: Callable[[], None] = lambda: None
+        self.poll_while_executing: Callable[[], None] = lambda: None
         #: When nothing was left to be received.
         self._dry_ns = time.monotonic_ns()
         #: Set by the loop before it looks for batches and waits.
@@ -186,13 +186,13 @@ class BrokerConnection:
             self._context = zmq.Context()
             self._publisher = Publisher(self._context, address, listener, is_timed=is_timed)
 
-    def forsake(self) -> None:
+    def abandon(self) -> None:
         """Leave the connection to the parent after a fork; what is sent here is dropped."""
         self._lock = threading.Lock()
         self.is_closed = True
         self._outgoing.clear()
         if self._socket is not None:
-            self._socket.forsake()
+            self._socket.abandon()
 
     def close(self) -> None:
         """End the connection; what is sent later is dropped."""

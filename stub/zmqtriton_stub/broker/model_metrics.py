@@ -154,7 +154,7 @@ class MetricsLink(Protocol):
 
     is_closed: bool
     #: Attends to the loop's duties; for models that may be within a long execute().
-    glance: Callable[[], None]
+    poll_while_executing: Callable[[], None]
 
     def put(self, message: list[bytes]) -> None: ...
 
@@ -363,7 +363,7 @@ class ModelMetrics:
                 break
             if time.monotonic() >= deadline_s or link.is_closed:
                 raise Unavailable(_LATE)
-            link.glance()
+            link.poll_while_executing()
             if question.answer is None:
                 link.wait(_LOOK_MS)
         if answer.code:

@@ -33,7 +33,7 @@ class ReplyWaits:
         """
         self._descriptor = descriptor
         self._turn = turn
-        self._duties = duties
+        self._main_thread_handlers = duties
         self._attends = attends
         self.main: BlsCall | None = None
         #: Threads except the main one; one of them reads for the others.
@@ -62,7 +62,7 @@ class ReplyWaits:
             while True:
                 self.main = question
                 try:
-                    self._read_for(question, self._main_bell, self._duties())
+                    self._read_for(question, self._main_bell, self._main_thread_handlers())
                 finally:
                     self.main = None
                 answered = question.inbox.get()
@@ -118,7 +118,7 @@ class ReplyWaits:
                 self.loops.pop(gone, None)
             looks: Duties = {self._descriptor: self._turn}
             if threading.get_ident() == self._main and not self._attends(loop):
-                looks.update(self._duties())
+                looks.update(self._main_thread_handlers())
             for descriptor, look in looks.items():
                 loop.add_reader(descriptor, look)
             descriptors = list(looks)

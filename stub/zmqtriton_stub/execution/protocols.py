@@ -23,7 +23,7 @@ class BrokerLink(Protocol):
     #: Counts the responses of streams.
     tallies: ResponseCounter
     #: Attends to the loop's duties; for models that may be within a long execute().
-    glance: Callable[[], None]
+    poll_while_executing: Callable[[], None]
 
     def send(self, message: list[bytes]) -> None: ...
 

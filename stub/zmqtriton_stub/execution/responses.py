@@ -107,7 +107,7 @@ class Pending:
     def is_cancelled_now(self) -> bool:
         """Return whether nobody waits for the answer any more; reads what the broker has sent."""
         if not self.is_cancelled:
-            self._link.glance()
+            self._link.poll_while_executing()
             self._link.turn()
         return self.is_cancelled
 

@@ -120,7 +120,7 @@ class Stream(Pending):
         # a model that does nothing but send learns in time how far its reader is
         takes = bool(self._buffer) or not self._number % _LOOK_EVERY
         if takes:
-            self._link.glance()
+            self._link.poll_while_executing()
             self._link.tell_tallies()
         self._link.turn(takes=takes)
         if is_too_slow:

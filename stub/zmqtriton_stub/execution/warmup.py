@@ -77,8 +77,8 @@ class Sink:
         if outcome.blocks and self.instance.memory is not None:
             self.instance.memory.hear_of_blocks(wire.Release(outcome.blocks))
 
-    def glance(self) -> None:
-        self._link.glance()
+    def poll_while_executing(self) -> None:
+        self._link.poll_while_executing()
 
     def tell_tallies(self) -> None:
         """Do nothing: samples are not counted."""

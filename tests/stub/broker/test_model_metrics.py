@@ -49,7 +49,7 @@ class BrokersEnd:
     def wake(self) -> None:
         self.woken += 1
 
-    def glance(self) -> None:
+    def poll_while_executing(self) -> None:
         """Nothing else is to be looked after."""
 
     def wait(self, timeout_ms: int) -> None:

@@ -27,12 +27,11 @@ from zmqtriton_protos import message
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("exhaustion")
-    models = ["identity_fp32", "journal", "tokens", "sequences"]
-    options = ["--allow-client-shm=true"]
-    server = Server(directory / "s", models=models, options=options)
+MODELS = ("identity_fp32", "journal", "tokens", "sequences")
+OPTIONS = ("--allow-client-shm=true",)
+
+
+def prepare(server: Server) -> None:
     config = server.repository / "journal" / "config.pbtxt"
     bound = "dynamic_batching { default_queue_policy { max_queue_size: 10 } }\n"
     config.write_text(config.read_text().replace("max_batch_size: 8", "max_batch_size: 1") + bound)
@@ -42,8 +41,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     bounded = server.add_model(config.parent, "bounded_sequences") / "config.pbtxt"
     bound = 'parameters { key: "max_requests" value: { string_value: "100" } }\n'
     bounded.write_text(short + bound)
-    with server:
-        yield server
 
 
 @pytest.fixture

@@ -22,11 +22,7 @@ SECRET = 1234.5
 SIZE = 400_000
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("forged")
-    with Server(directory / "s", models=["forger", "identity_fp32", "keeper"]) as server:
-        yield server
+MODELS = ("forger", "identity_fp32", "keeper")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import tritonclient.grpc as triton
 
 from tests.faults.cancelled_streams import cancel, token_request, unanswered_requests
 from tests.support import raw_http2 as h2
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
@@ -57,8 +58,7 @@ def server(running: Server) -> Iterator[Server]:
 
 def be_served(server: Server) -> None:
     """As another client is, whatever the attack does meanwhile."""
-    entry = triton.InferInput("INPUT0", [2], "FP32")
-    entry.set_data_from_numpy(np.array([1, 2], np.float32))
+    [entry] = infer_inputs(triton, INPUT0=np.array([1, 2], np.float32))
     with triton.InferenceServerClient(server.grpc_address) as client:
         found = client.infer("identity_fp32", [entry], client_timeout=30)
         assert [1.0, 2.0] == found.as_numpy("OUTPUT0").tolist()

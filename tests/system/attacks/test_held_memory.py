@@ -6,7 +6,6 @@ import json
 import select
 import threading
 import time
-import urllib.request
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -49,17 +48,15 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
 """
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = [f"--client-memory-byte-size={LIMIT}"]
-    directory = tmp_path_factory.mktemp("held") / "s"
-    server = Server(directory, models=["identity_fp32"], options=options)
+MODELS = ("identity_fp32",)
+OPTIONS = (f"--client-memory-byte-size={LIMIT}",)
+
+
+def prepare(server: Server) -> None:
     model = server.repository / "large" / "1" / "model.py"
     model.parent.mkdir(parents=True)
     model.write_text(_LARGE)
     (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
-    with server:
-        yield server
 
 
 def _own_mib(server: Server, role: str) -> int:
@@ -98,8 +95,7 @@ def _others_are_served(server: Server) -> Iterator[None]:
 
 def _told_bytes(server: Server) -> int:
     """Return what the metrics say of incomplete requests over HTTP."""
-    with urllib.request.urlopen(server.metrics_url, timeout=20) as page:
-        lines = page.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
     beginning = 'zmqtriton_client_memory_bytes{kind="requests",role="http"} '
     return sum(int(line.removeprefix(beginning)) for line in lines if line.startswith(beginning))
 

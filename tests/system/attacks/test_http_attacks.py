@@ -24,13 +24,8 @@ ONE = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}
 SMUGGLED = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = [f"--http-max-input-size={LIMIT}", "--model-control-mode=explicit", "--load-model=*"]
-    models = ["identity_fp32", "journal"]
-    directory = tmp_path_factory.mktemp("attacks")
-    with Server(directory / "s", models=models, options=options) as server:
-        yield server
+MODELS = ("identity_fp32", "journal")
+OPTIONS = (f"--http-max-input-size={LIMIT}", "--model-control-mode=explicit", "--load-model=*")
 
 
 @pytest.fixture

@@ -32,16 +32,15 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("names")
-    options = ["--model-control-mode=explicit", "--load-model=identity_fp32"]
-    with Server(directory / "s", models=["identity_fp32"], options=options) as server:
-        victim = server.repository / "victim" / "1"
-        victim.mkdir(parents=True)
-        model = server.repository / "identity_fp32" / "1" / "model.py"
-        (victim / "model.py").write_text(model.read_text())
-        yield server
+MODELS = ("identity_fp32",)
+OPTIONS = ("--model-control-mode=explicit", "--load-model=identity_fp32")
+
+
+def prepare(server: Server) -> None:
+    victim = server.repository / "victim" / "1"
+    victim.mkdir(parents=True)
+    model = server.repository / "identity_fp32" / "1" / "model.py"
+    (victim / "model.py").write_text(model.read_text())
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import os
 import signal
 import threading
 import time
-import urllib.request
 from functools import partial
 
 import numpy as np
 import pytest
 import tritonclient.http as http_client
 
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -37,15 +37,13 @@ def _kill_broker(server: Server) -> None:
 
 def _in_use(server: Server) -> float:
     """Leases, and bytes of all arenas."""
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as page:
-        lines = page.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
     names = ("zmqtriton_leased_blocks", "zmqtriton_shared_memory_bytes")
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names))
 
 
 def _request(array: np.ndarray) -> tuple[bytes, dict[str, str]]:
-    entry = http_client.InferInput("INPUT0", list(array.shape), "FP32")
-    entry.set_data_from_numpy(array)
+    [entry] = infer_inputs(http_client, INPUT0=array)
     outputs = [http_client.InferRequestedOutput("OUTPUT0", binary_data=True)]
     body, length = http_client.InferenceServerClient.generate_request_body([entry], outputs)
     return body, {"Inference-Header-Content-Length": str(length)}

@@ -9,7 +9,6 @@ import resource
 import shlex
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -79,8 +79,7 @@ def server(running: Server) -> Iterator[Server]:
 
 
 def shared_bytes(server: Server) -> float:
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as page:
-        lines = page.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
     name = "zmqtriton_shared_memory_bytes"
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
@@ -90,8 +89,7 @@ def ask(server: Server, protocol: str, size: int) -> str:
     module = http_client if protocol == "http" else grpc_client
     address = server.url.removeprefix("http://") if protocol == "http" else server.grpc_address
     array = np.full(size // 4, size, np.float32)
-    entry = module.InferInput("INPUT0", [array.size], "FP32")
-    entry.set_data_from_numpy(array)
+    [entry] = infer_inputs(module, INPUT0=array)
     with module.InferenceServerClient(address) as client:
         try:
             answer = client.infer(MODEL, [entry]).as_numpy("OUTPUT0")

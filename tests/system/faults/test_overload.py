@@ -22,6 +22,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.faults import overload
+from tests.support.clients import infer_inputs
 from tests.support.scripted import GATE, add_model, generate, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -62,8 +63,7 @@ def _ask(server: Server, model: str, script: str, argument: str = "") -> tuple[i
 
 def _own(server: Server) -> int:
     """Requests that are unanswered."""
-    with urllib.request.urlopen(server.metrics_url, timeout=20) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
     [line] = [line for line in lines if line.startswith("zmqtriton_unanswered_requests ")]
     return int(line.split()[1])
 
@@ -121,8 +121,7 @@ def test_what_is_too_much_is_refused_at_once_and_the_rest_is_answered(
 
 @pytest.mark.row("L04")
 def test_over_grpc_clients_are_told_when_to_try_again(server: Server, tmp_path: Path) -> None:
-    tensor = grpcclient.InferInput("SCRIPT", [1], "BYTES")
-    tensor.set_data_from_numpy(np.array([b"return [reply('in')]"], np.object_))
+    [tensor] = infer_inputs(grpcclient, SCRIPT=np.array([b"return [reply('in')]"], np.object_))
     with (
         Full(server, tmp_path / "gate") as full,
         grpcclient.InferenceServerClient(server.grpc_address) as client,

@@ -13,6 +13,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.small_container import memory_group, oom_kills
 
@@ -62,8 +63,7 @@ def _post(server: Server, is_chunked: bool) -> int:
 def _call(server: Server) -> str:
     """Send it over gRPC; the status."""
     with grpcclient.InferenceServerClient(server.grpc_address) as client:
-        tensor = grpcclient.InferInput("INPUT0", [SIZE // 4], "FP32")
-        tensor.set_data_from_numpy(np.zeros(SIZE // 4, np.float32))
+        [tensor] = infer_inputs(grpcclient, INPUT0=np.zeros(SIZE // 4, np.float32))
         try:
             client.infer("identity_fp32", [tensor], client_timeout=60)
         except InferenceServerException as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,20 +19,20 @@ _MESSAGE = "Failed to process the request for model 'scripted_0_0', message: "
 _NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = ["--model-control-mode=explicit", "--load-model=scripted", "--load-model=busy"]
+MODELS = ("scripted", "add_sub")
+OPTIONS = (
+    *("--model-control-mode=explicit", "--load-model=scripted", "--load-model=busy"),
     # One place for loads: who waits for another load must not keep it.
-    options.append("--model-load-thread-count=1")
-    directory = tmp_path_factory.mktemp("control")
-    server = Server(directory, models=["scripted", "add_sub"], options=options)
+    "--model-load-thread-count=1",
+)
+
+
+def prepare(server: Server) -> None:
     server.add_model("scripted", "busy")
     for name, loads in (("outer", "middle"), ("middle", "add_sub"), ("own", "own")):
         _add_loader(server, name, loads)
     _add_loader(server, "left", "right")
     _add_loader(server, "right", "left")
-    with server:
-        yield server
 
 
 def _add_loader(server: Server, name: str, loads: str) -> None:

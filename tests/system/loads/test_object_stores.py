@@ -19,6 +19,7 @@ import pytest
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.object_store import ObjectStore
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -77,8 +78,7 @@ def put(store: ObjectStore, folder: str, model: str, says: str) -> None:
 def ask(server: Server, model: str) -> list[str]:
     """Return what the model says, and where it is."""
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        tensor = http_client.InferInput("IN", [1], "INT32")
-        tensor.set_data_from_numpy(np.array([1], np.int32))
+        [tensor] = infer_inputs(http_client, IN=np.array([1], np.int32))
         found: Any = client.infer(model, [tensor]).as_numpy("OUT")
     return [text.decode() for text in found]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
@@ -164,8 +162,7 @@ def test_memory_is_measured_and_the_one_used_before_makes_room(tmp_path: Path) -
         assert "to make room for 'other'" in _index(server)["add_sub"][1]
         _, refused = server.request_json("/v2/repository/models/other/load", {})
         _, answer = server.request_json("/v2/models/add_sub/infer", _TWO)
-        with urllib.request.urlopen(server.metrics_url) as page:
-            metrics = page.read().decode()
+        metrics = server.metrics_text()
         ctl = Path(sys.executable).with_name("zmqtriton-ctl")
         command = [str(ctl), f"--runtime-directory={run}", "status"]
         shown = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.decode()

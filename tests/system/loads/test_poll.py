@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,8 @@ pytestmark = pytest.mark.system
 POLLS = "Polling model repository"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = ["--model-control-mode=poll", "--repository-poll-secs=1", "--log-verbose=1"]
-    directory = tmp_path_factory.mktemp("poll") / "s"
-    with Server(directory, [MODEL], options=options) as running:
-        yield running
+MODELS = (MODEL,)
+OPTIONS = ("--model-control-mode=poll", "--repository-poll-secs=1", "--log-verbose=1")
 
 
 def _is_known(server: Server, model: str) -> bool:

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import struct
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,13 +69,6 @@ class Repository:
         """The inputs of the requests of each batch."""
         return [[one["inputs"] for one in note["batch"]] for note in self.notes(name)]
 
-    def statistics(self, name: str) -> dict[str, Any]:
-        url = f"{self.server.url}/v2/models/{name}/stats"
-        with urllib.request.urlopen(url, timeout=20) as answer:
-            [entry] = json.load(answer)["model_stats"]
-        found: dict[str, Any] = entry
-        return found
-
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
@@ -111,15 +102,14 @@ def test_warm_up_is_not_counted(repository: Repository) -> None:
 
     assert "" == repository.load("uncounted")
 
-    found = repository.statistics("uncounted")
+    found = repository.server.statistics("uncounted")
     assert (0, 0, 0) == (
         found["inference_count"],
         found["execution_count"],
         found["last_inference"],
     )
     assert 0 == found["inference_stats"]["success"]["count"]
-    with urllib.request.urlopen(repository.server.metrics_url, timeout=20) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = repository.server.metrics_text().splitlines()
     counted = [line for line in lines if line.startswith("nv_inference") and "uncounted" in line]
     assert counted
     assert all(line.endswith(" 0") for line in counted)
@@ -167,7 +157,7 @@ def test_a_model_may_ask_others_in_warm_up(repository: Repository) -> None:
 
     assert "" == repository.load("plain_2")
 
-    assert 1 == repository.statistics("plain")["inference_count"]
+    assert 1 == repository.server.statistics("plain")["inference_count"]
 
 
 _PROBLEMS = {

@@ -293,8 +293,7 @@ def test_a_model_asks_a_model_that_asks(server: Server) -> None:
 
 def test_inferences_that_models_ask_for_are_counted(server: Server) -> None:
     def counted() -> int:
-        with urllib.request.urlopen(f"{server.url}/v2/models/identity_fp32/stats") as answer:
-            [entry] = json.load(answer)["model_stats"]
+        entry = server.statistics("identity_fp32")
         return int(entry["inference_count"])
 
     before = counted()

@@ -19,6 +19,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -52,9 +53,7 @@ def _infer(client: Any, array: np.ndarray) -> np.ndarray:
 
 
 def _entries(module: Any, array: np.ndarray) -> list[Any]:
-    entry = module.InferInput("INPUT0", list(array.shape), "FP32")
-    entry.set_data_from_numpy(array)
-    return [entry]
+    return infer_inputs(module, INPUT0=array)
 
 
 def _noise(size: int) -> np.ndarray:
@@ -62,8 +61,7 @@ def _noise(size: int) -> np.ndarray:
 
 
 def _metrics(server: Server) -> dict[str, float]:
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as page:
-        lines = page.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
     return {k: float(v) for k, _, v in (x.rpartition(" ") for x in lines if x[0] != "#")}
 
 

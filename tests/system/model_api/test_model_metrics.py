@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,14 +29,12 @@ def text(call, *arguments, **named):
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = ["--model-control-mode=explicit", "--load-model=scripted", "--load-model=measuring"]
-    with Server(
-        tmp_path_factory.mktemp("metrics"), models=["scripted", "measuring"], options=options
-    ) as server:
-        server.add_model("measuring", "again")
-        yield server
+MODELS = ("scripted", "measuring")
+OPTIONS = ("--model-control-mode=explicit", "--load-model=scripted", "--load-model=measuring")
+
+
+def prepare(server: Server) -> None:
+    server.add_model("measuring", "again")
 
 
 def said(server: Server, expressions: list[str], before: str = "") -> list[str]:
@@ -51,8 +48,7 @@ def said(server: Server, expressions: list[str], before: str = "") -> list[str]:
 
 def page(server: Server, family: str) -> list[str]:
     """Its lines on the metrics page."""
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
     return [line for line in lines if re.match(rf"(# (HELP|TYPE) )?{family}\b", line)]
 
 

@@ -14,6 +14,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -33,8 +34,7 @@ def client(server: Server) -> Iterator[Any]:
 
 
 def _infer(client: Any, array: Any, model: str = "passer", **parameters: str) -> Any:
-    entry = grpc_client.InferInput("INPUT0", list(array.shape), "FP32")
-    entry.set_data_from_numpy(array)
+    [entry] = infer_inputs(grpc_client, INPUT0=array)
     result = client.infer(model, [entry], parameters=parameters or None, client_timeout=_LONG_S)
     return result.as_numpy("OUTPUT0")
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +38,11 @@ class Ctl:
         return json.loads(result.stdout)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("ctl")
-    options = [
-        f"--runtime-directory={directory / 'run'}",
-        "--model-control-mode=explicit",
-        "--load-model=add_sub",
-    ]
-    with Server(directory / "s", models=["add_sub", "raising"], options=options) as server:
-        yield server
+MODELS = ("add_sub", "raising")
+OPTIONS = (
+    "--runtime-directory=@DIRECTORY@/run",
+    *("--model-control-mode=explicit", "--load-model=add_sub"),
+)
 
 
 @pytest.fixture

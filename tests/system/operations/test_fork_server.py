@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
 
@@ -74,15 +74,14 @@ def add_oracle(server: Server, name: str, more: str = "") -> None:
     config.write_text(config.read_text("utf-8") + more, "utf-8")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("fork-server")
-    options = [
-        f"--runtime-directory={directory / 'run'}",
-        "--model-control-mode=explicit",
-        "--load-model=*",
-    ]
-    server = Server(directory / "s", ["add_sub"], options=options)
+MODELS = ("add_sub",)
+OPTIONS = (
+    "--runtime-directory=@DIRECTORY@/run",
+    *("--model-control-mode=explicit", "--load-model=*"),
+)
+
+
+def prepare(server: Server) -> None:
     add_oracle(server, "born")
     add_oracle(
         server,
@@ -92,14 +91,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config = server.repository / "add_sub" / "config.pbtxt"
     text = config.read_text("utf-8").replace("count: 1", f"count: {INSTANCES}")
     config.write_text(text, "utf-8")
-    with server:
-        yield server
 
 
 def ask(server: Server, model: str, question: str) -> Any:
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        tensor = http_client.InferInput("QUESTION", [1], "BYTES")
-        tensor.set_data_from_numpy(np.array([question.encode()], dtype=np.object_))
+        [tensor] = infer_inputs(
+            http_client, QUESTION=np.array([question.encode()], dtype=np.object_)
+        )
         return json.loads(client.infer(model, [tensor]).as_numpy("ANSWER")[0])
 
 

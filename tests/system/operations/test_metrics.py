@@ -38,8 +38,7 @@ def prepare(server: Server) -> None:
 
 def page(server: Server) -> dict[str, float]:
     """Values by name and labels."""
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
     rows = (line.rpartition(" ") for line in lines if not line.startswith("#"))
     return {name: float(value) for name, _, value in rows}
 

@@ -19,6 +19,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
 from tests.conformance import spans
+from tests.support.clients import infer_inputs
 from tests.support.collector import Collector, ReceivedSpan
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -88,8 +89,7 @@ def said(answer: Any) -> str:
 
 
 def of_client(client: grpc_client.InferenceServerClient, request_id: str) -> None:
-    tensor = grpc_client.InferInput("INPUT0", [2], "FP32")
-    tensor.set_data_from_numpy(np.array([1, 2], np.float32))
+    [tensor] = infer_inputs(grpc_client, INPUT0=np.array([1, 2], np.float32))
     client.infer("identity_fp32", [tensor], request_id=request_id, headers=_GIVEN)
 
 
@@ -144,8 +144,7 @@ def test_a_request_with_a_context_is_traced_below_it_whatever_the_rate(
 
     infer(server, "identity_fp32", "without")
     infer(server, "identity_fp32", "over http", **_GIVEN)
-    tensor = http_client.InferInput("INPUT0", [2], "FP32")
-    tensor.set_data_from_numpy(np.array([1, 2], np.float32))
+    [tensor] = infer_inputs(http_client, INPUT0=np.array([1, 2], np.float32))
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as kept:
         kept.infer("identity_fp32", [tensor], request_id="kept alive", headers=dict(_GIVEN))
     generated = {"id": "generated", "INPUT0": [1.0]}
@@ -153,8 +152,7 @@ def test_a_request_with_a_context_is_traced_below_it_whatever_the_rate(
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         of_client(client, "over grpc")
         client.start_stream(lambda result, error: answers.put(error), headers=_GIVEN)
-        tensor = grpc_client.InferInput("INPUT0", [1], "FP32")
-        tensor.set_data_from_numpy(np.array([1], np.float32))
+        [tensor] = infer_inputs(grpc_client, INPUT0=np.array([1], np.float32))
         client.async_stream_infer("identity_fp32", [tensor], request_id="streamed")
         assert answers.get(timeout=30) is None
 
@@ -198,8 +196,7 @@ def test_the_steps_of_a_streaming_ensemble_are_below_it(
     server: Server, collector: Collector
 ) -> None:
     answers: queue.Queue[Any] = queue.Queue()
-    count = grpc_client.InferInput("COUNT", [1], "INT32")
-    count.set_data_from_numpy(np.array([2], np.int32))
+    [count] = infer_inputs(grpc_client, COUNT=np.array([2], np.int32))
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         client.start_stream(lambda result, error: answers.put(error))
         client.async_stream_infer("streamed", [count], request_id="steps")

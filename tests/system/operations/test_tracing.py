@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -26,12 +27,8 @@ _INSIDE = (
 )
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("tracing") / "s"
-    options = ["--http-workers=2", f"--trace-config=triton,file={directory / 'trace.json'}"]
-    with Server(directory, models=[_IDENTITY, _TRACED], options=options) as server:
-        yield server
+MODELS = (_IDENTITY, _TRACED)
+OPTIONS = ("--http-workers=2", "--trace-config=triton,file=@DIRECTORY@/s/trace.json")
 
 
 @pytest.fixture
@@ -118,8 +115,7 @@ def test_a_request_over_http_leaves_its_marks_in_order(server: Server) -> None:
 def test_a_request_over_grpc_has_marks_of_its_own(server: Server) -> None:
     settings(server, {"trace_level": ["TIMESTAMPS"]})
 
-    tensor = grpc_client.InferInput("INPUT0", [2], "FP32")
-    tensor.set_data_from_numpy(np.array([1, 2], np.float32))
+    [tensor] = infer_inputs(grpc_client, INPUT0=np.array([1, 2], np.float32))
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         client.infer(_IDENTITY, [tensor], request_id="over grpc")
 
@@ -158,8 +154,7 @@ def test_every_second_request_is_traced_and_no_more_than_are_wanted(server: Serv
     settings(server, {"trace_level": ["TIMESTAMPS"], "trace_rate": "2", "trace_count": "-1"})
     settings(server, dict.fromkeys(_OFF), _IDENTITY)
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        tensor = grpc_client.InferInput("INPUT0", [1], "FP32")
-        tensor.set_data_from_numpy(np.array([1], np.float32))
+        [tensor] = infer_inputs(grpc_client, INPUT0=np.array([1], np.float32))
         for number in range(4):
             client.infer(_IDENTITY, [tensor], request_id=f"rated {number}")
 
@@ -190,8 +185,7 @@ def test_requests_of_a_stream_and_of_generate_are_traced(server: Server) -> None
     settings(server, {"trace_level": ["TIMESTAMPS"]})
     answers: queue.Queue[Any] = queue.Queue()
 
-    tensor = grpc_client.InferInput("INPUT0", [1], "FP32")
-    tensor.set_data_from_numpy(np.array([1], np.float32))
+    [tensor] = infer_inputs(grpc_client, INPUT0=np.array([1], np.float32))
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         client.start_stream(lambda result, error: answers.put(error))
         client.async_stream_infer(_IDENTITY, [tensor], request_id="streamed")

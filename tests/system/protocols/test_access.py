@@ -30,21 +30,20 @@ _OPEN = ("health", "metadata", "")
 _METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("access")
-    (directory / "key").write_text(INFER + "\n")
-    options = [
-        f"--http-restricted-api={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
-        f"--http-restricted-api=inference:Infer-Key=@{directory}/key",
-        f"--grpc-restricted-protocol={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
-        *("--grpc-restricted-protocol", f"inference:infer-key=@{directory}/key"),
-        *("--model-control-mode=explicit", "--load-model=*"),
-        "--http-allowed-origin=https://desk.example",
-        f"--runtime-directory={directory}/run",
-    ]
-    with Server(directory / "s", models=["add_sub"], options=options) as running:
-        yield running
+MODELS = ("add_sub",)
+OPTIONS = (
+    f"--http-restricted-api={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
+    "--http-restricted-api=inference:Infer-Key=@@DIRECTORY@/key",
+    f"--grpc-restricted-protocol={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
+    *("--grpc-restricted-protocol", "inference:infer-key=@@DIRECTORY@/key"),
+    *("--model-control-mode=explicit", "--load-model=*"),
+    "--http-allowed-origin=https://desk.example",
+    "--runtime-directory=@DIRECTORY@/run",
+)
+
+
+def prepare(server: Server) -> None:
+    (server.directory.parent / "key").write_text(INFER + "\n")
 
 
 class Client:

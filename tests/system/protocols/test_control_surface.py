@@ -26,15 +26,17 @@ _LOAD = "/v2/repository/models/{}/load"
 _UNLOAD = "/v2/repository/models/{}/unload"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    started = ["--load-model=add_sub", "--load-model=coded"]
-    options = ["--model-control-mode=explicit", *started, "--id=here"]
-    directory = tmp_path_factory.mktemp("surface") / "s"
-    models = ["add_sub", "string_upper", "fails_late", "coded"]
-    with Server(directory, models=models, options=options) as up:
-        (up.repository / "empty").mkdir()
-        yield up
+MODELS = ("add_sub", "string_upper", "fails_late", "coded")
+OPTIONS = (
+    "--model-control-mode=explicit",
+    "--load-model=add_sub",
+    "--load-model=coded",
+    "--id=here",
+)
+
+
+def prepare(server: Server) -> None:
+    (server.repository / "empty").mkdir()
 
 
 @pytest.fixture

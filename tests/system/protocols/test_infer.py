@@ -174,8 +174,7 @@ def test_statistics_count_what_was_asked(server: Server) -> None:
         counted = after["inference_stats"][part]
         assert before["inference_stats"][part]["count"] + 1 == counted["count"]
         assert counted["ns"] > 0
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
     assert f'nv_inference_count{{model="add_sub",version="1"}} {after["inference_count"]}' in lines
 
 

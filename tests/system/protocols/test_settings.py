@@ -41,12 +41,8 @@ _TRACE = {
 }
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("settings") / "s"
-    options = ["--http-workers=2", f"--runtime-directory={directory / 'run'}"]
-    with Server(directory, models=["talker"], options=options) as server:
-        yield server
+MODELS = ("talker",)
+OPTIONS = ("--http-workers=2", "--runtime-directory=@DIRECTORY@/run")
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ import tritonclient.http as http_client
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -291,8 +292,7 @@ def test_keys_of_others_are_refused_alike_whether_they_exist_or_not(
 
 def test_no_memory_of_the_server_has_a_name(server: Server, client: Any) -> None:
     module = module_of(client)
-    tensor = module.InferInput("INPUT0", [1 << 19], "FP32")
-    tensor.set_data_from_numpy(np.zeros(1 << 19, np.float32))
+    [tensor] = infer_inputs(module, INPUT0=np.zeros(1 << 19, np.float32))
 
     client.infer("identity_fp32", [tensor])
 

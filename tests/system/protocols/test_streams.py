@@ -9,7 +9,6 @@ import json
 import socket
 import threading
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 
+from tests.support.clients import infer_inputs
 from tests.support.journal import read_journal
 from tests.support.scraping import pending_requests, sum_series
 from tests.support.server import Server
@@ -185,9 +185,7 @@ def count_input(client: Any, count: int, delay_us: int = 0) -> list[Any]:
 
 
 def script_input(text: str) -> list[Any]:
-    entry = triton.InferInput("SCRIPT", [1], "BYTES")
-    entry.set_data_from_numpy(np.array([text.encode()], np.object_))
-    return [entry]
+    return infer_inputs(triton, SCRIPT=np.array([text.encode()], np.object_))
 
 
 def is_final(result: Any) -> bool:
@@ -386,8 +384,7 @@ def test_a_server_that_stops_ends_streams_that_are_idle(tmp_path: Path) -> None:
 @pytest.mark.row("C82")
 def test_responses_are_counted_by_their_index_whichever_way_they_went(server: Server) -> None:
     def counts() -> dict[str, dict[str, int]]:
-        with urllib.request.urlopen(f"{server.url}/v2/models/tokens/stats") as answer:
-            [stats] = json.load(answer)["model_stats"]
+        stats = server.statistics("tokens")
         assert stats["inference_stats"]["success"]["count"] > 0
         found = stats["response_stats"].items()
         return {i: {kind: of["count"] for kind, of in row.items()} for i, row in found}
@@ -417,7 +414,6 @@ def test_responses_are_counted_by_their_index_whichever_way_they_went(server: Se
 
 
 def test_a_model_with_one_response_has_no_counts_by_index(server: Server) -> None:
-    with urllib.request.urlopen(f"{server.url}/v2/models/add_sub/stats") as answer:
-        [stats] = json.load(answer)["model_stats"]
+    stats = server.statistics("add_sub")
 
     assert {} == stats["response_stats"]

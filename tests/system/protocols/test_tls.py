@@ -21,6 +21,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
 from tests.support.certificates import Authority, CertificatePair
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -150,8 +151,7 @@ def test_a_client_that_reads_late_gets_all_of_a_large_body(server: TlsServer) ->
 
 def test_tritonclient_speaks_https(server: TlsServer) -> None:
     data = np.arange(8, dtype=np.float32)
-    tensor = http_client.InferInput("INPUT0", data.shape, "FP32")
-    tensor.set_data_from_numpy(data)
+    [tensor] = infer_inputs(http_client, INPUT0=data)
 
     with http_client.InferenceServerClient(
         f"127.0.0.1:{server.http_port}",
@@ -167,8 +167,7 @@ def test_tritonclient_speaks_https(server: TlsServer) -> None:
 @pytest.mark.row("D42", "--grpc-use-ssl", "--grpc-server-cert", "--grpc-server-key")
 def test_tritonclient_speaks_encrypted_grpc(server: TlsServer) -> None:
     data = np.arange(_LARGE, dtype=np.float32)
-    tensor = grpc_client.InferInput("INPUT0", data.shape, "FP32")
-    tensor.set_data_from_numpy(data)
+    [tensor] = infer_inputs(grpc_client, INPUT0=data)
 
     with grpc_client.InferenceServerClient(
         server.grpc_address, ssl=True, root_certificates=str(server.authority.cert)

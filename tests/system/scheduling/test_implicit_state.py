@@ -16,6 +16,7 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -88,9 +89,7 @@ def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
 
 
 def _input(module: Any, value: int) -> list[Any]:
-    tensor = module.InferInput("VALUE", [1, 1], "INT32")
-    tensor.set_data_from_numpy(np.array([[value]], np.int32))
-    return [tensor]
+    return infer_inputs(module, VALUE=np.array([[value]], np.int32))
 
 
 def _said(result: Any) -> Said:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
-import json
 import os
 import queue
 import signal
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +16,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.journal import (
     UNTIL_RELEASED,
     has_seen_cancellation,
@@ -32,18 +29,17 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 ENSEMBLES = ["doubled", "relay", "fails_late", "streamed"]
-MODELS = ["add_sub", "identity_fp32", "raising", "batch_size", "tokens", "string_upper"]
+MODELS = [
+    *ENSEMBLES,
+    *("add_sub", "identity_fp32", "raising", "batch_size", "tokens", "string_upper"),
+]
 PROTOCOLS = pytest.mark.parametrize("protocol", ["http", "grpc"])
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("pipelines") / "s", models=[*ENSEMBLES, *MODELS])
+def prepare(server: Server) -> None:
     # Its batches go when they are full, however late the last one comes.
     config = server.add_model("batch_size", "patient") / "config.pbtxt"
     config.write_text(config.read_text().replace("microseconds: 300000", "microseconds: 60000000"))
-    with server:
-        yield server
 
 
 def infer(server: Server, protocol: str, model: str, **tensors: tuple[np.ndarray, str]) -> Any:
@@ -56,13 +52,6 @@ def infer(server: Server, protocol: str, model: str, **tensors: tuple[np.ndarray
         inputs[-1].set_data_from_numpy(array)
     with module.InferenceServerClient(url) as client:
         return client.infer(model, inputs)
-
-
-def statistics(server: Server, model: str) -> dict[str, Any]:
-    path = f"{server.url}/v2/models/{model}/stats"
-    with urllib.request.urlopen(path, timeout=30) as answer:
-        entry: dict[str, Any] = json.load(answer)["model_stats"][0]
-    return entry
 
 
 # ---------------------------------------------------------------- ensembles
@@ -95,8 +84,7 @@ def test_many_large_requests_at_once_each_get_their_own_answer(server: Server) -
     results: queue.Queue[Any] = queue.Queue()
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         for number, array in enumerate(arrays):
-            tensor = grpc_client.InferInput("X", list(array.shape), "FP32")
-            tensor.set_data_from_numpy(array)
+            [tensor] = infer_inputs(grpc_client, X=array)
             answer = partial(_keep, results, number)
             client.async_infer("relay", [tensor], answer, request_id=str(number))
         got = [results.get(timeout=60) for _ in arrays]
@@ -112,14 +100,13 @@ def _keep(results: queue.Queue[Any], number: int, result: Any, error: Any) -> No
 
 @pytest.mark.row("E53")
 def test_an_output_that_is_asked_for_alone_comes_alone(server: Server) -> None:
-    before = statistics(server, "identity_fp32")["inference_count"]
+    before = server.statistics("identity_fp32")["inference_count"]
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        tensor = http_client.InferInput("X", [3], "FP32")
-        tensor.set_data_from_numpy(np.ones(3, np.float32))
+        [tensor] = infer_inputs(http_client, X=np.ones(3, np.float32))
         result = client.infer("relay", [tensor], outputs=[http_client.InferRequestedOutput("Z")])
 
     assert ["Z"] == [output["name"] for output in result.get_response()["outputs"]]
-    assert before + 2 == statistics(server, "identity_fp32")["inference_count"]
+    assert before + 2 == server.statistics("identity_fp32")["inference_count"]
 
 
 @pytest.mark.row("E54")
@@ -131,17 +118,17 @@ def test_an_error_in_a_step_names_the_ensemble(server: Server, protocol: str) ->
     message = str(error.value.message())
     assert message.startswith("in ensemble 'fails_late', Failed to process the request(s)")
     assert "ValueError: on purpose" in message
-    failures = statistics(server, "fails_late")["inference_stats"]["fail"]["count"]
+    failures = server.statistics("fails_late")["inference_stats"]["fail"]["count"]
     assert failures > 0
 
 
 def test_statistics_count_the_ensemble_and_its_steps(server: Server) -> None:
     ones = (np.ones((3, 16), np.float32), "FP32")
-    before = [statistics(server, model) for model in ("doubled", "add_sub")]
+    before = [server.statistics(model) for model in ("doubled", "add_sub")]
 
     infer(server, "http", "doubled", LEFT=ones, RIGHT=ones)
 
-    after = [statistics(server, model) for model in ("doubled", "add_sub")]
+    after = [server.statistics(model) for model in ("doubled", "add_sub")]
     grown = [
         b["inference_count"] - a["inference_count"] for a, b in zip(before, after, strict=True)
     ]
@@ -181,8 +168,7 @@ def test_a_stream_flows_through_the_steps_in_order(server: Server) -> None:
     results: queue.Queue[Any] = queue.Queue()
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         client.start_stream(lambda result, error: results.put((result, error)))
-        tensor = grpc_client.InferInput("COUNT", [1], "INT32")
-        tensor.set_data_from_numpy(np.array([count], np.int32))
+        [tensor] = infer_inputs(grpc_client, COUNT=np.array([count], np.int32))
         client.async_stream_infer("streamed", [tensor])
         got = [results.get(timeout=60) for _ in range(count)]
         client.stop_stream()
@@ -232,10 +218,8 @@ def test_a_client_that_leaves_stops_the_ensemble_between_its_steps(tmp_path: Pat
     with Server(tmp_path / "s", models=["twice_journal", "journal"]) as server:
         module: Any = grpc_client
         with module.InferenceServerClient(server.grpc_address) as client:
-            name = module.InferInput("ID", [1, 1], "BYTES")
-            name.set_data_from_numpy(np.array([[b"a"]], dtype=np.object_))
-            pause = module.InferInput("MS", [1, 1], "INT32")
-            pause.set_data_from_numpy(np.array([[UNTIL_RELEASED]], np.int32))
+            [name] = infer_inputs(module, ID=np.array([[b"a"]], dtype=np.object_))
+            [pause] = infer_inputs(module, MS=np.array([[UNTIL_RELEASED]], np.int32))
             call = client.async_infer("twice_journal", [name, pause], lambda result, error: None)
             eventually(lambda: read_journal(server.journal), 30, "the first step begins")
             call.cancel()
@@ -298,12 +282,12 @@ def _batch(server: Server, model: str, *rows: int, columns: int = 4) -> list[tup
 
 
 def test_requests_of_several_clients_are_executed_together(server: Server) -> None:
-    before = statistics(server, "patient")
+    before = server.statistics("patient")
 
     batches = _batch(server, "patient", *[1] * 8)
 
     assert [(8, 8)] * 8 == batches
-    after = statistics(server, "patient")
+    after = server.statistics("patient")
     assert before["execution_count"] + 1 == after["execution_count"]
     assert before["inference_count"] + 8 == after["inference_count"]
     assert 8 in [entry["batch_size"] for entry in after["batch_stats"]]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -74,7 +71,7 @@ class Busy:
 
     @property
     def last_arrival(self) -> int:
-        return int(statistics(self._server, self._model)["last_inference"])
+        return int(self._server.statistics(self._model)["last_inference"])
 
     def open(self) -> None:
         self._gate.touch()
@@ -86,15 +83,8 @@ class Busy:
         return [name for name in generate(self._server, self._model, script).split(",") if name]
 
 
-def statistics(server: Server, model: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{server.url}/v2/models/{model}/stats", timeout=20) as answer:
-        [entry] = json.load(answer)["model_stats"]
-    found: dict[str, Any] = entry
-    return found
-
-
 def failures(server: Server, model: str) -> int:
-    return int(statistics(server, model)["inference_stats"]["fail"]["count"])
+    return int(server.statistics(model)["inference_stats"]["fail"]["count"])
 
 
 def infer_http(
@@ -266,4 +256,4 @@ def test_answers_keep_the_order_of_requests_across_instances(
 
 
 def _executions(server: Server) -> int:
-    return int(statistics(server, "ordered")["execution_count"])
+    return int(server.statistics("ordered")["execution_count"])

@@ -8,9 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,17 +34,16 @@ def _add(server: Server, name: str) -> None:
     path.write_text(re.sub(r"instance_group \[.*\]", group, text))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("rates")
-    options = [f"--runtime-directory={directory / 'run'}"]
-    options += ["--rate-limit=execution_count", "--rate-limit-resource=R:1"]
-    options += ["--model-control-mode=explicit", "--load-model=first", "--load-model=second"]
-    server = Server(directory / "s", options=options)
+OPTIONS = (
+    "--runtime-directory=@DIRECTORY@/run",
+    *("--rate-limit=execution_count", "--rate-limit-resource=R:1"),
+    *("--model-control-mode=explicit", "--load-model=first", "--load-model=second"),
+)
+
+
+def prepare(server: Server) -> None:
     for name in _GROUPS:
         _add(server, name)
-    with server:
-        yield server
 
 
 def _infer(server: Server, model: str, name: str, ms: int) -> int:
@@ -91,8 +87,7 @@ def test_who_holds_a_resource_is_shown_and_its_death_gives_it_back(server: Serve
         eventually(lambda: "second_0_0" in _shown(server), 20, "the other one waits")
 
         shown = _shown(server)
-        with urllib.request.urlopen(server.metrics_url, timeout=20) as answer:
-            metrics = answer.read().decode()
+        metrics = server.metrics_text()
         assert not waiting.done()
         [stub] = server.stub_pids("first")
         os.kill(stub, signal.SIGKILL)

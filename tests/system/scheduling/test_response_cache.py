@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
 from tests.support import scripted
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -117,15 +116,8 @@ def prepare(server: Server) -> None:
     (server.repository / "beyond" / "config.pbtxt").write_text(_chain(["twice", "into"]))
 
 
-def stats(server: Server, model: str) -> dict[str, Any]:
-    url = f"{server.url}/v2/models/{model}/stats"
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        found: dict[str, Any] = json.load(answer)["model_stats"][0]
-    return found
-
-
 def counts(server: Server, model: str) -> dict[str, int]:
-    found = stats(server, model)
+    found = server.statistics(model)
     kinds = {kind: of["count"] for kind, of in found["inference_stats"].items()}
     return kinds | {"executions": found["execution_count"], "inferences": found["inference_count"]}
 
@@ -134,10 +126,8 @@ def counts(server: Server, model: str) -> dict[str, int]:
 def test_equal_requests_are_executed_once_whichever_way_they_come(server: Server) -> None:
     before = counts(server, "cached")
     over_http = [scripted.generate(server, "cached", _COUNTING, "a", id=i) for i in ("1", "2")]
-    script = grpc_client.InferInput("SCRIPT", [1], "BYTES")
-    script.set_data_from_numpy(np.array([_COUNTING.encode()], dtype=np.object_))
-    argument = grpc_client.InferInput("ARGUMENT", [1], "BYTES")
-    argument.set_data_from_numpy(np.array([b"a"], dtype=np.object_))
+    [script] = infer_inputs(grpc_client, SCRIPT=np.array([_COUNTING.encode()], dtype=np.object_))
+    [argument] = infer_inputs(grpc_client, ARGUMENT=np.array([b"a"], dtype=np.object_))
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         # HTTP's generate asks for all outputs, so this does.
         over_grpc = client.infer("cached", [argument, script]).as_numpy("TEXT")[0].decode()
@@ -160,13 +150,12 @@ def test_equal_requests_are_executed_once_whichever_way_they_come(server: Server
         }
         == changed
     )
-    assert stats(server, "cached")["inference_stats"]["cache_hit"]["ns"] > 0
+    assert server.statistics("cached")["inference_stats"]["cache_hit"]["ns"] > 0
 
 
 @pytest.mark.row("nv_model_load_duration_secs")
 def test_how_long_models_and_ensembles_took_to_load_is_measured(server: Server) -> None:
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = server.metrics_text().splitlines()
 
     took = {line: float(line.split()[-1]) for line in lines if "{" in line and "_load_d" in line}
     assert len(list(server.repository.iterdir())) == len(took)
@@ -219,8 +208,7 @@ def test_large_tensors_are_kept_where_they_lie(server: Server, size: int) -> Non
     before = counts(server, "large")
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         for data in sent:
-            tensor = http_client.InferInput("INPUT0", list(data.shape), "FP32")
-            tensor.set_data_from_numpy(data)
+            [tensor] = infer_inputs(http_client, INPUT0=data)
             answer = client.infer("large", [tensor]).as_numpy("OUTPUT0")
 
             np.testing.assert_array_equal(data, answer)
@@ -242,8 +230,7 @@ def test_large_inputs_of_a_member_are_found_again(
     before = counts(server, "cached_twice")
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         for data in sent:
-            tensor = http_client.InferInput("INPUT0", list(data.shape), "FP32")
-            tensor.set_data_from_numpy(data)
+            [tensor] = infer_inputs(http_client, INPUT0=data)
             answer = client.infer(asked, [tensor], parameters=more).as_numpy("OUTPUT0")
 
             np.testing.assert_array_equal(times * data, answer)

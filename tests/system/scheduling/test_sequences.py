@@ -16,6 +16,7 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -110,9 +111,7 @@ def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
 
 
 def _input(module: Any, value: int, count: int = 1, size: int = 1) -> list[Any]:
-    tensor = module.InferInput("VALUE", [count, size], "INT32")
-    tensor.set_data_from_numpy(np.full((count, size), value, np.int32))
-    return [tensor]
+    return infer_inputs(module, VALUE=np.full((count, size), value, np.int32))
 
 
 def _said(result: Any) -> Said:
