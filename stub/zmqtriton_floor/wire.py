@@ -821,7 +821,7 @@ class _Schema:
                 raise ProtocolError(f"{self.cls.__name__}: too many {self.fields[i]}")
             read = SCHEMAS[name].read
             try:
-                row[i] = [read(entry) for entry in row[i]]
+                row[i] = list(map(read, row[i]))
             except TypeError:
                 raise ProtocolError(f"{self.cls.__name__}: no rows in {self.fields[i]}") from None
 

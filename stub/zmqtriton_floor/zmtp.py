@@ -181,8 +181,14 @@ class Connection:
             end = begin + length
             if size < end:
                 break
-            at = end
-            self._take(flags, bytes(data[begin:end]))
+            at, frame = end, bytes(data[begin:end])
+            if flags & _MORE or flags & _COMMAND or not self._is_ready:
+                self._take_part(flags, frame)
+                continue
+            # most messages are taken here, without another call for each frame
+            self._frames.append(frame)
+            self.messages.append(self._frames)
+            self._frames = []
         return at
 
     def _greet(self, greeting: bytes) -> int:
@@ -192,19 +198,17 @@ class Connection:
         self._is_greeted = True
         return len(greeting)
 
-    def _take(self, flags: int, frame: bytes) -> None:
-        if flags & _COMMAND or not self._is_ready:
-            # READY is the only command; others would answer what is not sent here
-            if self._is_ready or not (flags & _COMMAND and self._fits(frame)):
+    def _take_part(self, flags: int, frame: bytes) -> None:
+        """Take a command, or a frame that does not end its message."""
+        if self._is_ready and not flags & _COMMAND:
+            self._frames.append(frame)
+            if len(self._frames) > MOST_FRAMES:
                 raise _ProtocolViolation
-            self._is_ready = True
             return
-        self._frames.append(frame)
-        if not flags & _MORE:
-            self.messages.append(self._frames)
-            self._frames = []
-        elif len(self._frames) > MOST_FRAMES:
+        # READY is the only command; others would answer what is not sent here
+        if self._is_ready or not (flags & _COMMAND and self._fits(frame)):
             raise _ProtocolViolation
+        self._is_ready = True
 
     def _fits(self, command: bytes) -> bool:
         kind = b"\x0bSocket-Type" + len(self._other).to_bytes(4, "big") + self._other
@@ -374,7 +378,7 @@ class Router:
         #: Messages that have come, with their senders.
         self.inbox: deque[tuple[Connection, list[bytes]]] = deque()
         #: Connections for which something was queued since the last flush().
-        self._due: dict[Connection, None] = {}
+        self.unflushed: dict[Connection, None] = {}
         #: Connections whose peers have yet to read before more can be sent.
         self.blocked: set[Connection] = set()
         #: Of all connections.
@@ -469,12 +473,12 @@ class Router:
     def write(self, connection: Connection, frames: Sequence[bytes]) -> bool:
         """Queue a message, which leaves with the next flush(); False if the peer is gone."""
         connection.put(frames)
-        self._due[connection] = None
+        self.unflushed[connection] = None
         return connection.is_open
 
     def flush(self) -> None:
-        while self._due:
-            self._flush(self._due.popitem()[0])
+        while self.unflushed:
+            self._flush(self.unflushed.popitem()[0])
 
     def _flush(self, connection: Connection) -> None:
         was_blocked = connection.is_blocked

@@ -28,6 +28,8 @@ class Sent:
         self.flushed = 0
         self.blocked: set[int] = set()
         self.flags: list[int] = []
+        #: Whatever was sent waits for flush().
+        self.unflushed = True
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> None:
         self.messages.append((serial, type(message).__name__))

@@ -45,4 +45,4 @@ def test_answered_requests_do_not_pile_up_until_their_time() -> None:
         timers.start(10**18, request=request)
         request.answer()
 
-    assert len(timers._heap) <= 2048
+    assert len(timers.timed) <= 2048

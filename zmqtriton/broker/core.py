@@ -254,7 +254,8 @@ class Core:
                 generation = self.generations.find(row)
                 is_client = peer.role != "stub" and not row.flags & wire.RESENT
                 self._sequence_admission.check_room(generation, row, is_client)
-                self.blocks.check_question(row, body, self.instances.get(serial))
+                if row.flags & wire.HAS_REFERENCES:
+                    self.blocks.check_question(row, body, self.instances.get(serial))
             except ZmqTritonError as error:
                 if not self.waiting_for_load.hold(serial, row, body, error, now_ns):
                     self.answers.reject(serial, row.id, error)
@@ -268,8 +269,10 @@ class Core:
         self._proceed(now_ns)
 
     def _proceed(self, now_ns: int) -> None:
-        self._dispatch.dispatch_marked(now_ns)
-        self.deadlocks.check_new(now_ns)
+        if self._dispatch.marked or self.rate_limiter.limited:
+            self._dispatch.dispatch_marked(now_ns)
+        if self.deadlocks.fresh:
+            self.deadlocks.check_new(now_ns)
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
         """Cancel a request: a queued one is never executed; otherwise its stub is told."""
@@ -285,10 +288,8 @@ class Core:
     def results(self, serial: int, message: wire.Results, bodies: list[bytes], now_ns: int) -> None:
         """Take what a stub sent: answers to pass on, and the end of batches."""
         instance = self.instances.get(serial)
-        if instance is None:
-            raise ProtocolError(f"Results: {serial} has no instance")
-        if len(bodies) != len(message.outcomes):
-            raise ProtocolError("Results: number of bodies and of outcomes differ")
+        if instance is None or len(bodies) != len(message.outcomes):
+            raise ProtocolError(f"Results: {serial} has no instance, or sent too few bodies")
         generation = self.generations[instance.generation]
         # Each row is checked by itself, so that a malformed one does not cost the others.
         for outcome, body in zip(message.outcomes, bodies, strict=True):
@@ -302,7 +303,8 @@ class Core:
                 self._lifecycle.take_outcome(serial, request, outcome, body, now_ns)
         if message.rescheduled:
             self._rescheduling.reschedule(instance, message.rescheduled, now_ns)
-        generation.count_responses(message.response_counts)
+        if message.response_counts:
+            generation.count_responses(message.response_counts)
         for executed in message.executed:
             if instance.is_in(executed.batch):
                 self._dispatch.finish_batch(instance, generation, executed, now_ns)
@@ -317,12 +319,29 @@ class Core:
 
     def next_timer_ns(self) -> int | None:
         """When tick() has work to do, if no other event comes first."""
-        parts = (self._timers, self.recovery, self.deadlocks, self.waiting_for_load)
-        times = [part.next_due_ns() for part in parts]
-        return min((at_ns for at_ns in times if at_ns is not None), default=None)
+        soonest_ns = None
+        for part in (self._timers, self.recovery, self.deadlocks, self.waiting_for_load):
+            at_ns = part.next_due_ns() if part.timed else None
+            if at_ns is not None and (soonest_ns is None or at_ns < soonest_ns):
+                soonest_ns = at_ns
+        return soonest_ns
 
     def tick(self, now_ns: int) -> None:
-        """Do everything that is due."""
+        """Do everything that is due. Parts that wait for no time are not visited."""
+        if self._timers.timed:
+            self._run_timers(now_ns)
+        if self.recovery.timed:
+            self.recovery.tick(now_ns)
+        if self.deadlocks.timed:
+            self.deadlocks.check_due(now_ns)
+        if self.waiting_for_load.timed:
+            self.waiting_for_load.refuse_late(now_ns)
+        if self._retirement.is_last_call:
+            self._retirement.check_last_call(now_ns)
+        if self._dispatch.marked or self.rate_limiter.limited:
+            self._dispatch.dispatch_marked(now_ns)
+
+    def _run_timers(self, now_ns: int) -> None:
         while True:
             timer = self._timers.pop_due(now_ns)
             if timer is None:
@@ -340,11 +359,6 @@ class Core:
                 timer.generation.timer_ns = 0
                 self._sequence_admission.check_timeouts(timer.generation, now_ns)
                 self._dispatch.mark_for_dispatch(timer.generation)
-        self.recovery.tick(now_ns)
-        self.deadlocks.check_due(now_ns)
-        self.waiting_for_load.refuse_late(now_ns)
-        self._retirement.check_last_call(now_ns)
-        self._dispatch.dispatch_marked(now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, *times_ns: int) -> None:
         """Answer a request for counters. The times are described at `Reports.answer`."""

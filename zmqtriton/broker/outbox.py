@@ -31,9 +31,5 @@ class Outbox:
         #: For the log.
         self.warnings: list[str] = []
 
-    @property
-    def has_blocks(self) -> bool:
-        return bool(self.leases or self.releases or self.reported_owners)
-
     def cancel_execution(self, serial: int, route: tuple[int, int]) -> None:
         self.cancellations.setdefault(serial, []).append(wire.RequestKey(*route))

@@ -54,6 +54,10 @@ class Router(zmtp.Router):
         return connection is not None and self.write(connection, [wire.encode(message), *bodies])
 
     def send_rows(self, serial: int, kind: Any, rows: list[tuple[Any, bytes]]) -> None:
+        if len(rows) == 1:
+            ((row, body),) = rows
+            self.send(serial, kind([row]), [body])
+            return
         for some in split_rows(rows):
             self.send(serial, kind([row for row, _ in some]), [body for _, body in some])
 

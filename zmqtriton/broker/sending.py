@@ -45,14 +45,15 @@ class Sending:
             _log.warning("%s", outbox.warnings.pop(0))
         while outbox.supervisor:
             self._lifeline.send(outbox.supervisor.pop(0))
-        if outbox.has_blocks:
+        if outbox.leases or outbox.releases or outbox.reported_owners:
             self._flush_blocks(outbox)
         if outbox.batched_requests or outbox.cancellations or outbox.stream_acks or outbox.answers:
             self._flush_stubs(outbox)
         if outbox.replies or outbox.asides:
             self._flush_requests(outbox)
-        self._stubs.flush()
-        self._requests.flush()
+        for router in (self._stubs, self._requests):
+            if router.unflushed:
+                router.flush()
 
     def _flush_blocks(self, outbox: Outbox) -> None:
         """Send leases and releases first, so that owners know of them before they write or forget.

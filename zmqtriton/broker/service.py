@@ -104,13 +104,15 @@ class Service:
 
     def _wait(self) -> None:
         routers = (self._stubs, self._requests)
-        times = (
+        times = [
             self._core.next_timer_ns(),
             self._idle_checks.due_ns,
             self._sending.release_at_ns,
-            *[router.next_due_ns() for router in routers if router.has_duties],
-        )
-        timer_ns = min((at_ns for at_ns in times if at_ns), default=None)
+        ]
+        for router in routers:
+            if router.has_duties:
+                times.append(router.next_due_ns())
+        timer_ns = min(filter(None, times), default=None)
         timeout_s = -1.0
         if timer_ns is not None:
             left_ns = max(0, timer_ns - time.monotonic_ns())
@@ -134,8 +136,10 @@ class Service:
     def _turn(self) -> None:
         """Read everything that is here, and act on it."""
         while True:
-            self._read(self._stubs)
-            self._read(self._requests)
+            if self._stubs.inbox:
+                self._read(self._stubs)
+            if self._requests.inbox:
+                self._read(self._requests)
             now_ns = time.monotonic_ns()
             self._core.tick(now_ns)
             if now_ns >= self._idle_checks.due_ns:

@@ -44,7 +44,8 @@ class Timers:
     _FEW = 1024
 
     def __init__(self) -> None:
-        self._heap: list[Timer] = []
+        #: A heap; empty while nothing depends on the time.
+        self.timed: list[Timer] = []
         self._order = itertools.count()
         self._clean_at = self._FEW
 
@@ -59,21 +60,21 @@ class Timers:
         generation: Generation | None = None,
     ) -> None:
         timer = Timer(at_ns, next(self._order), request, in_queue, instance, batch, generation)
-        heapq.heappush(self._heap, timer)
-        if len(self._heap) > self._clean_at:
-            self._heap = [timer for timer in self._heap if timer.is_running]
-            heapq.heapify(self._heap)
-            self._clean_at = max(self._FEW, 2 * len(self._heap))
+        heapq.heappush(self.timed, timer)
+        if len(self.timed) > self._clean_at:
+            self.timed = [timer for timer in self.timed if timer.is_running]
+            heapq.heapify(self.timed)
+            self._clean_at = max(self._FEW, 2 * len(self.timed))
 
     def next_due_ns(self) -> int | None:
         """When pop_due() will have something, if nothing else happens."""
-        while self._heap and not self._heap[0].is_running:
-            heapq.heappop(self._heap)
-        return self._heap[0].at_ns if self._heap else None
+        while self.timed and not self.timed[0].is_running:
+            heapq.heappop(self.timed)
+        return self.timed[0].at_ns if self.timed else None
 
     def pop_due(self, now_ns: int) -> Timer | None:
         """Take the next timer that is due."""
         at_ns = self.next_due_ns()
         if at_ns is None or at_ns > now_ns:
             return None
-        return heapq.heappop(self._heap)
+        return heapq.heappop(self.timed)

@@ -74,8 +74,9 @@ class Blocks:
 
     def check_question(self, row: Request, body: bytes, asker: Instance | None) -> None:
         """Refuse a stub's request if it refers to memory that the stub was never given."""
-        is_old = not self._has_all_lease_reports or (row.flags & RESENT and self.epoch > 1)
-        if asker is None or not row.flags & HAS_REFERENCES or is_old:
+        if asker is None or not row.flags & HAS_REFERENCES:
+            return
+        if not self._has_all_lease_reports or (row.flags & RESENT and self.epoch > 1):
             return
         if not self._provenance.may_ask(asker.serial, [*asker.open_requests.values()], body):
             self.forged += 1

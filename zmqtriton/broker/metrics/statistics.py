@@ -61,8 +61,9 @@ class ModelStatistics:
         self.batches: dict[int, tuple[Duration, Duration, Duration]] = {}
 
     def record_success(self, request: InflightRequest, now_ns: int) -> None:
-        self.success.add(1, now_ns - request.arrived_ns)
-        self.inference_count += request.elements
+        self.success.count += 1
+        self.success.ns += now_ns - request.arrived_ns
+        self.inference_count += request.row.batch_size or 1
 
     def record_cache_hit(self, request: InflightRequest, lookup_ns: int) -> None:
         """Count a request that was answered from the cache."""
@@ -123,19 +124,24 @@ class ModelStatistics:
             size += request.row.batch_size or 1
             queue_ns += request.dispatched_ns - request.arrived_ns
         self.execution_count += 1
-        self.queue.add(count, queue_ns)
-        self.compute_input.add(count, count * times.input_ns)
-        self.compute_infer.add(count, count * times.infer_ns)
-        self.compute_output.add(count, count * times.output_ns)
+        self.queue.count += count
+        self.queue.ns += queue_ns
+        for duration, ns in (
+            (self.compute_input, times.input_ns),
+            (self.compute_infer, times.infer_ns),
+            (self.compute_output, times.output_ns),
+        ):
+            duration.count += count
+            duration.ns += count * ns
         self._count_batch(size, times.input_ns, times.infer_ns, times.output_ns)
 
     def _count_batch(self, size: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
         per_size = self.batches.get(size)
         if per_size is None:
             per_size = self.batches[size] = (Duration(), Duration(), Duration())
-        per_size[0].add(1, input_ns)
-        per_size[1].add(1, infer_ns)
-        per_size[2].add(1, output_ns)
+        for duration, ns in zip(per_size, (input_ns, infer_ns, output_ns)):  # noqa: B905
+            duration.count += 1
+            duration.ns += ns
 
     def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
         """Return the entry of `model_stats`.

@@ -84,7 +84,8 @@ class Answers:
         peer = self._peers.get(request.peer)
         if peer is not None:
             del peer.requests[request.row.id]
-        self._blocks.release_kept(request)
+        if request.retained_blocks:
+            self._blocks.release_kept(request)
         if generation.is_retired:
             self.check_drained(generation)
 

@@ -49,9 +49,9 @@ class Deadlocks:
         #: The unanswered calls of models, with the instance that made them.
         self.open_calls: dict[tuple[int, int], Instance] = {}
         #: Those of the unanswered calls, and of the steps of ensembles, that may still be queued.
-        self._queued: dict[tuple[int, int], InflightRequest] = {}
+        self.timed: dict[tuple[int, int], InflightRequest] = {}
         #: Calls since the last event for which somebody certainly waits.
-        self._fresh: list[InflightRequest] = []
+        self.fresh: list[InflightRequest] = []
         self._look_at_ns = 0
         self._pause_ns = _FIRST_LOOK_NS
 
@@ -65,21 +65,21 @@ class Deadlocks:
                 instance.blocking_calls[request.key] = request
         if not self.open_calls:
             return
-        if not self._queued:
+        if not self.timed:
             self._pause_ns = _FIRST_LOOK_NS
             self._look_at_ns = now_ns + self._pause_ns
-        self._queued[request.key] = request
+        self.timed[request.key] = request
         if instance is None or request.row.flags & wire.CALLER_BLOCKS:
-            self._fresh.append(request)
+            self.fresh.append(request)
 
     def is_awaited(self, generation: Generation) -> bool:
         """True if a model may wait for this queued request."""
         queued = RequestState.QUEUED
-        return any(r.generation is generation and r.state is queued for r in self._queued.values())
+        return any(r.generation is generation and r.state is queued for r in self.timed.values())
 
     def discard(self, request: InflightRequest) -> None:
         """Forget an answered request."""
-        self._queued.pop(request.key, None)
+        self.timed.pop(request.key, None)
         instance = self.open_calls.pop(request.key, None)
         if instance is not None:
             del instance.open_calls[request.key]
@@ -87,18 +87,18 @@ class Deadlocks:
 
     def check_new(self, now_ns: int) -> None:
         """Refuse those of the new calls that can never run."""
-        fresh, self._fresh = self._fresh, []
+        fresh, self.fresh = self.fresh, []
         for request in fresh:
             if request.state is RequestState.QUEUED and request in _find_deadlock(request, None):
                 self._refuse(request, now_ns)
 
     def next_due_ns(self) -> int | None:
         """When check_due() has work to do."""
-        return self._look_at_ns if self._queued else None
+        return self._look_at_ns if self.timed else None
 
     def check_due(self, now_ns: int) -> None:
         """Ask the processes whose word decides whether queued requests can ever run."""
-        if not self._queued or now_ns < self._look_at_ns:
+        if not self.timed or now_ns < self._look_at_ns:
             return
         waiting = self._queued_by_generation()
         self._look_at_ns = now_ns + self._pause_ns
@@ -126,9 +126,9 @@ class Deadlocks:
     def _queued_by_generation(self) -> list[list[InflightRequest]]:
         """Return the queued requests by generation; one of them can run if all can."""
         queued = RequestState.QUEUED
-        self._queued = {r: one for r, one in self._queued.items() if one.state is queued}
+        self.timed = {r: one for r, one in self.timed.items() if one.state is queued}
         found: dict[int, list[InflightRequest]] = {}
-        for one in self._queued.values():
+        for one in self.timed.values():
             if one.instance is None:
                 found.setdefault(one.generation.number, []).append(one)
         return list(found.values())

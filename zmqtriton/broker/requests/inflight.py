@@ -45,6 +45,7 @@ class InflightRequest:
         "instance",
         "is_cancelled",
         "is_late",
+        "key",
         "level",
         "miss",
         "peer",
@@ -61,6 +62,8 @@ class InflightRequest:
     ) -> None:
         self.peer = peer
         self.row = row
+        #: Its name in every process: who asked, and the number there.
+        self.key = (peer, row.id)
         self.body = body
         #: The size of the body that came with it; the body may go before the answer does.
         self.size = len(body)
@@ -95,11 +98,6 @@ class InflightRequest:
         self.miss: tuple[CacheKey, int] | None = None
         #: For a member request of an ensemble: its place in the run.
         self.call: Call | None = None
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """Its name in every process: who asked, and the number there."""
-        return self.peer, self.row.id
 
     @property
     def elements(self) -> int:

@@ -44,7 +44,11 @@ class Limits:
 
         `is_client` is False for a model that asks and for a request that was admitted before.
         """
-        if self.is_full or (is_client and self._is_crowded(generation)):
+        if (
+            self.unanswered >= MAX_UNANSWERED
+            or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
+            or (is_client and self._is_crowded(generation))
+        ):
             self.refused += 1
             generation.statistics.record_rejection()
             raise Unavailable(OVERLOADED)

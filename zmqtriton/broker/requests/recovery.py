@@ -65,6 +65,8 @@ class Recovery:
         self._waiting: dict[int, list[InflightRequest]] = {}
         #: When to decide about them again though nobody has said anything; 0 for never.
         self._look_again_ns = 0
+        #: Something depends on the time.
+        self.timed = False
         #: Generations of which a stub died without a hello, and their models: nobody knows what
         #: that stub had.
         self._uncertain: set[int | str] = set()
@@ -112,6 +114,7 @@ class Recovery:
         if said is None:
             said = self._early_outcomes[route] = []
             self._leftover_checks.append((now_ns + LEFTOVER_NS, route))
+            self.timed = True
         said.append(saying)
 
     def _is_asker(self, peer: int) -> bool:
@@ -130,6 +133,7 @@ class Recovery:
             waiting += undecided
             # By then the pages of stubs that are executing can be relied on.
             self._look_again_ns = self._look_again_ns or now_ns + 2 * FENCE_NS
+            self.timed = True
 
     def note_silent_death(self, generation: Generation) -> None:
         """Note that a stub of a generation died without a hello."""
@@ -188,8 +192,8 @@ class Recovery:
             generation.requeue(request)
             self._lifecycle.await_turn(request)
             return
-        generation.leave_queue(request)
         if instance is not None:
+            generation.leave_queue(request)
             request.resume(instance, now_ns)
         for source, outcome, body in said:
             self._lifecycle.take_outcome(source, request, outcome, body, now_ns)
@@ -242,6 +246,7 @@ class Recovery:
             self._look_again_ns = 0
             self.resolve_waiting(now_ns)
         self._drop_leftovers(now_ns)
+        self.timed = bool(self._look_again_ns or self._leftover_checks)
 
     def _drop_leftovers(self, now_ns: int) -> None:
         """Drop outcomes whose requests nobody has repeated."""

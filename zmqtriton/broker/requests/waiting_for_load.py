@@ -46,7 +46,8 @@ class WaitingForLoad:
         #: The models that the supervisor was asked to load, by the number of the call.
         self._models_by_call: dict[int, str] = {}
         #: By peer and request id, in the order in which they came.
-        self._held: dict[tuple[int, int], _WaitingRequest] = {}
+        #: Those that wait, each for so long.
+        self.timed: dict[tuple[int, int], _WaitingRequest] = {}
         #: A request that is being submitted again is not held a second time.
         self._is_again = False
 
@@ -61,12 +62,12 @@ class WaitingForLoad:
     ) -> bool:
         """Hold a request until its model is loaded; False if it cannot be held."""
         is_late = row.deadline_ns and row.deadline_ns <= now_ns
-        if not self._timeout_ns or self._is_again or is_late or len(self._held) >= MAX_HELD:
+        if not self._timeout_ns or self._is_again or is_late or len(self.timed) >= MAX_HELD:
             return False
         if not isinstance(error, NotServed) or not error.model:
             return False
         until_ns = min(now_ns + self._timeout_ns, row.deadline_ns or now_ns + self._timeout_ns)
-        self._held[serial, row.id] = _WaitingRequest(row, body, error, until_ns)
+        self.timed[serial, row.id] = _WaitingRequest(row, body, error, until_ns)
         if error.model not in self._models_by_call.values():
             number = next(self._numbers)
             self._models_by_call[number] = error.model
@@ -77,10 +78,10 @@ class WaitingForLoad:
     def take_result(self, answer: wire.CallResult, now_ns: int) -> None:
         """Take the supervisor's answer."""
         model = self._models_by_call.pop(answer.id, None)
-        for (serial, own_id), held in list(self._held.items()):
+        for (serial, own_id), held in list(self.timed.items()):
             if held.error.model != model:
                 continue
-            del self._held[serial, own_id]
+            del self.timed[serial, own_id]
             if answer.code:
                 error = from_number(answer.code, _told(held.row, answer.text))
                 self._answers.reject(serial, own_id, error)
@@ -93,22 +94,22 @@ class WaitingForLoad:
 
     def cancel(self, serial: int, own_id: int) -> None:
         """Drop a held request that was cancelled, if there is one."""
-        if self._held.pop((serial, own_id), None) is not None:
+        if self.timed.pop((serial, own_id), None) is not None:
             self._answers.reject(serial, own_id, CANCELLED)
 
     def forget_peer(self, serial: int) -> None:
         """Drop the held requests of a dead process."""
-        for key in [key for key in self._held if key[0] == serial]:
-            del self._held[key]
+        for key in [key for key in self.timed if key[0] == serial]:
+            del self.timed[key]
 
     def next_due_ns(self) -> int | None:
-        return min((held.until_ns for held in self._held.values()), default=None)
+        return min((held.until_ns for held in self.timed.values()), default=None)
 
     def refuse_late(self, now_ns: int) -> None:
         """Refuse the requests that have waited for too long."""
-        for (serial, own_id), held in list(self._held.items()):
+        for (serial, own_id), held in list(self.timed.items()):
             if held.until_ns <= now_ns:
-                del self._held[serial, own_id]
+                del self.timed[serial, own_id]
                 late = from_number(_LATE.number, _told(held.row, _LATE.text))
                 self._answers.reject(serial, own_id, late)
 

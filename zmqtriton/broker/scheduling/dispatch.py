@@ -26,7 +26,8 @@ class Dispatch:
         self._outbox = outbox
         self._timers = timers
         self._rates = rates
-        self._touched: dict[int, Generation] = {}
+        #: Generations that may have something to dispatch since the last time.
+        self.marked: dict[int, Generation] = {}
         self._epoch = 0
         self._numbers = itertools.count(1)
 
@@ -37,7 +38,7 @@ class Dispatch:
 
     def mark_for_dispatch(self, generation: Generation) -> None:
         """Note that a generation got a request or an idle stub."""
-        self._touched[generation.number] = generation
+        self.marked[generation.number] = generation
 
     def has_room(self, request: InflightRequest, now_ns: int) -> bool:
         """True if a request may stay in its queue.
@@ -63,15 +64,15 @@ class Dispatch:
         return True
 
     def dispatch_marked(self, now_ns: int) -> None:
-        """Dispatch what can be dispatched in all generations that were touched."""
-        while self._touched:
-            touched, self._touched = self._touched, {}
-            for generation in touched.values():
+        """Dispatch what can be dispatched in all generations that were marked."""
+        while self.marked:
+            marked, self.marked = self.marked, {}
+            for generation in marked.values():
                 if generation.placement.is_limited:
                     self._end_idle_sequences(generation, now_ns)
                 else:
                     self._dispatch(generation, now_ns)
-        while self._rates and self._dispatch_limited(now_ns):
+        while self._rates.limited and self._dispatch_limited(now_ns):
             pass
 
     def _dispatch(self, generation: Generation, now_ns: int) -> None:
@@ -79,8 +80,11 @@ class Dispatch:
             while self._dispatch_limited(now_ns):
                 pass
             return
+        if generation.sequences is None and not generation.pending:
+            return
         while self._dispatch_next(generation, now_ns):
-            pass
+            if generation.sequences is None and not generation.pending:
+                return
         self._await_due(generation)
 
     def _dispatch_limited(self, now_ns: int) -> bool:
@@ -104,7 +108,8 @@ class Dispatch:
 
     def _dispatch_next(self, generation: Generation, now_ns: int) -> bool:
         chosen = generation.next_dispatch(now_ns)
-        self._notify_ended_sequences(generation)
+        if generation.sequences is not None:
+            self._notify_ended_sequences(generation)
         if chosen is None:
             return False
         instance, requests = chosen
@@ -131,13 +136,14 @@ class Dispatch:
 
     def _notify_ended_sequences(self, generation: Generation) -> None:
         """Tell stubs of ended sequences before they are given more of any."""
-        if generation.sequences is not None:
-            for serial, work in generation.sequences.pop_ended():
-                self._outbox.batched_requests.setdefault(serial, []).append((work, b""))
+        assert generation.sequences is not None
+        for serial, work in generation.sequences.pop_ended():
+            self._outbox.batched_requests.setdefault(serial, []).append((work, b""))
 
     def _begin(self, instance: Instance, generation: Generation, batch: Batch) -> None:
         instance.dispatch(batch)
-        self._start_execution_timer(instance, generation, batch)
+        if generation.max_execution_ns:
+            self._start_execution_timer(instance, generation, batch)
 
     def _start_execution_timer(
         self, instance: Instance, generation: Generation, batch: Batch

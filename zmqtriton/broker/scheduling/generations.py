@@ -108,12 +108,11 @@ class GenerationRegistry:
 
     def find(self, row: wire.Request) -> Generation:
         """Find the generation that a request goes to. Raises Triton's errors."""
-        generation = self._find(row)
-        return (
-            generation
-            if generation.sequences is None
-            else self._find_sequence_generation(row, generation)
-        )
+        known = self._by_number.get(row.generation)
+        generation = self._find(row) if known is None or known.is_drained else known
+        if generation.sequences is None:
+            return generation
+        return self._find_sequence_generation(row, generation)
 
     def has_successor(self, generation: Generation) -> bool:
         """True if a request for an open sequence of this generation still gets through."""

@@ -287,9 +287,9 @@ class Instance:
 
     def take_busy_ns(self, now_ns: int) -> int:
         """Return the execution time since it was last counted, and count it."""
-        taken = self.busy_ns(now_ns)
+        since_ns = self._busy_from_ns
         self._busy_from_ns = now_ns if self.batches else 0
-        return taken
+        return max(0, now_ns - since_ns) if since_ns else 0
 
     def begin_next(self, now_ns: int) -> None:
         """Begin the next batch that was sent ahead and has waited until now."""

@@ -43,7 +43,8 @@ class RateLimiter:
     def __init__(self, generations: GenerationRegistry) -> None:
         self._generations = generations
         self._supply = ResourcePool({})
-        self._limited: dict[int, Generation] = {}
+        #: The generations whose instances wait for their turn.
+        self.limited: dict[int, Generation] = {}
         self._counter = itertools.count(1)
         #: The points of the member that was chosen last. A new or idle member begins with as many,
         #: so that it catches up on nobody.
@@ -51,9 +52,6 @@ class RateLimiter:
         #: True for a generation whose request somebody waits for while perhaps holding what others
         #: need.
         self.is_urgent: Callable[[Generation], bool] = lambda generation: False
-
-    def __bool__(self) -> bool:
-        return bool(self._limited)
 
     def configure(self, settings: str) -> None:
         self._supply = ResourcePool(json.loads(settings))
@@ -66,7 +64,7 @@ class RateLimiter:
         """
         if demand and not generation.placement.is_limited:
             generation.placement.limit()
-            self._limited[generation.number] = generation
+            self.limited[generation.number] = generation
             for other in generation.instances.values():
                 other.membership = RateLimiterMember(_NOTHING, self, self._points)
         if generation.placement.is_limited:
@@ -117,9 +115,9 @@ class RateLimiter:
         return waiting
 
     def _members(self) -> Iterator[tuple[Generation, Instance, RateLimiterMember]]:
-        for number, generation in list(self._limited.items()):
+        for number, generation in list(self.limited.items()):
             if self._generations.get(number) is not generation:
-                del self._limited[number]
+                del self.limited[number]
                 continue
             for instance in generation.instances.values():
                 if instance.membership is not None:

@@ -30,12 +30,12 @@ class Retirement:
         self._answers = answers
         self._cache_lookup = cache_lookup
         #: The supervisor waits until no client has an open sequence.
-        self._is_last_call = False
+        self.is_last_call = False
 
     def retire(self, message: wire.Retire) -> None:
         generation, serial = self._generations.get(message.generation), message.serial
         if not message.generation:
-            self._is_last_call = True
+            self.is_last_call = True
             self.check_last_call()
         elif generation is None or serial not in (0, *generation.instances):
             self._outbox.supervisor.append(wire.Drained(*message))
@@ -58,10 +58,10 @@ class Retirement:
 
     def check_last_call(self, now_ns: int = 0) -> None:
         """Check whether clients still have open sequences. To be called after each event."""
-        if not self._is_last_call:
+        if not self.is_last_call:
             return
         if not any(g.sequences and g.sequences.has_open_client_sequence for g in self._generations):
-            self._is_last_call = False
+            self.is_last_call = False
             self._outbox.supervisor.append(wire.Drained(0))
 
     def dismiss(self, instance: Instance) -> None:

@@ -1,0 +1,144 @@
+"""Python functions that each process of the server calls for one plain request, counted.
+
+    python -m tests.bench.calls [--list broker]
+
+A count is the same on every machine, so a test holds it; a time is not. Each process gets a
+`sitecustomize` that counts between two signals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.bench import clients
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+COUNTING = """
+import json, os, signal, sys
+counts = {}
+def profile(frame, event, argument):
+    if event == "call":
+        code = frame.f_code
+        counts[code] = counts.get(code, 0) + 1
+def begin(number, frame):
+    counts.clear()
+    sys.setprofile(profile)
+def end(number, frame):
+    sys.setprofile(None)
+    named = {}
+    for code, count in counts.items():
+        if code not in (end.__code__, begin.__code__):
+            name = f"{code.co_filename}:{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}"
+            named[name] = named.get(name, 0) + count
+    path = os.path.join(os.environ["ZT_CALLS"], str(os.getpid()))
+    with open(path + ".new", "w") as file:
+        json.dump(named, file)
+    os.rename(path + ".new", path)
+signal.signal(signal.SIGRTMIN, begin)
+signal.signal(signal.SIGRTMIN + 1, end)
+"""  # noqa: E501
+ROLES = ("http", "grpc", "broker", "stub")
+KINDS: dict[str, tuple[Callable[[int], clients.SendRequest], str]] = {
+    "http binary": (clients.http_binary, "http"),
+    "http json": (clients.http_json, "http"),
+    "grpc unary": (clients.grpc_unary, "grpc"),
+    "grpc stream": (clients.grpc_stream, "grpc"),
+    "http binary 600 KB": (functools.partial(clients.http_binary, floats=150_528), "http"),
+    "shared memory 600 KB": (clients.http_shared, "http"),
+}
+_WARM, _REQUESTS = 300, 400
+
+
+class Counter:
+    """A server whose processes count, and the counts of each role per request."""
+
+    def __init__(self, server: Server, directory: Path) -> None:
+        self._server = server
+        self._directory = directory
+        pids = server.pids()
+        self._pids = {role: pids[role][-1] for role in ROLES}
+
+    def count(self, kind: str) -> dict[str, dict[str, float]]:
+        """Return calls per request, by role and function."""
+        connect, protocol = KINDS[kind]
+        server = self._server
+        ask = connect(server.http_port if protocol == "http" else _port_of_grpc(server))
+        for _ in range(_WARM):
+            ask()
+        self._signal(signal.SIGRTMIN)
+        for _ in range(_REQUESTS):
+            ask()
+        found = self._collect()
+        roles = [role for role in ROLES if role in (protocol, "broker", "stub")]
+        # what runs by the clock is in there, too, and rounds to nothing
+        return {
+            role: {name: count / _REQUESTS for name, count in found[role].items()} for role in roles
+        }
+
+    def _signal(self, number: int) -> None:
+        for pid in self._pids.values():
+            os.kill(pid, number)
+
+    def _collect(self) -> dict[str, dict[str, int]]:
+        paths = {role: self._directory / str(pid) for role, pid in self._pids.items()}
+        for path in paths.values():
+            path.unlink(missing_ok=True)
+        self._signal(signal.SIGRTMIN + 1)
+        found = {}
+        for role, path in paths.items():
+            eventually(path.exists, 30, f"the counts of {role}")
+            found[role] = json.loads(path.read_text())
+        return found
+
+
+@contextlib.contextmanager
+def counting_server(directory: Path) -> Iterator[Counter]:
+    counts = directory / "counts"
+    counts.mkdir()
+    (directory / "sitecustomize.py").write_text(COUNTING)
+    path = os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])
+    server = Server(
+        directory / "s",
+        models=["identity_fp32"],
+        environment={"PYTHONPATH": path, "ZT_CALLS": str(counts)},
+    )
+    with server:
+        yield Counter(server, counts)
+
+
+def _port_of_grpc(server: Server) -> int:
+    return int(server.grpc_address.rpartition(":")[2])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--list", default="", metavar="ROLE", help="show the functions of a role")
+    parser.add_argument("--only", default="", help="kinds of requests whose name holds this")
+    arguments = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="calls") as directory,
+        counting_server(Path(directory)) as counter,
+    ):
+        print(f"{'Python calls per request':24} frontend  broker    stub")
+        for kind in KINDS:
+            if arguments.only not in kind:
+                continue
+            found = counter.count(kind)
+            totals = [sum(calls.values()) for calls in found.values()]
+            print(f"{kind:24}" + "".join(f"{total:8.1f}" for total in totals), flush=True)
+            for name, count in sorted(found.get(arguments.list, {}).items()):
+                if count >= 0.05:
+                    print(f"    {count:6.2f}  {name.rpartition('/zmqtriton')[2]}")
+
+
+if __name__ == "__main__":
+    main()
