@@ -151,7 +151,7 @@ class Arena:
         self._first_bytes = first_bytes
         self._step_bytes = step_bytes
         self._clock = clock
-        self._segments: dict[int, _Segment] = {}
+        self.segments: dict[int, _Segment] = {}
         #: By GPU. These segments stay, since nobody says when the last reader has closed one.
         self._on_gpus: dict[int, dict[int, _Segment]] = {}
         #: Numbers of requested segments, with True for those of the pool.
@@ -185,7 +185,7 @@ class Arena:
                 self._is_inside = False
 
     def _those_of(self, gpu: int) -> dict[int, _Segment]:
-        return self._segments if gpu == HOST else self._on_gpus.setdefault(gpu, {})
+        return self.segments if gpu == HOST else self._on_gpus.setdefault(gpu, {})
 
     def _allocate(self, size: int, segments: dict[int, _Segment]) -> Allocation | None:
         room = block_bytes(size)
@@ -196,7 +196,7 @@ class Arena:
                 self._used[number] = _Used(segment, offset, room)
                 self.leases.begin(number)
                 memory = segment.memory
-                is_host = segments is self._segments
+                is_host = segments is self.segments
                 view = memoryview(memory)[offset : offset + size] if is_host else memory + offset
                 reference = Reference(self.owner, segment.number, number, offset, size)
                 return Allocation(view, reference)
@@ -233,7 +233,7 @@ class Arena:
     def locate(self, view: memoryview) -> Reference | None:
         """Return a reference to bytes in a block of this arena; None if they are elsewhere."""
         with self._lock:
-            for segment in self._segments.values():
+            for segment in self.segments.values():
                 if view.obj is segment.memory:
                     offset = _address(view) - _address(segment.memory)
                     return self._locate(segment, offset, view.nbytes)
@@ -295,33 +295,33 @@ class Arena:
 
     def trim(self, idle_s: float = IDLE_S) -> list[FreeSegment]:
         """Give up segments that were empty for this long; the supervisor must be told of them."""
-        if not self._segments:
+        if not self.segments:
             return []
         with self._lock:
             if self._is_inside:
                 return []
             self._apply_leases()
             latest_s = self._clock() - idle_s
-            idle = [s for s in self._segments.values() if s.is_empty and s.left_s <= latest_s]
+            idle = [s for s in self.segments.values() if s.is_empty and s.left_s <= latest_s]
             for segment in idle:
-                del self._segments[segment.number]
+                del self.segments[segment.number]
         return [FreeSegment(segment.number) for segment in idle]
 
     def next_trim_s(self) -> float | None:
         """Return in how many seconds trim() has work to do; None before something is freed."""
-        if not self._segments:
+        if not self.segments:
             return None
         with self._lock:
             if self._is_inside:
                 return None
             self._apply_leases()
-            left = [s.left_s for s in self._segments.values() if s.is_empty]
+            left = [s.left_s for s in self.segments.values() if s.is_empty]
         return max(0.0, min(left) + IDLE_S - self._clock()) if left else None
 
     @property
     def bytes(self) -> int:
         """Return the size of all segments, except those on GPUs."""
-        return sum(segment.size for segment in list(self._segments.values()))
+        return sum(segment.size for segment in list(self.segments.values()))
 
     def bytes_on(self, gpu: int) -> int:
         return sum(segment.size for segment in list(self._those_of(gpu).values()))
@@ -335,7 +335,7 @@ class Arena:
     def unused_bytes(self) -> int:
         """Return how many bytes of all segments lie in no block."""
         with self._lock:
-            used = [u.size for u in self._blocks().values() if u.segment.number in self._segments]
+            used = [u.size for u in self._blocks().values() if u.segment.number in self.segments]
             return self.bytes - sum(used)
 
     def _blocks(self) -> dict[int, _Used]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import os
 import select
 import threading
@@ -275,11 +274,13 @@ class Stub:
 
     def _wait(self) -> None:
         """Wait until there is a batch or something else to look at."""
-        if self._epoch != self._bootstrap.epoch or not self._link.reconnect_in_s:
-            self._connect_broker()
         link = self._link
+        if self._epoch != self._bootstrap.epoch or (
+            link.must_reconnect and not link.reconnect_in_s
+        ):
+            self._connect_broker()
         self._watch_lifeline()
-        if self._asker.has_orphans != self._has_orphans:
+        if (self._asker.orphans > 0) != self._has_orphans:
             self._has_orphans = not self._has_orphans
             if self._has_orphans:
                 self._poller.register(self._asker.descriptor, select.POLLIN)
@@ -309,7 +310,8 @@ class Stub:
             elif descriptor != link.descriptor:
                 self._lifeline.flush()
                 self._supervisor.receive()
-        self._instance.measures.flush()
+        if self._instance.measures.changes:
+            self._instance.measures.flush()
         link.turn()
 
     def _main_thread_handlers(self) -> dict[int, Callable[[], None]]:
@@ -350,12 +352,14 @@ class Stub:
 
     def _ready(self) -> list[tuple[int, int]]:
         """Return the descriptors that have something; the model's coroutines run meanwhile."""
-        self._memory.trim()
-        idle_s = self._memory.arena.next_trim_s()
+        idle_s = None
+        if self._memory.arena.segments:
+            self._memory.trim()
+            idle_s = self._memory.arena.next_trim_s()
         is_owing = self._link.pending or self._warmup.owes
         if is_owing and (idle_s is None or idle_s > self._collect_after_s):
             idle_s = self._collect_after_s
-        if self._link.reconnect_in_s < math.inf:
+        if self._link.must_reconnect:
             idle_s = min(self._link.reconnect_in_s, _COLLECT_AFTER_S)
         if self._model.has_background:
             self._model.run_background(idle_s)

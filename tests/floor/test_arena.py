@@ -369,7 +369,7 @@ def test_whatever_is_taken_and_freed_all_of_it_comes_back(steps: list[tuple[int,
 
     assert 0 == arena.used
     total = arena.bytes
-    assert total == sum(size for s in arena._segments.values() for _, size in s.holes)
+    assert total == sum(size for s in arena.segments.values() for _, size in s.holes)
     arena.trim(-1)
     assert 0 == arena.bytes
 

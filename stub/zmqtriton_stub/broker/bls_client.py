@@ -47,7 +47,7 @@ class BlsClient:
         wake: Callable[[], None],
         attends: Callable[[Any], bool] = lambda loop: False,
     ) -> None:
-        """Set up; `duties` are the main thread's, and `wake` makes it look at `has_orphans`.
+        """Set up; `duties` are the main thread's, and `wake` makes it look at `orphans`.
 
         `attends` tells whether an event loop of the main thread does the duties anyway.
         """
@@ -73,7 +73,7 @@ class BlsClient:
         #: Bodies of replies that nobody has opened or discarded yet, by request and number.
         self._unopened: dict[tuple[int, int], bytes] = {}
         #: How many calls nobody waits for any more.
-        self._orphans = 0
+        self.orphans = 0
         #: Held for a few steps; reentrant, as a destructor in the middle of them may drop another
         #: call.
         self._changing = threading.RLock()
@@ -130,7 +130,7 @@ class BlsClient:
                 return
             question.is_dropped = True
             is_open = not question.is_answered
-            self._orphans += is_open
+            self.orphans += is_open
         while not question.inbox.empty():
             answered = question.inbox.get()
             if answered is not None:
@@ -158,11 +158,6 @@ class BlsClient:
     def open_blocks(self) -> list[wire.Block]:
         """Return the blocks that calls without a final reply refer to."""
         return [block for question in list(self._open.values()) for block in question.blocks]
-
-    @property
-    def has_orphans(self) -> bool:
-        """True if replies arrive for which no thread waits, so that the loop should take them."""
-        return self._orphans > 0
 
     # --------------------------------------------------------------- waiting
 
@@ -309,14 +304,14 @@ class BlsClient:
             if row.source and row.number != question.received and not question.is_dropped:
                 self._outgoing.append(wire.Cancel([row.id]))
                 question.is_dropped = True
-                self._orphans += 1
+                self.orphans += 1
                 self._wake()
                 question.refuse(_GAP)
             question.received += 1
             if row.flags & wire.FINAL:
                 question.is_answered = True
                 del self._open[row.id]
-                self._orphans -= question.is_dropped
+                self.orphans -= question.is_dropped
             if not question.is_dropped:
                 if body:
                     self._unopened[row.id, row.number] = body

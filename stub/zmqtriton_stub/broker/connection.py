@@ -9,7 +9,6 @@ and happens outside the lock. Knows nothing of models.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import select
 import threading
@@ -73,11 +72,14 @@ class BrokerConnection:
         self.is_waiting = False
         #: The epoch of the broker that has welcomed us; -1 before the first.
         self.epoch = -1
+        #: The hello, and what goes with it, may not have left wholly.
+        self._has_introduction = False
         #: Messages that did not decode or make no sense here.
         self.malformed = 0
-        #: When to say hello again; infinite at other times. A broker that has welcomed us notices
-        #: the end of the connection itself.
-        self._reconnect_at_s = math.inf
+        #: When to say hello again, if so. A broker that has welcomed us notices the end of the
+        #: connection itself.
+        self._reconnect_at_s = 0.0
+        self.must_reconnect = False
 
     def connect(self, address: str, hello: wire.Hello) -> None:
         """Say hello to a broker, with what is here since the time of an earlier one.
@@ -91,9 +93,9 @@ class BrokerConnection:
             self.epoch = -1
             self._forget_unbegun()
             self._socket = socket = Dealer(address)
-            self._reconnect_at_s = math.inf
+            self.must_reconnect = False
             if not socket.is_open:
-                self._reconnect_at_s = time.monotonic() + _RECONNECT_AFTER_S
+                self._reconnect_later()
             else:
                 self.descriptor = socket.fileno()
                 self.watch(self.descriptor)
@@ -104,6 +106,7 @@ class BrokerConnection:
             for frames in measures.introduce(self):
                 socket.put(frames)
             socket.flush()
+            self._has_introduction = True
         self.turn()
 
     def _lose(self, socket: Dealer) -> None:
@@ -113,11 +116,15 @@ class BrokerConnection:
             self.unwatch(descriptor)
         socket.close()
         if self.epoch < 0:
-            self._reconnect_at_s = time.monotonic() + _RECONNECT_AFTER_S
+            self._reconnect_later()
+
+    def _reconnect_later(self) -> None:
+        self._reconnect_at_s = time.monotonic() + _RECONNECT_AFTER_S
+        self.must_reconnect = True
 
     @property
     def reconnect_in_s(self) -> float:
-        """The time until connect() has to be called again; infinite if not."""
+        """The time until connect() has to be called again, if `must_reconnect`."""
         return max(0.0, self._reconnect_at_s - time.monotonic())
 
     def _forget_sequence(self, work: wire.BatchedRequest) -> None:
@@ -226,9 +233,11 @@ class BrokerConnection:
                     return
                 socket = self._socket
                 assert socket is not None
-                while outgoing:
-                    self._put_next(socket)
-                socket.finish()  # the model may be about to compute for long
+                if outgoing or self._has_introduction:
+                    self._has_introduction = False
+                    while outgoing:
+                        self._put_next(socket)
+                    socket.finish()  # the model may be about to compute for long
                 # A batch is enough for now, since the answer to it leads here again; but what came
                 # with it may cancel it.
                 while takes and socket.has_input():
@@ -237,8 +246,8 @@ class BrokerConnection:
                 else:
                     if takes:
                         self._dry_ns = time.monotonic_ns()
-                if not socket.is_open and self.descriptor >= 0:
-                    self._lose(socket)
+                    if not socket.is_open and self.descriptor >= 0:
+                        self._lose(socket)
             finally:
                 lock.release()
             if not outgoing:

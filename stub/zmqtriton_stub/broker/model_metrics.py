@@ -188,7 +188,7 @@ class ModelMetrics:
         self._families: dict[int, Row] = {}
         self._metrics: dict[int, Measured] = {}
         #: In order: a metric with a verb and a value, or None with "begin" or "drop" and a row.
-        self._changes: deque[tuple[Measured | None, str, Any]] = deque()
+        self.changes: deque[tuple[Measured | None, str, Any]] = deque()
         self._is_summing = False
         self._is_due = False
         self._flush_at_s = 0.0
@@ -244,8 +244,8 @@ class ModelMetrics:
     # ---------------------------------------------------------------- the way
 
     def _put(self, measured: Measured | None, verb: str, what: Any) -> None:
-        self._changes.append((measured, verb, what))
-        is_many = len(self._changes) >= _MOST_CHANGES
+        self.changes.append((measured, verb, what))
+        is_many = len(self.changes) >= _MOST_CHANGES
         link = self._link
         if link is None:
             if is_many and self.lock.acquire(False):
@@ -264,9 +264,9 @@ class ModelMetrics:
     def flush(self) -> None:
         """Send what has changed; from any thread, and never waits."""
         link = self._link
-        if link is None or not self._changes:
+        if link is None or not self.changes:
             return
-        while self._changes and self.lock.acquire(False):
+        while self.changes and self.lock.acquire(False):
             try:
                 if self._is_summing:
                     # We are a destructor within the summing up, which will come to this, too.
@@ -274,7 +274,7 @@ class ModelMetrics:
                 self._send(link)
             finally:
                 self.lock.release()
-        if self._changes:
+        if self.changes:
             link.wake()  # another thread is at it, and may have just looked
         link.turn()
 
@@ -291,8 +291,8 @@ class ModelMetrics:
             begun: list[Row] = []
             dropped: list[Row] = []
             changed: dict[int, Measured] = {}
-            while self._changes:
-                measured, verb, what = self._changes.popleft()
+            while self.changes:
+                measured, verb, what = self.changes.popleft()
                 if measured is not None:
                     measured.change(verb, what)
                     changed[measured.number] = measured

@@ -51,7 +51,8 @@ class Execution:
     """One batch from its beginning until all its answers are sent or left to its senders."""
 
     __slots__ = (
-        *("answers", "batch", "begun_ns", "executed_ns", "ids", "number", "ready_ns", "requests"),
+        *("answers", "batch", "begun_ns", "executed_ns", "ids", "is_traced", "number", "ready_ns"),
+        "requests",
     )
 
     def __init__(self, number: int, batch: list[Pending]) -> None:
@@ -62,6 +63,8 @@ class Execution:
         self.requests: list[InferenceRequest] = []
         #: The ids of the requests, if the log shows them.
         self.ids: Sequence[str] = ()
+        #: One of the requests is.
+        self.is_traced = False
         self.begun_ns = self.ready_ns = self.executed_ns = _now_ns()
 
 
@@ -120,7 +123,10 @@ class Executions:
         # the model may do with its list what it likes
         execution.requests = requests.copy()
         execution.ids = request_log.begun(self._instance, requests)
-        if any(pending.work.trace for pending in batch):
+        for pending in batch:
+            if pending.work.trace:
+                execution.is_traced = True
+        if execution.is_traced:
             self._instance.tracing.begun(requests)
         execution.ready_ns = execution.executed_ns = _now_ns()
         for pending in batch if self._instance.is_decoupled else ():
@@ -138,7 +144,7 @@ class Executions:
             raise
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
             self._fail(execution, error)
-        self._leave(execution, self._reschedule(execution))
+        self._leave(execution, self._reschedule(execution) if self._instance.is_iterative else [])
 
     # ------------------------------------------------------------ coroutines
 
@@ -256,7 +262,7 @@ class Executions:
     def _leave(self, execution: Execution, rescheduled: list[wire.RequestKey]) -> None:
         """Leave the instance free for another batch."""
         for pending in execution.batch:
-            if pending.is_answered:  # and nothing of ours reads its inputs any more
+            if pending.is_answered and pending.blocks:  # and nothing of ours reads them any more
                 pending.leave_inputs()
         done_ns = _now_ns()
         executed = wire.Executed(
@@ -265,8 +271,9 @@ class Executions:
             execution.executed_ns - execution.ready_ns,
             done_ns - execution.executed_ns,
         )
-        self._instance.measures.flush()  # whoever has the answer finds them
-        if any(pending.work.trace for pending in execution.batch):
+        if self._instance.measures.changes:
+            self._instance.measures.flush()  # whoever has the answer finds them
+        if execution.is_traced:
             self._instance.tracing.executed(
                 execution.batch,
                 [
@@ -280,7 +287,8 @@ class Executions:
         self._batches.pop(execution.number, None)
         self.tasks.pop(execution.number, None)
         self._send(answers, [executed], rescheduled)
-        request_log.released(self._instance, execution.ids)
+        if execution.ids:
+            request_log.released(self._instance, execution.ids)
         for pending in execution.batch:
             pending.held = []
 
@@ -290,14 +298,17 @@ class Executions:
         executed: list[wire.Executed],
         rescheduled: list[wire.RequestKey],
     ) -> None:
-        outcomes = [outcome for outcome, _ in answers]
+        outcomes, bodies = [], []
+        for outcome, body in answers:
+            outcomes.append(outcome)
+            bodies.append(body)
         header = wire.encode(wire.Results(outcomes, executed, rescheduled))
         if len(header) > wire.MAX_HEADER_BYTES and len(answers) > 1:  # many and long error texts
             middle = len(answers) // 2
             self._send(answers[:middle], [], [])
             self._send(answers[middle:], executed, rescheduled)
             return
-        self._link.send([header, *[body for _, body in answers]])
+        self._link.send([header, *bodies])
 
 
 def _requests(
@@ -317,7 +328,7 @@ def _requests(
                 inputs, pending.blocks = instance.memory.open(
                     body.inputs, is_leased=False, takes_gpu=instance.takes_gpu
                 )
-                body = body._replace(inputs=inputs)
+                body = wire.RequestBody(body.request_id, body.parameters, body.outputs, inputs)
             if pending.work.flags & wire.UNCHECKED and instance.signature is not None:
                 given = len(body.inputs) - instance.controls
                 _check(body._replace(inputs=body.inputs[:given]), instance.signature)
@@ -360,13 +371,14 @@ def _encode(
     changes = []
     try:
         for pending, response in accepted:
-            changes.append(changed_states(states, pending, response))
+            changes.append(changed_states(states, pending, response) if states else None)
             encoded.append(pending.encode(response))
     except BaseException:
         for (pending, _), answer in zip(accepted, encoded):
             pending.withdraw(answer)
         raise
     for (pending, _), answer, changed in zip(accepted, encoded, changes):
-        keep_states(pending, changed)
+        if changed:
+            keep_states(pending, changed)
         pending.finish(answer)
     return encoded

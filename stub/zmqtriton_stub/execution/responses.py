@@ -197,11 +197,15 @@ class Pending:
         if error is not None:
             number = error.code().number
             return wire.Outcome(peer, own_id, number, clip(error.message()), flags), b""
-        wanted, instance = self.wanted, self._link.instance
+        instance = self._link.instance
+        wanted: Collection[str] = self.outputs or instance.outputs
         memory = instance.memory
-        outputs = [t for t in response._output_tensors if not wanted or t._name in wanted]
+        outputs, tensors = [], []
+        for tensor in response._output_tensors:
+            if not wanted or tensor._name in wanted:
+                outputs.append(tensor)
+                tensors.append(packed(tensor))
         request_log.answered(instance, outputs)
-        tensors = [packed(tensor) for tensor in outputs]
         if self.work.trace:
             instance.tracing.answered(self, tensors)
         blocks: list[wire.Block] = []

@@ -292,9 +292,9 @@ def test_a_missing_response_ends_the_stream_with_an_error(world: World) -> None:
 
     assert (InternalError.number, wire.FINAL) == (reply.code, reply.flags)
     assert [wire.Cancel([question.row.id])] == world.broker.hear_all(wire.Cancel, 1)
-    assert world.asker.has_orphans
+    assert world.asker.orphans
     world.broker.reply(question.row.id, number=4)
-    world.turn_until(lambda: not world.asker.has_orphans)
+    world.turn_until(lambda: not world.asker.orphans)
 
 
 def test_an_iterator_that_is_let_go_lets_the_other_model_go_on(world: World) -> None:
@@ -306,7 +306,7 @@ def test_an_iterator_that_is_let_go_lets_the_other_model_go_on(world: World) -> 
     gc.collect()
 
     assert [True] == world.woken
-    assert world.asker.has_orphans
+    assert world.asker.orphans
     half = wire.STREAM_WINDOW // 2
     for number in range(half):
         world.broker.reply(question.row.id, flags=0, number=number)
@@ -315,7 +315,7 @@ def test_an_iterator_that_is_let_go_lets_the_other_model_go_on(world: World) -> 
     assert [0, half] == [grant.responses for grant in grants]
     assert question.inbox.empty()
     world.broker.reply(question.row.id, number=half)
-    world.turn_until(lambda: not world.asker.has_orphans)
+    world.turn_until(lambda: not world.asker.orphans)
 
 
 def test_an_iterator_begins_again_when_it_is_through(world: World) -> None:
@@ -373,7 +373,7 @@ def test_responses_that_nobody_reads_are_released(world: World) -> None:
     del iterator
     gc.collect()
     world.broker.reply(question.row.id, "late", _referring(2), number=1)
-    world.turn_until(lambda: not world.asker.has_orphans)
+    world.turn_until(lambda: not world.asker.orphans)
 
     assert [wire.Block(_STUB, 1, number) for number in (1, 2)] == world.memory.released
 
@@ -387,7 +387,7 @@ def test_a_stream_that_is_complete_here_and_was_not_read_is_released_too(world: 
     world.asker.drop(question)
 
     assert [wire.Block(_STUB, 1, 1)] == world.memory.released
-    assert not world.asker.has_orphans
+    assert not world.asker.orphans
 
 
 # ----------------------------------------------------------------- asyncio
