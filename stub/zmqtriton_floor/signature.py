@@ -123,7 +123,9 @@ class Signature:
         return Admission(batch_size, self._key(given))
 
     def _check_names(self, given: list[Tensor]) -> None:
-        seen = {tensor.name for tensor in given}
+        seen = set()
+        for tensor in given:
+            seen.add(tensor.name)
         if len(seen) < len(given):
             # first of all, as in Triton: a name given twice is not one input too many
             _refuse_twin(given)
@@ -167,9 +169,12 @@ class Signature:
                 f"'{BY_NUMBER[wanted.datatype].name}'"
             )
         shape, dims = tensor.shape, wanted.dims
-        fits = len(shape) == len(dims)
-        if not fits or any(s < 0 or (d != s and d != -1) for d, s in zip(dims, shape)):
-            note = _BATCH_NOTE if self.max_batch_size and not fits else ""
+        fits = has_dims = len(shape) == len(dims)
+        for dim, size in zip(dims, shape):
+            if size < 0 or (dim != size and dim != -1):
+                fits = False
+        if not fits:
+            note = _BATCH_NOTE if self.max_batch_size and not has_dims else ""
             raise InvalidArgument(
                 f"unexpected shape for input '{tensor.name}' for model '{self.model}'. Expected "
                 f"{_list(dims)}, got {_list(shape)}. {note}"

@@ -54,21 +54,6 @@ def _ready(kind: bytes) -> bytes:
     return bytes((_COMMAND, len(body))) + body
 
 
-def _join(pieces: list[bytes], frames: Sequence[bytes]) -> None:
-    """Add a message as it is written."""
-    heads = _MORE_HEADS
-    last = len(frames) - 1
-    for number, frame in enumerate(frames):
-        if number == last:
-            heads = _LAST_HEADS
-        size = len(frame)
-        if size < 256:
-            pieces.append(heads[size])
-        else:
-            pieces.append(bytes((heads[0][0] | _LONG,)) + size.to_bytes(8, "big"))
-        pieces.append(frame)
-
-
 class Connection:
     """One end of a connection. What cannot be written at once waits here, in any amount."""
 
@@ -103,8 +88,19 @@ class Connection:
 
     def put(self, frames: Sequence[bytes]) -> None:
         """Queue one message after what waits already; it leaves with the next flush()."""
-        if self._is_writable:
-            _join(self._pieces, frames)
+        if not self._is_writable:
+            return
+        pieces, heads = self._pieces, _MORE_HEADS
+        last = len(frames) - 1
+        for number, frame in enumerate(frames):
+            if number == last:
+                heads = _LAST_HEADS
+            size = len(frame)
+            if size < 256:
+                pieces.append(heads[size])
+            else:
+                pieces.append(bytes((heads[0][0] | _LONG,)) + size.to_bytes(8, "big"))
+            pieces.append(frame)
 
     def flush(self) -> int:
         """Write what waits, as far as the kernel takes it; return how much that was."""

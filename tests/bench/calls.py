@@ -123,17 +123,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--list", default="", metavar="ROLE", help="show the functions of a role")
     parser.add_argument("--only", default="", help="kinds of requests whose name holds this")
+    parser.add_argument("--json", action="store_true", help="print totals, a line for each kind")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="calls") as directory,
         counting_server(Path(directory)) as counter,
     ):
-        print(f"{'Python calls per request':24} frontend  broker    stub")
+        if not arguments.json:
+            print(f"{'Python calls per request':24} frontend  broker    stub")
         for kind in KINDS:
             if arguments.only not in kind:
                 continue
             found = counter.count(kind)
             totals = [sum(calls.values()) for calls in found.values()]
+            if arguments.json:
+                print(json.dumps([kind, totals]))
+                continue
             print(f"{kind:24}" + "".join(f"{total:8.1f}" for total in totals), flush=True)
             for name, count in sorted(found.get(arguments.list, {}).items()):
                 if count >= 0.05:

@@ -13,11 +13,17 @@ from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
 
 def is_large(body: RequestBody) -> bool:
     """True if a tensor of the request has to be placed."""
-    return any(len(tensor.data) > INLINE_BYTES for tensor in body.inputs)
+    for tensor in body.inputs:  # noqa: SIM110 - any() calls a generator for each
+        if len(tensor.data) > INLINE_BYTES:
+            return True
+    return False
 
 
 def has_references(response: ResponseBody) -> bool:
-    return any(type(tensor.data) is Reference for tensor in response.outputs)
+    for tensor in response.outputs:  # noqa: SIM110 - any() calls a generator for each
+        if type(tensor.data) is Reference:
+            return True
+    return False
 
 
 class PlacedBody(bytes):

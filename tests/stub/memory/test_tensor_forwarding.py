@@ -205,7 +205,7 @@ def test_a_block_of_our_own_that_came_back_is_leased_once_more(
     [row], [block] = world.memory.place([Tensor("X", 11, [COUNT], from_numpy(NUMBERS))])
     world.memory.hear_of_blocks(wire.Lease([block]))  # since another model has passed it on to us
     # What the supervisor gives to those who ask.
-    world.segments[1] = world.stub_segments[1]
+    world._segments[1] = world.stub_segments[1]
     array = _open(world, row.data, is_leased=True)
     pending = link.add_request(body())
 

@@ -197,5 +197,7 @@ def too_many_unread() -> tuple[int, Encoded]:
 
 
 def _written(headers: tuple[tuple[str, str], ...]) -> bytes:
-    lines = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")
-    return lines if headers[0][0] == "content-type" else _JSON + lines
+    text = "" if headers[0][0] == "content-type" else _JSON.decode()
+    for name, value in headers:
+        text += f"{name}: {value}\r\n"
+    return text.encode("latin-1")

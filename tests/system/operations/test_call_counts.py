@@ -1,0 +1,43 @@
+"""The number of Python functions that a plain request enters, which may fall and must not rise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.server import ROOT
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="counted on CPython 3.11"),
+]
+
+#: Of frontend, broker and stub.
+MOST = {
+    "http binary": (138, 114, 89),
+    "http json": (134, 114, 90),
+    "grpc unary": (164, 114, 90),
+    "grpc stream": (166, 114, 90),
+    "http binary 600 KB": (323, 212, 137),
+    "shared memory 600 KB": (284, 212, 137),
+}
+#: What runs by the clock adds a little.
+SLACK = 2
+
+
+@pytest.fixture(scope="module")
+def counts() -> dict[str, list[float]]:
+    command = [sys.executable, "-m", "tests.bench.calls", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return dict(json.loads(line) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("kind", MOST)
+def test_a_plain_request_enters_no_more_functions_than_it_did(
+    counts: dict[str, list[float]], kind: str
+) -> None:
+    for role, count, most in zip(("frontend", "broker", "stub"), counts[kind], MOST[kind]):  # noqa: B905
+        assert count <= most + SLACK, f"{role}: python -m tests.bench.calls --list {role}"
