@@ -181,7 +181,6 @@ class Connection:
             if flags & _MORE or flags & _COMMAND or not self._is_ready:
                 self._take_part(flags, frame)
                 continue
-            # most messages are taken here, without another call for each frame
             self._frames.append(frame)
             self.messages.append(self._frames)
             self._frames = []
@@ -262,10 +261,9 @@ class Dealer:
     """The end of one peer of a Router, which must be bound already.
 
     If nobody listens any more it is as if the Router had died just after. Raises OSError if there
-    is no descriptor for it. It does not wait for
-    greetings, so that messages leave though nobody looks for an answer; libzmq's ROUTER would not
-    always forgive that. Its descriptor is readable when receive() may have something; once
-    `is_open` is False it stays readable and should not be polled any longer.
+    is no descriptor for it. It does not wait for greetings, so that messages leave though nobody
+    looks for an answer; libzmq's ROUTER would not always forgive that. Its descriptor is readable
+    when receive() may have something; after the end it stays so and should not be polled.
     """
 
     def __init__(self, address: str) -> None:

@@ -201,9 +201,15 @@ class Honest:
         self.client.close()
 
 
+def _mib_by_role(server: Server) -> dict[str, int]:
+    return {
+        role: sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
+        for role, pids in server.pids().items()
+    }
+
+
 def _mib(server: Server) -> int:
-    pids = [pid for found in server.pids().values() for pid in found]
-    return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
+    return sum(_mib_by_role(server).values())
 
 
 def run(seed: int, minutes: float, directory: Path) -> int:
@@ -212,9 +218,11 @@ def run(seed: int, minutes: float, directory: Path) -> int:
     options = [f"--client-memory-byte-size={LIMIT}"]
     models = ("journal", "tokens", "identity_fp32")
     with Server(directory / "s", models=models, options=options) as server:
-        pids, before = server.pids(), _mib(server)
-        attacks = Attacks(server, chance)
+        pids, attacks = server.pids(), Attacks(server, chance)
         honest = [Honest(kind(server, n)) for kind, count in HONEST for n in range(count)]
+        time.sleep(5)  # what honest clients take is not the attacks'
+        print(f"MiB before: {_mib_by_role(server)}", flush=True)
+        before = _mib(server)
         tried: Counter[str] = Counter()
         running: list[threading.Thread] = []
         peak, deadline = before, time.monotonic() + 60 * minutes
@@ -230,6 +238,7 @@ def run(seed: int, minutes: float, directory: Path) -> int:
             thread.join(60)
         time.sleep(40)  # by then whoever stalls was closed
         after = _mib(server)
+        print(f"MiB after:  {_mib_by_role(server)}", flush=True)
         for client in honest:
             client.stop()
         is_same = pids == server.pids()

@@ -27,6 +27,28 @@ def keep_freed_memory() -> bool:
     return all(mallopt(setting, size) for setting, size in wishes)
 
 
+class Freed:
+    """Notes that much will be freed soon that no ledger holds: documents, while they are read."""
+
+    #: When it is freed is not known: so often give_back_memory() is worth a try.
+    _CHECKS = 5
+
+    def __init__(self) -> None:
+        self._checks = 0
+
+    def expect(self) -> None:
+        self._checks = self._CHECKS
+
+    def is_likely(self) -> bool:
+        """True if something may have been freed since. To be called once a second."""
+        self._checks = max(-1, self._checks - 1)
+        return self._checks >= 0
+
+
+#: Of this process.
+freed = Freed()
+
+
 def give_back_memory() -> None:
     """Give freed memory back to the kernel, but for what is worth keeping.
 

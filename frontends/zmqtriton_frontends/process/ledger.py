@@ -104,7 +104,7 @@ class Ledger:
     def check(self) -> None:
         """Give memory back if much less is held than was. To be called once a second."""
         held = self.requests.held + self.answers.held
-        if self._peak - held > _WORTH_GIVING_BYTES:
+        if self._peak - held > _WORTH_GIVING_BYTES or allocator.freed.is_likely():
             self._give_back()
             self._peak = 0
         self._peak = max(self._peak, held)

@@ -93,10 +93,9 @@ class BrokerConnection:
             self.epoch = -1
             self._forget_unbegun()
             self._socket = socket = Dealer(address)
-            self.must_reconnect = False
-            if not socket.is_open:
-                self._reconnect_later()
-            else:
+            self._reconnect_at_s = time.monotonic() + _RECONNECT_AFTER_S
+            self.must_reconnect = not socket.is_open
+            if socket.is_open:
                 self.descriptor = socket.fileno()
                 self.watch(self.descriptor)
             # before what other threads may have put into the queue by now
@@ -116,11 +115,8 @@ class BrokerConnection:
             self.unwatch(descriptor)
         socket.close()
         if self.epoch < 0:
-            self._reconnect_later()
-
-    def _reconnect_later(self) -> None:
-        self._reconnect_at_s = time.monotonic() + _RECONNECT_AFTER_S
-        self.must_reconnect = True
+            self._reconnect_at_s = time.monotonic() + _RECONNECT_AFTER_S
+            self.must_reconnect = True
 
     @property
     def reconnect_in_s(self) -> float:

@@ -193,7 +193,7 @@ def _ask_for_much(server: Server, name: str) -> int:
 
 
 def test_answers_that_a_frontend_leaves_unread_are_not_made_twice(tmp_path: Path) -> None:
-    """What the kernel does not take is lost with the broker; the stub still knows it."""
+    """Answers that the kernel does not take are lost with the broker; the stub still knows them."""
     executed, count = tmp_path / "executed", 60
     calls = FailingCalls(tmp_path)
     server = Server(
