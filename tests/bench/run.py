@@ -14,6 +14,7 @@ import platform
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -101,6 +102,8 @@ def _machine() -> dict[str, Any]:
         "cores": psutil.cpu_count(),
         "kernel": platform.release(),
         "python": sys.version.split()[0],
+        # a build without makes the server slower by 6 to 20 %
+        "is_optimised": "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS")),
     }
 
 

@@ -215,7 +215,7 @@ def test_the_form_of_lines_changes_at_once(server: Server) -> None:
 
 @pytest.mark.row("I16")
 def test_log_settings_are_shown_and_changed_by_the_command(server: Server) -> None:
-    asked = ["--runtime-directory", str(server.directory / "run"), "log-settings"]
+    asked = ["--runtime-directory", str(server.directory.parent / "run"), "log-settings"]
 
     shown = CliRunner().invoke(cli, asked)
     changed = CliRunner().invoke(cli, [*asked, "--no-info", "--verbose=2", "--format=ISO8601"])
