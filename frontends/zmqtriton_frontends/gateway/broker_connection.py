@@ -71,19 +71,21 @@ class Outgoing:
         self.cancels: list[int] = []
         self.grants: list[wire.StreamAck] = []
 
-    def messages(self) -> Iterator[list[bytes]]:
+    def messages(self) -> list[list[bytes]]:
         """Take the messages, each as its frames."""
+        taken = []
         requests, self.requests = self.requests, []
         bodies, self.bodies = self.bodies, []
         cancels, self.cancels = self.cancels, []
         grants, self.grants = self.grants, []
         for i in range(0, len(requests), wire.MAX_ROWS):
             end = i + wire.MAX_ROWS
-            yield [wire.encode(wire.Infer(requests[i:end])), *bodies[i:end]]
+            taken.append([wire.encode(wire.Infer(requests[i:end])), *bodies[i:end]])
         rarer: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.StreamAcks, grants)
         for kind, rows in rarer:
             for i in range(0, len(rows), wire.MAX_ROWS):
-                yield [wire.encode(kind(rows[i : i + wire.MAX_ROWS]))]
+                taken.append([wire.encode(kind(rows[i : i + wire.MAX_ROWS]))])
+        return taken
 
 
 class Reply(Protocol):

@@ -53,7 +53,7 @@ class Gateway:
         self._replies: dict[int, Reply | ResponseStream | None] = {}
         #: Those of them whose responses are still read.
         self._streams: set[ResponseStream] = set()
-        self._outbox = Outbox(lambda: self.payload.releases.take())
+        self._outbox = Outbox()
         self._questions = Questions(self._supervisor.send, self._outbox.send)
         self.payload: Payload  # there from the Bootstrap on
         self.serial = 0
@@ -315,6 +315,7 @@ class Gateway:
         self.payload = Payload(
             bootstrap.serial, self.settings, self._supervisor.send, self._outbox.send
         )
+        self._outbox.releases = self.payload.releases
         self.catalogue.keys = self.payload.keys
         self.traces.begin(bootstrap.directory, self.settings)
         self._epoch = bootstrap.epoch

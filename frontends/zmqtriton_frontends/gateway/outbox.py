@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_frontends.gateway.broker_connection import BrokerConnection, Outgoing
 from zmqtriton_frontends.gateway.unanswered import Unanswered
+from zmqtriton_frontends.tensors.releases import Releases
 
 
 class Outbox:
     """Messages for the broker, which wait while there is none."""
 
-    def __init__(self, releases: Callable[[], Iterable[wire.Release]]) -> None:
-        """`releases` are sent along with anything else."""
-        self._releases = releases
+    def __init__(self) -> None:
+        #: Sent along with anything else, once there are any.
+        self.releases: Releases | None = None
         self._loop: asyncio.AbstractEventLoop
         #: None while there is no broker.
         self.connection: BrokerConnection | None = None
@@ -64,8 +65,9 @@ class Outbox:
         self._is_flush_due = False
         self._unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
         # before the requests: a stub that executes one may need the room
-        for release in self._releases():
-            connection.put([wire.encode(release)])
+        if self.releases is not None and self.releases.blocks:
+            for release in self.releases.take():
+                connection.put([wire.encode(release)])
         for frames in self._outgoing.messages():
             connection.put(frames)
         connection.flush()

@@ -93,7 +93,8 @@ class Payload:
         """Note the final reply: nobody reads the request's tensors any more."""
         if self._blocks:
             self.arena.leases.end(self._blocks.pop(own_id, ()))
-        self._lending.answered(own_id)
+        if self._lending.claims:
+            self._lending.answered(own_id)
 
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """Reserve room in the arena for a request's body; None if memory is short.

@@ -23,14 +23,14 @@ class Releases:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         #: Arrays may end in a thread of gRPC's, where the garbage collector happens to run.
-        self._blocks: deque[Block] = deque()
+        self.blocks: deque[Block] = deque()
         self._timer: asyncio.Handle | None = None
 
     def add(self, blocks: list[Block]) -> None:
-        self._blocks.extend(blocks)
+        self.blocks.extend(blocks)
         if threading.get_ident() != self._thread:
             self._loop.call_soon_threadsafe(self._send_all)
-        elif len(self._blocks) > _MAX_WAITING:
+        elif len(self.blocks) > _MAX_WAITING:
             self._send_in(0)
         elif self._timer is None:
             self._send_in(_SEND_AFTER_S)
@@ -48,13 +48,13 @@ class Releases:
         """The messages to send now."""
         self.close()
         taken = []
-        while self._blocks:
-            count = min(len(self._blocks), wire.MAX_ROWS)
-            taken.append(wire.Release([self._blocks.popleft() for _ in range(count)]))
+        while self.blocks:
+            count = min(len(self.blocks), wire.MAX_ROWS)
+            taken.append(wire.Release([self.blocks.popleft() for _ in range(count)]))
         return taken
 
     def waiting(self) -> Iterable[Block]:
-        return self._blocks
+        return self.blocks
 
     def close(self) -> None:
         if self._timer is not None:

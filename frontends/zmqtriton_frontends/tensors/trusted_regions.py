@@ -19,7 +19,8 @@ class TrustedRegions:
         self._owner = owner
         self._is_trusting = bool(settings.get("trust_client_shm"))
         #: By the ids of requests.
-        self._claims: dict[int, ExitStack] = {}
+        #: By the requests that they are for.
+        self.claims: dict[int, ExitStack] = {}
         self._last = 0
 
     def lend(self, data: Any, claims: ExitStack) -> Reference | None:
@@ -35,8 +36,8 @@ class TrustedRegions:
     def asked(self, own_id: int, claims: ExitStack) -> None:
         """Keep the claims until answered()."""
         if self._is_trusting:
-            self._claims[own_id] = claims.pop_all()
+            self.claims[own_id] = claims.pop_all()
 
     def answered(self, own_id: int) -> None:
-        if own_id in self._claims:
-            self._claims.pop(own_id).close()
+        if own_id in self.claims:
+            self.claims.pop(own_id).close()
