@@ -21,9 +21,29 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("same")
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Unit tests, by the beginning of their path, that take seconds or start processes: `make quick`
+#: leaves them out.
+SLOW = (
+    *("broker/simulation/", "broker/sequences/test_sequence_floods.py"),
+    *("environments/", "command_line/", "protos/", "repo/", "repository/test_scan.py"),
+    *("frontends/gateway/test_pending_request.py", "frontends/gateway/test_streams.py"),
+    *("frontends/grpc_api/test_", "frontends/grpc_api/transport/"),
+    *("frontends/http1/test_other_parsers.py", "frontends/http_api/server/"),
+    "frontends/http_api/inference/test_json_documents.py",
+    *("stub/api/test_dlpack.py", "stub/broker/", "stub/execution/test_streams.py"),
+    *("stub/memory/test_gpu_memory.py", "stub/test_process.py", "support/test_leaks.py"),
+    "supervisor/machine/processes/",
+)
 #: One of several processes that test at once (`make test` has two).
 _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 _SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = ROOT / "tests"
+    for item in items:
+        if item.path.relative_to(tests).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

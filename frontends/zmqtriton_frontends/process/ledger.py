@@ -82,13 +82,18 @@ class Share:
 
 class Ledger:
     def __init__(
-        self, limit: int, *, give_back: Callable[[], None] = allocator.give_back_memory
+        self,
+        limit: int,
+        *,
+        give_back: Callable[[], None] = allocator.give_back_memory,
+        freed: allocator.Freed = allocator.freed,
     ) -> None:
         """Set up; each book may hold so many bytes."""
         self.requests = Book(limit)
         # an answer is there already, and there are models with large ones
         self.answers = Book(limit, is_bounded=False)
         self._give_back = give_back
+        self._freed = freed
         #: The most that was held since memory was given back.
         self._peak = 0
 
@@ -104,7 +109,7 @@ class Ledger:
     def check(self) -> None:
         """Give memory back if much less is held than was. To be called once a second."""
         held = self.requests.held + self.answers.held
-        if self._peak - held > _WORTH_GIVING_BYTES or allocator.freed.is_likely():
+        if self._peak - held > _WORTH_GIVING_BYTES or self._freed.is_likely():
             self._give_back()
             self._peak = 0
         self._peak = max(self._peak, held)

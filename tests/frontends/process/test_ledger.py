@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from zmqtriton_frontends.process.allocator import Freed
 from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Ledger, Share
 from zmqtriton_frontends.process.progress import MIN_BYTES, PART, STALL_S, Progress
 
@@ -60,7 +61,7 @@ def test_however_many_take_what_they_get_others_get_a_little(clients: int) -> No
 
 def test_memory_is_given_back_when_much_less_is_held_than_was() -> None:
     given_back: list[int] = []
-    ledger = Ledger(1024 * MIB, give_back=lambda: given_back.append(1))
+    ledger = Ledger(1024 * MIB, give_back=lambda: given_back.append(1), freed=Freed())
     share = Share(ledger.requests)
     ledger.check()
     for size in (60 * MIB, 100 * MIB):
