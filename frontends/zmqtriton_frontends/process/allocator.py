@@ -11,6 +11,7 @@ import ctypes
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 
 #: glibc takes no more. Larger pieces still come from the kernel and go back to it at once.
 _FROM_HEAP_BYTES = 32 << 20
@@ -23,7 +24,13 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # musl
         return False
-    wishes = ((_M_MMAP_THRESHOLD, _FROM_HEAP_BYTES), (_M_TRIM_THRESHOLD, _KEPT_BYTES))
+    wishes = (
+        (_M_MMAP_THRESHOLD, _FROM_HEAP_BYTES),
+        (_M_TRIM_THRESHOLD, _KEPT_BYTES),
+        # otherwise each thread that reads a large document keeps as much at the end of a heap of
+        # its own, where give_back_memory() does not reach
+        (_M_ARENA_MAX, 1),
+    )
     return all(mallopt(setting, size) for setting, size in wishes)
 
 
