@@ -147,6 +147,7 @@ def config_of(server: Server, user: str) -> str:
 
 
 def test_files_of_a_load_reach_models_of_both_users(server: Server) -> None:
+    before = server.pids()
     code = (server.repository / "scripted" / "1" / "model.py").read_bytes()
     for user in ("nobody", "daemon"):
         config = config_of(server, user)
@@ -159,7 +160,7 @@ def test_files_of_a_load_reach_models_of_both_users(server: Server) -> None:
         told = tell(server, "brought", "import os; return [reply(os.environ['USER'])]")
         assert user == told
     assert "" == server.control_model("unload", "brought")
-    eventually(lambda: not server.stub_pids("brought"), 30, "it is gone")
+    eventually(lambda: server.pids() == before, 30, "its processes are gone")
 
 
 def test_a_link_among_the_files_of_a_load_leads_nowhere(server: Server) -> None:
