@@ -87,8 +87,9 @@ def open_puller(context: Any, address: str, limit: int) -> Socket:
     return socket
 
 
-def listen(path: str) -> int:
-    """Return the descriptor of a new listening socket, for open_publisher()."""
+def listen(directory: str, serial: int) -> int:
+    """Return the descriptor of a new socket at a stub's stream_path(), for open_publisher()."""
+    path = stream_path(directory, serial)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     with _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK) as listener:

@@ -6,7 +6,7 @@ import ctypes
 import errno
 import os
 import signal
-from typing import Sequence
+from typing import Mapping, Sequence
 
 _SET_PDEATHSIG = 1
 _SET_DUMPABLE = 4
@@ -59,11 +59,19 @@ def renounce_privileges() -> None:
         _LIBC.prctl(_CAP_AMBIENT, _CAP_AMBIENT_LOWER, number, 0, 0)
 
 
-def become_user(uid: int, gid: int, groups: Sequence[int]) -> None:
+def become_user(
+    uid: int, gid: int, groups: Sequence[int], variables: Mapping[str, str | None]
+) -> None:
     """Be this user from here on, for good: no program gives back what it may not.
 
-    Ends that the parent's death ends this process: ask for it again. Raises OSError.
+    Takes over the user's variables, of which None removes one. Ends that the parent's death ends
+    this process: ask for it again. Raises OSError.
     """
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)

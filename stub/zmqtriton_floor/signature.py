@@ -7,6 +7,7 @@ trusted. Raises InvalidArgument with Triton's texts.
 from __future__ import annotations
 
 import hashlib
+import operator
 from typing import Any, Collection, NamedTuple, Sequence
 
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
@@ -19,6 +20,8 @@ _BATCH_NOTE = (
     "in your input dims config, try setting max_batch_size to zero. See the model configuration "
     "docs for more info on max_batch_size."
 )
+
+_name_of = operator.attrgetter("name")
 
 
 class Input(NamedTuple):
@@ -123,9 +126,7 @@ class Signature:
         return Admission(batch_size, self._key(given))
 
     def _check_names(self, given: list[Tensor]) -> None:
-        seen = set()
-        for tensor in given:
-            seen.add(tensor.name)
+        seen = set(map(_name_of, given))
         if len(seen) < len(given):
             # first of all, as in Triton: a name given twice is not one input too many
             _refuse_twin(given)

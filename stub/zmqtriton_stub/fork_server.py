@@ -132,7 +132,9 @@ class ForkServer:
         self._command_line.show(command)
         stub_mark.overwrite(asked["mark"])
         _set_oom_score(asked["oom_score"])
-        _become(asked.get("user"))
+        user = asked["user"]
+        if user is not None:
+            prctl.become_user(user["uid"], user["gid"], user["groups"], user["variables"])
         prctl.die_with(self._supervisor)
         _reseed()
         _correct_thread()
@@ -148,17 +150,6 @@ def _set_oom_score(score: int) -> None:
     """Let the kernel choose a stub before the fork server when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(score))
-
-
-def _become(user: Any) -> None:
-    """Be the user that the model runs as, if that is another one."""
-    if user:
-        for name, value in user["variables"].items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        prctl.become_user(user["uid"], user["gid"], user["groups"])
 
 
 def _fork_and_leave() -> None:

@@ -42,8 +42,6 @@ def answered(instance: Instance, outputs: Sequence[Tensor]) -> None:
 
 def released(instance: Instance, ids: Sequence[str]) -> None:
     """Log that these requests were released; the instance is free."""
-    if not ids:
-        return
     for own_id in ids:
         _say(instance, f"{_whose(own_id)}EXECUTING to RELEASED")
     text = f"model instance name {instance.name} released {len(ids)} requests"

@@ -40,7 +40,7 @@ class RunningStub:
         page = os.memfd_create("page")
         os.truncate(page, progress.SIZE)
         self.progress = progress.Progress(page)
-        listener = endpoints.listen(endpoints.stream_path(str(directory), _SERIAL))
+        listener = endpoints.listen(str(directory), _SERIAL)
         descriptors = ["--lifeline", str(end.fileno()), "--progress", str(page)]
         descriptors += ["--listener", str(listener)]
         self.process = subprocess.Popen(

@@ -90,7 +90,7 @@ class ProcessChain:
         self.broker = Process([sys.executable, "-m", "zmqtriton.broker"])
         page = os.memfd_create("page")
         os.truncate(page, progress.SIZE)
-        listener = endpoints.listen(endpoints.stream_path(str(self._directory), STUB))
+        listener = endpoints.listen(str(self._directory), STUB)
         words = ["--progress", str(page), "--listener", str(listener), "m", "m_0_0"]
         command = [sys.executable, str(STUB_MAIN)]
         self.stub = Process(command, *words, descriptors=(page, listener))

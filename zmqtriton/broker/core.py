@@ -337,7 +337,7 @@ class Core:
         if self.waiting_for_load.timed:
             self.waiting_for_load.refuse_late(now_ns)
         if self._retirement.is_last_call:
-            self._retirement.check_last_call(now_ns)
+            self._retirement.check_last_call()
         if self._dispatch.marked or self.rate_limiter.limited:
             self._dispatch.dispatch_marked(now_ns)
 

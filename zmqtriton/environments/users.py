@@ -47,12 +47,7 @@ class StubUser(NamedTuple):
 
     def become(self) -> None:
         """Run as this user from here on, with its variables. Raises OSError."""
-        for name, value in self.variables.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        prctl.become_user(self.uid, self.gid, self.groups)
+        prctl.become_user(self.uid, self.gid, self.groups, self.variables)
 
     @property
     def variables(self) -> dict[str, str | None]:

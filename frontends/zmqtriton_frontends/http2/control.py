@@ -117,9 +117,10 @@ class ControlFrames:
     def _on_priority(self, flags: int, number: int, payload: bytes) -> None:
         if number == 0:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY must be on a stream")
-        stream = self._connection.streams.get(number)
-        if len(payload) != 5 and stream is not None:
-            self._connection.refuse(stream, frames.FRAME_SIZE_ERROR)
+        if len(payload) != 5:
+            stream = self._connection.streams.get(number)
+            if stream is not None:
+                self._connection.refuse(stream, frames.FRAME_SIZE_ERROR)
         self.take_idle_frame()
 
     def _on_push(self, flags: int, number: int, payload: bytes) -> None:

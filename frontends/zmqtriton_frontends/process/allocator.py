@@ -48,8 +48,10 @@ class Freed:
 
     def is_likely(self) -> bool:
         """True if something may have been freed since. To be called once a second."""
-        self._checks = max(-1, self._checks - 1)
-        return self._checks >= 0
+        if not self._checks:
+            return False
+        self._checks -= 1
+        return True
 
 
 #: Of this process.

@@ -197,7 +197,7 @@ class Payload:
         # a step of an ensemble may read them long after the request was refused
         self.arena.leases.lend(block for blocks in self._blocks.values() for block in blocks)
         self.arena.doubt_leases()
-        blocks = [*self.mappings.leased(), *self.releases.waiting()]
+        blocks = [*self.mappings.leased(), *self.releases.blocks]
         for more in [*self._opening, *map(blocks_of, unread)]:
             blocks += more
         return held(blocks)

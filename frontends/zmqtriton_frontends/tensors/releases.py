@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block
@@ -22,7 +22,8 @@ class Releases:
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        #: Arrays may end in a thread of gRPC's, where the garbage collector happens to run.
+        #: Those that wait. Filled from any thread: arrays end wherever the garbage collector runs,
+        #: in one of gRPC's too.
         self.blocks: deque[Block] = deque()
         self._timer: asyncio.Handle | None = None
 
@@ -52,9 +53,6 @@ class Releases:
             count = min(len(self.blocks), wire.MAX_ROWS)
             taken.append(wire.Release([self.blocks.popleft() for _ in range(count)]))
         return taken
-
-    def waiting(self) -> Iterable[Block]:
-        return self.blocks
 
     def close(self) -> None:
         if self._timer is not None:

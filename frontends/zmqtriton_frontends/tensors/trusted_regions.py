@@ -19,7 +19,6 @@ class TrustedRegions:
         self._owner = owner
         self._is_trusting = bool(settings.get("trust_client_shm"))
         #: By the ids of requests.
-        #: By the requests that they are for.
         self.claims: dict[int, ExitStack] = {}
         self._last = 0
 

@@ -73,10 +73,9 @@ class Blocks:
         return self.settled_epoch == self.epoch
 
     def check_question(self, row: Request, body: bytes, asker: Instance | None) -> None:
-        """Refuse a stub's request if it refers to memory that the stub was never given."""
-        if asker is None or not row.flags & HAS_REFERENCES:
-            return
-        if not self._has_all_lease_reports or (row.flags & RESENT and self.epoch > 1):
+        """Refuse a stub's request that refers to memory that the stub was never given."""
+        is_old = not self._has_all_lease_reports or (row.flags & RESENT and self.epoch > 1)
+        if asker is None or is_old:
             return
         if not self._provenance.may_ask(asker.serial, [*asker.open_requests.values()], body):
             self.forged += 1
@@ -146,8 +145,7 @@ class Blocks:
 
     def release_kept(self, request: InflightRequest) -> None:
         """Release the inputs that were kept for a request, which is now answered."""
-        if request.retained_blocks:
-            self.release(BROKER, request.retained_blocks)
+        self.release(BROKER, request.retained_blocks)
 
     def forget_holder(self, dead: int) -> None:
         """Drop the leases of a dead process."""

@@ -63,7 +63,7 @@ class ModelStatistics:
     def record_success(self, request: InflightRequest, now_ns: int) -> None:
         self.success.count += 1
         self.success.ns += now_ns - request.arrived_ns
-        self.inference_count += request.row.batch_size or 1
+        self.inference_count += request.elements
 
     def record_cache_hit(self, request: InflightRequest, lookup_ns: int) -> None:
         """Count a request that was answered from the cache."""
@@ -121,7 +121,7 @@ class ModelStatistics:
         count = len(requests)
         size, queue_ns = batch.fillers, 0
         for request in requests:
-            size += request.row.batch_size or 1
+            size += request.elements
             queue_ns += request.dispatched_ns - request.arrived_ns
         self.execution_count += 1
         self.queue.count += count

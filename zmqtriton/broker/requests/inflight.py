@@ -37,6 +37,7 @@ class InflightRequest:
         "brokered_responses",
         "call",
         "dispatched_ns",
+        "elements",
         "ensemble_run",
         "error",
         "generation",
@@ -64,6 +65,8 @@ class InflightRequest:
         self.row = row
         #: Its name in every process: who asked, and the number there.
         self.key = (peer, row.id)
+        #: The number of inferences that it counts for.
+        self.elements = row.batch_size or 1
         self.body = body
         #: The size of the body that came with it; the body may go before the answer does.
         self.size = len(body)
@@ -98,11 +101,6 @@ class InflightRequest:
         self.miss: tuple[CacheKey, int] | None = None
         #: For a member request of an ensemble: its place in the run.
         self.call: Call | None = None
-
-    @property
-    def elements(self) -> int:
-        """The number of inferences that it counts for."""
-        return self.row.batch_size or 1
 
     @property
     def trace(self) -> str:

@@ -80,12 +80,10 @@ class Dispatch:
             while self._dispatch_limited(now_ns):
                 pass
             return
-        if generation.sequences is None and not generation.pending:
-            return
-        while self._dispatch_next(generation, now_ns):
-            if generation.sequences is None and not generation.pending:
+        while generation.pending or generation.sequences is not None:
+            if not self._dispatch_next(generation, now_ns):
+                self._await_due(generation)
                 return
-        self._await_due(generation)
 
     def _dispatch_limited(self, now_ns: int) -> bool:
         """Dispatch to the first rate-limited instance that has something to begin.

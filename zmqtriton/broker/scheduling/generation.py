@@ -110,7 +110,7 @@ class Generation:
         self.statistics.responses = ResponseCounts() if self.is_decoupled else None
 
     def count_responses(self, told: str) -> None:
-        if told and self.statistics.responses is not None:
+        if self.statistics.responses is not None:
             self.statistics.responses.add(told)
 
     def regroup(self, config: str) -> None:

@@ -109,7 +109,7 @@ class GenerationRegistry:
     def find(self, row: wire.Request) -> Generation:
         """Find the generation that a request goes to. Raises Triton's errors."""
         known = self._by_number.get(row.generation)
-        generation = self._find(row) if known is None or known.is_drained else known
+        generation = self._find(row, known) if known is None or known.is_drained else known
         if generation.sequences is None:
             return generation
         return self._find_sequence_generation(row, generation)
@@ -138,14 +138,12 @@ class GenerationRegistry:
                 return generation if earlier.is_drained else earlier
         return generation
 
-    def _find(self, row: wire.Request) -> Generation:
+    def _find(self, row: wire.Request, drained: Generation | None) -> Generation:
         if not row.generation:
             return self._find_by_name(row)
-        known = generation = self._by_number.get(row.generation)
-        if generation is None or generation.is_drained:
-            # A frontend that has not heard of a reload yet may still name the old generation.
-            generation = self._successors.get(row.generation)
-        return generation or self._find_again(known or self._departed.get(row.generation))
+        # A frontend that has not heard of a reload yet may still name the old generation.
+        successor = self._successors.get(row.generation)
+        return successor or self._find_again(drained or self._departed.get(row.generation))
 
     def _find_again(self, gone: Generation | None) -> Generation:
         """Find the generation that was loaded after this one, if it takes the same requests."""

@@ -56,10 +56,11 @@ class Retirement:
         for earlier in self._generations.replaced(generation):
             self._answers.check_drained(earlier)
 
-    def check_last_call(self, now_ns: int = 0) -> None:
-        """Check whether clients still have open sequences. To be called after each event."""
-        if not self.is_last_call:
-            return
+    def check_last_call(self) -> None:
+        """Check whether clients still have open sequences.
+
+        To be called after each event while it is the last call.
+        """
         if not any(g.sequences and g.sequences.has_open_client_sequence for g in self._generations):
             self.is_last_call = False
             self._outbox.supervisor.append(wire.Drained(0))

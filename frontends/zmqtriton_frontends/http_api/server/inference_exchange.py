@@ -197,7 +197,8 @@ def too_many_unread() -> tuple[int, Encoded]:
 
 
 def _written(headers: tuple[tuple[str, str], ...]) -> bytes:
-    text = "" if headers[0][0] == "content-type" else _JSON.decode()
+    text = ""
     for name, value in headers:
         text += f"{name}: {value}\r\n"
-    return text.encode("latin-1")
+    lines = text.encode("latin-1")
+    return lines if headers[0][0] == "content-type" else _JSON + lines

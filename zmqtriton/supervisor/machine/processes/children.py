@@ -231,7 +231,7 @@ class Children:
         """Start a stub as a new program."""
         environment, page = spec.environment, spec.page
         try:
-            listener = endpoints.listen(endpoints.stream_path(self._directory, spec.serial))
+            listener = endpoints.listen(self._directory, spec.serial)
         except OSError as error:
             os.close(page)
             self._listener.process_ended(spec.serial, f"it cannot be started: {error}")
@@ -261,10 +261,9 @@ class Children:
     def request_fork(self, fork_server: int, spec: StubSpec) -> _ForkedStub:
         """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
         mark = stub_mark.mark(self._directory, spec.serial)
-        how: dict[str, Any] = {"mark": mark, "oom_score": processes.STUB_OOM_SCORE}
-        if spec.user is not None:
-            how["user"] = {**spec.user._asdict(), "variables": spec.user.variables}
-        asked = json.dumps({**spec.stub._asdict(), **how})
+        user = spec.user and {**spec.user._asdict(), "variables": spec.user.variables}
+        how = {"mark": mark, "oom_score": processes.STUB_OOM_SCORE}
+        asked = json.dumps({**spec.stub._asdict(), **how, "user": user})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
@@ -278,7 +277,7 @@ class Children:
             reading, writing = os.pipe2(os.O_CLOEXEC)
             ends.callback(os.close, writing)
             own.callback(os.close, reading)
-            listener = endpoints.listen(endpoints.stream_path(self._directory, spec.serial))
+            listener = endpoints.listen(self._directory, spec.serial)
             ends.callback(os.close, listener)
             passed = (theirs.fileno(), spec.page, listener, writing)
             fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", asked), *passed)

@@ -170,7 +170,7 @@ def spawn(
             prctl.renounce_privileges()
         if user is not None:
             _write_oom_score("self", oom_score)
-            prctl.become_user(user.uid, user.gid, user.groups)
+            user.become()
         if dies_with_parent:
             prctl.die_with(parent)
         if is_stub:
