@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from zmqtriton_floor import wire
+from zmqtriton_floor import schemas, wire
 
 
 def _document(cls: type[Any], number: int | None) -> list[str]:
@@ -27,8 +27,10 @@ def describe() -> str:
     lines += ["edit that file.", "", f"Version {wire.VERSION}.", "", "```text"]
     lines += [(wire.__doc__ or "").strip(), "```", ""]
     lines += ["## Kinds of fields", "", "| kind | bound |", "|---|---|"]
-    lines += [f"| {kind} | {low} … {high} |" for kind, (low, high) in wire.INTEGERS.items()]
-    lines += [f"| {kind} | {low} … {high} long |" for kind, (_, low, high) in wire.LENGTHS.items()]
+    lines += [f"| {kind} | {low} … {high} |" for kind, (low, high) in schemas.INTEGERS.items()]
+    lines += [
+        f"| {kind} | {low} … {high} long |" for kind, (_, low, high) in schemas.LENGTHS.items()
+    ]
     lines += ["| Correlation | an integer or a string of up to 1024 characters |", ""]
     lines += ["## Rows", ""]
     for cls in wire.ROWS:

@@ -44,6 +44,8 @@ class Lifeline:
         self._lock = threading.Lock()
         #: The other end takes nothing more. What it had sent before is still to be received.
         self._is_deaf = False
+        #: Something waits for the descriptor to become writable.
+        self.is_backed_up = False
         #: Messages that did not decode.
         self.malformed = 0
         #: The other end is closed; nothing will arrive any more.
@@ -61,6 +63,7 @@ class Lifeline:
     def close(self) -> None:
         self.ended = True
         self._socket.close()
+        self.is_backed_up = False
         while self._outgoing:
             self._drop(self._outgoing.popleft()[1])
 
@@ -96,11 +99,6 @@ class Lifeline:
         with self._lock:
             self._flush()
 
-    @property
-    def is_backed_up(self) -> bool:
-        """True while something waits for the descriptor to become writable."""
-        return bool(self._outgoing)
-
     def _flush(self) -> None:
         while self._outgoing and not self.ended:
             packet, descriptors = self._outgoing[0]
@@ -110,10 +108,12 @@ class Lifeline:
                 self._socket.sendmsg([packet], ancillary, socket.MSG_NOSIGNAL)
             except OSError as error:
                 if error.errno not in _CLOSED:
+                    self.is_backed_up = True
                     return
                 self._is_deaf = True
             self._outgoing.popleft()
             self._drop(descriptors)
+        self.is_backed_up = False
 
     @staticmethod
     def _drop(descriptors: list[int]) -> None:

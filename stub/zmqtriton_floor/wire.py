@@ -31,22 +31,22 @@ drops it. `python -m tools.protocol_page` prints the tables as Markdown: docs/pr
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Callable, List, NamedTuple, Union
 
 import msgpack
 
 from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.schemas import MAX_DOCUMENT as MAX_DOCUMENT
+from zmqtriton_floor.schemas import MAX_ROWS as MAX_ROWS
+from zmqtriton_floor.schemas import Schema
 
 #: Incremented with each incompatible change; all processes of a server must agree on it.
 VERSION = 1
 
 #: A larger header is refused unread; the second limit is for lifelines and the broker's replies.
 MAX_HEADER_BYTES, MAX_CONTROL_BYTES = 1 << 20, 256 << 20
-MAX_ROWS = 4096  # in one header; a sender with more splits them
-MAX_DOCUMENT = 1 << 26  # characters
 
-# Field types. To Python they are plain types; decode() enforces the bounds of each.
+# Field types. To Python they are plain types; decode() enforces the bounds of each (schemas.py).
 Count = int  # 0 ... 2^63-1
 Number = int  # -2^63 ... 2^63-1
 Code = int  # 0: no error, else ZmqTritonError.number
@@ -58,17 +58,6 @@ Blob = bytes  # up to 64 MiB
 Token = bytes  # exactly 16 bytes
 Correlation = Union[int, str]  # a sequence's id: an integer, or a string of up to 1024 characters
 Ids = List[int]
-
-INTEGERS = {
-    **{"Count": (0, 2**63 - 1), "Number": (-(2**63), 2**63 - 1)},
-    **{"Code": (0, 99), "Flags": (0, 2**32 - 1)},
-}
-LENGTHS = {
-    **{"Name": (str, 0, 1024), "Text": (str, 0, 1 << 16)},
-    "Document": (str, 0, MAX_DOCUMENT),
-    "Blob": (bytes, 0, 1 << 26),
-    "Token": (bytes, 16, 16),
-}
 
 # Flags of a request; the first two have Triton's values.
 SEQUENCE_START, SEQUENCE_END = 1, 2
@@ -756,78 +745,19 @@ class ResponseBody(NamedTuple):
 # ------------------------------------------------------- encode and decode
 
 # a new Packer each time: while one packs, the collector may run a destructor that packs, too
-_pack: Callable[[Any], bytes] = msgpack.packb
+_Packer: Callable[[], Any] = msgpack.Packer
 
 
 def encode(message: Any) -> bytes:
     """Return the header of a message. Does not raise for fields of the declared types."""
-    return _pack((VERSION, _NUMBERS[type(message)], *message))
+    header: bytes = _Packer().pack((VERSION, _NUMBERS[type(message)], *message))
+    return header
 
 
-_new: Callable[[type[Any], list[Any]], Any] = tuple.__new__  # skips counting arguments
-
-
-class _Schema:
-    """The schema of one class's array: the types and bounds of its fields."""
-
-    def __init__(self, cls: type[Any]) -> None:
-        self.cls = cls
-        self.fields: tuple[str, ...] = cls._fields
-        self.kinds: list[str] = [t.__forward_arg__ for t in cls.__annotations__.values()]
-        self.types: frozenset[tuple[type, ...]] = frozenset(
-            itertools.product(*(self._types(kind) for kind in self.kinds))
-        )
-        self.integers = [(i, *INTEGERS[k]) for i, k in enumerate(self.kinds) if k in INTEGERS]
-        self.lengths = [(i, *LENGTHS[k][1:]) for i, k in enumerate(self.kinds) if k in LENGTHS]
-        self.correlations = [i for i, k in enumerate(self.kinds) if k == "Correlation"]
-        self.ids = [i for i, k in enumerate(self.kinds) if k == "Ids"]
-        self.rows = [(i, k[5:-1]) for i, k in enumerate(self.kinds) if k.startswith("list[")]
-        self.lists = [*self.ids, *(i for i, _ in self.rows)]
-
-    @staticmethod
-    def _types(kind: str) -> tuple[type, ...]:
-        if kind in INTEGERS:
-            return (int,)
-        if kind in LENGTHS:
-            return (LENGTHS[kind][0],)
-        return (int, str) if kind == "Correlation" else (list,)
-
-    def read(self, row: list[Any]) -> Any:
-        """Return the list as a message or row; ProtocolError names the offending field."""
-        if tuple(map(type, row)) not in self.types:
-            raise ProtocolError(f"{self.cls.__name__}: fields of wrong types or number")
-        for i, low, high in self.integers:
-            if not low <= row[i] <= high:
-                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} is out of range")
-        for i, low, high in self.lengths:
-            if not low <= len(row[i]) <= high:
-                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} is too long or short")
-        for i in self.correlations:
-            value = row[i]
-            if len(value) > 1024 if type(value) is str else not 0 <= value < 2**64:
-                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} is out of range")
-        for i in self.lists:
-            if row[i]:
-                self._read_lists(row)
-                break
-        return _new(self.cls, row)
-
-    def _read_lists(self, row: list[Any]) -> None:
-        for i in self.ids:
-            if len(row[i]) > MAX_ROWS or any(type(x) is not int or x < 0 for x in row[i]):
-                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} is not a list of ids")
-        for i, name in self.rows:
-            if len(row[i]) > MAX_ROWS:
-                raise ProtocolError(f"{self.cls.__name__}: too many {self.fields[i]}")
-            read = SCHEMAS[name].read
-            try:
-                row[i] = list(map(read, row[i]))
-            except TypeError:
-                raise ProtocolError(f"{self.cls.__name__}: no rows in {self.fields[i]}") from None
-
-
-SCHEMAS: dict[str, _Schema] = {cls.__name__: _Schema(cls) for cls in (*ROWS, *KINDS.values())}
-_BY_KIND: dict[int, _Schema] = {number: SCHEMAS[cls.__name__] for number, cls in KINDS.items()}
+SCHEMAS: dict[str, Schema] = {}
+for _cls in (*ROWS, *KINDS.values()):
+    SCHEMAS[_cls.__name__] = Schema(_cls, SCHEMAS)
+_BY_KIND: dict[int, Schema] = {number: SCHEMAS[cls.__name__] for number, cls in KINDS.items()}
 
 
 def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
@@ -848,12 +778,19 @@ def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
     return form.read(array[2:])
 
 
-_REFERENCE = _Schema(Reference)
+_REFERENCE = Schema(Reference, SCHEMAS)
+
+
+def encode_rows(kind: type[Any], rows: list[Any]) -> bytes:
+    """Return the header of a message whose only field is this list."""
+    header: bytes = _Packer().pack((VERSION, _NUMBERS[kind], rows))
+    return header
 
 
 def encode_body(body: RequestBody | ResponseBody) -> bytes:
     """Return the frame of a body; the data of tensors may be any buffer."""
-    return _pack(body)
+    packed: bytes = _Packer().pack(body)
+    return packed
 
 
 def _tensors(rows: Any) -> list[Tensor]:

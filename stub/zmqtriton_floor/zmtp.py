@@ -146,12 +146,13 @@ class Connection:
         if not size:
             self.break_off()
             return 0
+        parse = self._parse if self._is_greeted else self._greet
         try:
             if self._rest:
                 self._rest += self._view[:size]
-                del self._rest[: self._parse(self._rest, len(self._rest))]
+                del self._rest[: parse(self._rest, len(self._rest))]
             else:
-                used = self._parse(self._view, size)
+                used = parse(self._view, size)
                 if used < size:
                     self._rest += self._view[used:size]
         except _ProtocolViolation:
@@ -160,11 +161,7 @@ class Connection:
 
     def _parse(self, data: Any, size: int) -> int:
         """Parse complete frames; return how many bytes they had."""
-        at = 0
-        if not self._is_greeted:
-            if size < len(_GREETING):
-                return 0
-            at = self._greet(bytes(data[: len(_GREETING)]))
+        at, frames = 0, self._frames
         while at + 2 <= size:
             flags, begin, length = data[at], at + 2, data[at + 1]
             if flags & _LONG:
@@ -178,29 +175,31 @@ class Connection:
             if size < end:
                 break
             at, frame = end, bytes(data[begin:end])
-            if flags & _MORE or flags & _COMMAND or not self._is_ready:
-                self._take_part(flags, frame)
+            if flags & _COMMAND or not self._is_ready:
+                self._take_command(flags, frame)
                 continue
-            self._frames.append(frame)
-            self.messages.append(self._frames)
-            self._frames = []
+            frames.append(frame)
+            if not flags & _MORE:
+                self.messages.append(frames)
+                frames = self._frames = []
+            elif len(frames) > MOST_FRAMES:
+                raise _ProtocolViolation
         return at
 
-    def _greet(self, greeting: bytes) -> int:
+    def _greet(self, data: Any, size: int) -> int:
+        """Parse the greeting and what follows it; return how many bytes they had."""
+        length = len(_GREETING)
+        if size < length:
+            return 0
+        greeting = bytes(data[:length])
         theirs = greeting[0], greeting[9], greeting[12:32]
         if theirs != (0xFF, 0x7F, _GREETING[12:32]) or greeting[10] < 3:
             raise _ProtocolViolation
         self._is_greeted = True
-        return len(greeting)
+        return length + self._parse(data[length:], size - length)
 
-    def _take_part(self, flags: int, frame: bytes) -> None:
-        """Take a command, or a frame that does not end its message."""
-        if self._is_ready and not flags & _COMMAND:
-            self._frames.append(frame)
-            if len(self._frames) > MOST_FRAMES:
-                raise _ProtocolViolation
-            return
-        # READY is the only command; others would answer what is not sent here
+    def _take_command(self, flags: int, frame: bytes) -> None:
+        """Take READY, the only command; others would answer what is not sent here."""
         if self._is_ready or not (flags & _COMMAND and self._fits(frame)):
             raise _ProtocolViolation
         self._is_ready = True
@@ -396,13 +395,13 @@ class Router:
             connection.most_bytes = STRANGER_BYTES
             try:
                 room = select.EPOLLOUT if connection.is_blocked else 0
-                self._watch(
-                    connection.descriptor, partial(self._handle_message, connection), room=room
-                )
+                self._watch(connection.descriptor, partial(self._handle, connection), room=room)
             except OSError:
                 connection.close()  # it connects again
                 continue
             self.connections.add(connection)
+            if room:
+                self.blocked.add(connection)
             self._strangers[connection] = time.monotonic_ns() + STRANGER_WITHIN_NS
             self.has_duties = True
         self._pause_accepting(0)
@@ -439,21 +438,22 @@ class Router:
             self._accept_again()
         self.has_duties = bool(self._strangers or self._accept_at_ns)
 
-    def _handle_message(self, connection: Connection, events: int) -> None:
+    def _handle(self, connection: Connection, events: int) -> None:
         if events & select.EPOLLOUT:
-            self._flush(connection)
-        if events & ~select.EPOLLOUT:
-            self.read(connection)
+            self.unflushed[connection] = None
+            self.flush()
+        self.received_bytes += connection.read()
+        messages = connection.messages
+        while messages:
+            self.inbox.append((connection, messages.popleft()))
+        if not connection.is_open:
+            self.close(connection)
 
     def read(self, connection: Connection) -> bool:
         """Read what one peer has sent, up to some size; False if there was nothing."""
-        size = connection.read()
-        self.received_bytes += size
-        while connection.messages:
-            self.inbox.append((connection, connection.messages.popleft()))
-        if not connection.is_open:
-            self.close(connection)
-        return size > 0
+        known_bytes = self.received_bytes
+        self._handle(connection, select.EPOLLIN)
+        return self.received_bytes > known_bytes
 
     def know(self, connection: Connection) -> None:
         """Keep a connection whose peer is known; unknown ones are kept for some seconds."""
@@ -471,15 +471,18 @@ class Router:
         return connection.is_open
 
     def flush(self) -> None:
+        """Write what is queued. Never blocks."""
         while self.unflushed:
-            self._flush(self.unflushed.popitem()[0])
+            connection, _ = self.unflushed.popitem()
+            self.sent_bytes += connection.flush()
+            if connection.is_blocked != (connection in self.blocked):
+                self._await_room(connection)
 
-    def _flush(self, connection: Connection) -> None:
-        was_blocked = connection.is_blocked
-        self.sent_bytes += connection.flush()
-        if connection.is_blocked != was_blocked and connection.is_open:
+    def _await_room(self, connection: Connection) -> None:
+        """Be woken when a peer has read, or no longer."""
+        if connection.is_open:
+            self.blocked ^= {connection}
             room = select.EPOLLOUT if connection.is_blocked else 0
-            (self.blocked.add if room else self.blocked.discard)(connection)
             self._epoll.modify(connection.descriptor, select.EPOLLIN | room)
 
     def close(self, connection: Connection) -> None:

@@ -126,7 +126,7 @@ def test_a_cancelled_executing_request_is_told_to_its_stub_and_answered_by_it(
 def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(world: BrokerHarness) -> None:
     world.add_stub(S)
     world.infer(F, request(1), request(2, deadline_ns=5_000))
-    assert 5_000 == world.core.next_timer_ns()
+    assert 5_000 == world.core.due_ns
 
     world.tick(3_999)
     assert [] == world.finals(F, 2)
@@ -134,7 +134,7 @@ def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(world: BrokerHa
 
     expected = wire.Reply(2, Unavailable.number, "Request timeout expired", wire.FINAL)
     assert [expected] == world.finals(F, 2)
-    assert world.core.next_timer_ns() is None
+    assert world.core.due_ns is None
 
 
 def test_a_deadline_that_passes_in_execution_cancels(world: BrokerHarness) -> None:

@@ -121,7 +121,8 @@ class BrokerHarness:
         self.drain_outbox()
 
     def drain_outbox(self) -> None:
-        """Empties the outbox as the service would."""
+        """Ends the turn and empties the outbox, as the service would."""
+        self.core.tick(self.now)
         outbox = self.core.outbox
         for serial, rows in outbox.batched_requests.items():
             self.batched_requests.setdefault(serial, []).extend(work for work, _ in rows)

@@ -29,7 +29,7 @@ from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
-from zmqtriton.broker.scheduling.instances import ExecutionProgress, Instance
+from zmqtriton.broker.scheduling.instances import EARLIER, ExecutionProgress, Instance
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.rescheduling import Rescheduling
 from zmqtriton.broker.scheduling.retirement import Retirement
@@ -46,6 +46,8 @@ class Core:
 
     def __init__(self) -> None:
         self.outbox = outbox = Outbox()
+        #: When tick() has work to do, if no other event comes first.
+        self.due_ns: int | None = None
         self.peers: dict[int, Peer] = {}
         self.instances: dict[int, Instance] = {}
         self.generations = generations = GenerationRegistry()
@@ -242,7 +244,7 @@ class Core:
     def infer(
         self, serial: int, rows: list[wire.Request], bodies: list[bytes], now_ns: int
     ) -> None:
-        """Admit each request, or refuse it at once."""
+        """Admit each request, or refuse it at once; tick() dispatches them."""
         peer = self.peers[serial]
         if len(bodies) != len(rows):
             raise ProtocolError("Infer: number of bodies and of requests differ")
@@ -253,7 +255,8 @@ class Core:
             try:
                 generation = self.generations.find(row)
                 is_client = peer.role != "stub" and not row.flags & wire.RESENT
-                self._sequence_admission.check_room(generation, row, is_client)
+                if self.limits.is_reached(generation, is_client):
+                    raise self._sequence_admission.overload(generation, row)
                 if row.flags & wire.HAS_REFERENCES:
                     self.blocks.check_question(row, body, self.instances.get(serial))
             except ZmqTritonError as error:
@@ -266,13 +269,6 @@ class Core:
             request = InflightRequest(serial, row, body, generation, now_ns)
             peer.requests[row.id] = request
             self._lifecycle.submit(request, now_ns)
-        self._proceed(now_ns)
-
-    def _proceed(self, now_ns: int) -> None:
-        if self._dispatch.marked or self.rate_limiter.limited:
-            self._dispatch.dispatch_marked(now_ns)
-        if self.deadlocks.fresh:
-            self.deadlocks.check_new(now_ns)
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
         """Cancel a request: a queued one is never executed; otherwise its stub is told."""
@@ -286,19 +282,19 @@ class Core:
     # ------------------------------------------------------------- results
 
     def results(self, serial: int, message: wire.Results, bodies: list[bytes], now_ns: int) -> None:
-        """Take what a stub sent: answers to pass on, and the end of batches."""
+        """Take what a stub sent: answers to pass on, and the end of batches.
+
+        tick() gives it more.
+        """
         instance = self.instances.get(serial)
         if instance is None or len(bodies) != len(message.outcomes):
             raise ProtocolError(f"Results: {serial} has no instance, or sent too few bodies")
-        generation = self.generations[instance.generation]
+        generation = self.generations.by_number[instance.generation]
         # Each row is checked by itself, so that a malformed one does not cost the others.
         for outcome, body in zip(message.outcomes, bodies, strict=True):
             request = instance.open_requests.get((outcome.peer, outcome.id))
             if request is None:
-                ignored = self._sequence_admission.ignore(serial, outcome)
-                if not ignored and not self.recovery.keep(serial, outcome, body, now_ns):
-                    self.traffic.malformed += 1
-                    self.blocks.discard(serial, outcome)
+                self._take_strange_outcome(serial, outcome, body, now_ns)
             else:
                 self._lifecycle.take_outcome(serial, request, outcome, body, now_ns)
         if message.rescheduled:
@@ -306,28 +302,31 @@ class Core:
         if message.response_counts:
             generation.count_responses(message.response_counts)
         for executed in message.executed:
-            if instance.is_in(executed.batch):
-                self._dispatch.finish_batch(instance, generation, executed, now_ns)
-            else:
+            if instance.batches.keys().isdisjoint((executed.batch, EARLIER)):
                 self.traffic.malformed += 1
+            else:
+                self._dispatch.finish_batch(instance, generation, executed, now_ns)
         if instance.is_dismissed:
             self._retirement.check(instance)
-        self._dispatch.mark_for_dispatch(generation)
-        self._proceed(now_ns)
+        if generation.pending or generation.sequences is not None:
+            self._dispatch.mark_for_dispatch(generation)
+
+    def _take_strange_outcome(
+        self, serial: int, outcome: wire.Outcome, body: bytes, now_ns: int
+    ) -> None:
+        """Take an outcome for which the stub has no request: an earlier broker's, or nobody's."""
+        ignored = self._sequence_admission.ignore(serial, outcome)
+        if not ignored and not self.recovery.keep(serial, outcome, body, now_ns):
+            self.traffic.malformed += 1
+            self.blocks.discard(serial, outcome)
 
     # ------------------------------------------------ timers and statistics
 
-    def next_timer_ns(self) -> int | None:
-        """When tick() has work to do, if no other event comes first."""
-        soonest_ns = None
-        for part in (self._timers, self.recovery, self.deadlocks, self.waiting_for_load):
-            at_ns = part.next_due_ns() if part.timed else None
-            if at_ns is not None and (soonest_ns is None or at_ns < soonest_ns):
-                soonest_ns = at_ns
-        return soonest_ns
-
     def tick(self, now_ns: int) -> None:
-        """Do everything that is due. Parts that wait for no time are not visited."""
+        """Do everything that is due, and dispatch what this turn has made possible.
+
+        Called at the end of each turn. Parts that have nothing to do are not visited.
+        """
         if self._timers.timed:
             self._run_timers(now_ns)
         if self.recovery.timed:
@@ -340,6 +339,13 @@ class Core:
             self._retirement.check_last_call()
         if self._dispatch.marked or self.rate_limiter.limited:
             self._dispatch.dispatch_marked(now_ns)
+        if self.deadlocks.fresh:
+            self.deadlocks.check_new(now_ns)
+        self.due_ns = None
+        for part in (self._timers, self.recovery, self.deadlocks, self.waiting_for_load):
+            at_ns = part.next_due_ns() if part.timed else None
+            if at_ns is not None and (self.due_ns is None or at_ns < self.due_ns):
+                self.due_ns = at_ns
 
     def _run_timers(self, now_ns: int) -> None:
         while True:

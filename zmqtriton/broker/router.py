@@ -54,12 +54,18 @@ class Router(zmtp.Router):
         return connection is not None and self.write(connection, [wire.encode(message), *bodies])
 
     def send_rows(self, serial: int, kind: Any, rows: list[tuple[Any, bytes]]) -> None:
+        """Send messages of this kind that hold these rows and their bodies."""
+        connection = self.by_serial.get(serial)
+        if connection is None:
+            return
         if len(rows) == 1:
             ((row, body),) = rows
-            self.send(serial, kind([row]), [body])
+            connection.put((wire.encode_rows(kind, [row]), body))
+            self.unflushed[connection] = None
             return
         for some in split_rows(rows):
-            self.send(serial, kind([row for row, _ in some]), [body for _, body in some])
+            header = wire.encode_rows(kind, [row for row, _ in some])
+            self.write(connection, [header, *(body for _, body in some)])
 
     def read_all_of(self, serial: int) -> None:
         """Read everything that a dead peer has sent, all of which has arrived."""

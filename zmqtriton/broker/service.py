@@ -105,7 +105,7 @@ class Service:
     def _wait(self) -> None:
         routers = (self._stubs, self._requests)
         times = [
-            self._core.next_timer_ns(),
+            self._core.due_ns,
             self._idle_checks.due_ns,
             self._sending.release_at_ns,
         ]
@@ -170,12 +170,24 @@ class Service:
     # -------------------------------------------------------------- incoming
 
     def _read(self, router: Router) -> None:
-        """Read some of the messages that have come."""
+        """Take some of the messages that have come."""
         inbox = router.inbox
         for _ in range(min(len(inbox), _MESSAGES_A_TURN)):
             connection, frames = inbox.popleft()
             try:
-                self._take(router, connection, frames)
+                message = wire.decode(frames[0])
+                serial = router.serials.get(connection)
+                kind, now_ns = type(message), time.monotonic_ns()
+                if serial is None:
+                    self._hello(router, connection, message, frames[1:], now_ns)
+                elif kind is wire.Infer and router is self._requests:
+                    self._core.infer(serial, message.requests, frames[1:], now_ns)
+                elif kind is wire.Results and router is self._stubs:
+                    self._core.results(serial, message, frames[1:], now_ns)
+                elif kind is wire.Cancel and router is self._requests:
+                    self._core.cancel(serial, message.ids, now_ns)
+                else:
+                    self._take_rare_message(router, serial, message, now_ns)
             except ProtocolError as error:
                 self._core.traffic.malformed += 1
                 _log.debug("dropped a message: %s", error.text)
@@ -183,22 +195,6 @@ class Service:
                 # A defect: its sender begins anew, and everybody else is served on.
                 _log.exception("a message could not be handled, and its connection is closed")
                 router.close(connection)
-
-    def _take(self, router: Router, connection: zmtp.Connection, frames: list[bytes]) -> None:
-        message = wire.decode(frames[0])
-        serial = router.serials.get(connection)
-        kind = type(message)
-        now_ns = time.monotonic_ns()
-        if serial is None:
-            self._hello(router, connection, message, frames[1:], now_ns)
-        elif kind is wire.Infer and router is self._requests:
-            self._core.infer(serial, message.requests, frames[1:], now_ns)
-        elif kind is wire.Results and router is self._stubs:
-            self._core.results(serial, message, frames[1:], now_ns)
-        elif kind is wire.Cancel and router is self._requests:
-            self._core.cancel(serial, message.ids, now_ns)
-        else:
-            self._take_rare_message(router, serial, message, now_ns)
 
     def _take_rare_message(self, router: Router, serial: int, message: Any, now_ns: int) -> None:
         kind = type(message)

@@ -115,17 +115,17 @@ class SimulationRun:
 
     def _run(self) -> SimulationResult:
         while self._events or self._asked:
-            timer_ns = self._core.next_timer_ns()
+            timer_ns = self._core.due_ns
             if self._events and (timer_ns is None or self._events[0][0] <= timer_ns):
                 self._now_ns, _, event = heapq.heappop(self._events)
                 event()
             elif timer_ns is not None:
                 self._now_ns = max(self._now_ns, timer_ns)
-                self._core.tick(self._now_ns)
             else:
                 raise RuntimeError(
                     f"{len(self._asked)} requests unanswered: the simulation has stalled"
                 )
+            self._core.tick(self._now_ns)
             self._deliver()
         self._outcome.end_ns = self._now_ns
         return self._outcome

@@ -276,7 +276,7 @@ def test_an_answer_that_nobody_asks_for_again_is_dropped_with_its_blocks(
     world.tick(1)
 
     assert {S: [A]} == world.released_blocks
-    assert world.core.next_timer_ns() is None
+    assert world.core.due_ns is None
 
 
 def test_an_answer_waits_for_an_asker_that_has_not_said_hello(world: BrokerHarness) -> None:

@@ -123,12 +123,12 @@ def test_nobody_waits_for_longer_than_may_be(
     world.now = 0
     world.infer(ASKER, _ask(1, deadline_ns=deadline_ns))
 
-    assert waits_s * _S == world.core.next_timer_ns()
+    assert waits_s * _S == world.core.due_ns
     world.core.tick(waits_s * _S)
     world.drain_outbox()
 
     assert "timed out waiting for the model to load" in _told(world, 1)[0][1]
-    assert world.core.next_timer_ns() is None
+    assert world.core.due_ns is None
 
 
 def _load_and_evict(world: BrokerHarness, config: dict[str, Any]) -> None:

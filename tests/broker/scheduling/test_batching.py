@@ -38,7 +38,7 @@ def test_without_a_delay_an_idle_stub_gets_at_once_what_is_there() -> None:
     world.infer(F, *(request(i) for i in range(3, 10)))
 
     assert [2, 7] == sizes(world)
-    assert world.core.next_timer_ns() is None
+    assert world.core.due_ns is None
 
 
 @pytest.mark.row("E60")
@@ -61,7 +61,7 @@ def test_a_delay_collects_until_it_has_passed() -> None:
     world.tick(1)
 
     assert [2] == sizes(world)
-    assert world.core.next_timer_ns() is None
+    assert world.core.due_ns is None
 
 
 def test_the_largest_batch_does_not_wait() -> None:
@@ -185,7 +185,7 @@ def test_while_every_stub_is_busy_no_timer_runs_for_the_queue() -> None:
 
     world.tick(10 * DELAY_NS)
 
-    assert world.core.next_timer_ns() is None
+    assert world.core.due_ns is None
     world.finish_batch(S)
     assert [8] == [w.id for w in world.batched_requests[S]]
 

@@ -73,7 +73,7 @@ def test_what_is_being_executed_is_not_subject_to_the_queue_s_timeout() -> None:
     assert not world.finals(F, 1)
     world.finish_batch(S)
     assert [""] == texts(world, 1)
-    assert world.core.next_timer_ns() is None
+    assert world.core.due_ns is None
 
 
 @pytest.mark.row("E64")
@@ -95,7 +95,7 @@ def test_a_request_may_only_shorten_its_timeout(
     world.infer(F, request(2, timeout_us=own_us))
 
     expected = None if expires_us is None else world.now + expires_us * 1000
-    assert expected == world.core.next_timer_ns()
+    assert expected == world.core.due_ns
 
 
 @pytest.mark.row("E63")
@@ -319,7 +319,7 @@ def test_priorities_that_nobody_uses_any_more_take_no_room() -> None:
         world.infer(F, request(number, priority=number))
         world.finish_batch(S)
 
-    levels = world.core.generations[1]._queue._levels._levels
+    levels = world.core.generations[1]._queue.levels._levels
     assert len(levels) <= 64
 
 

@@ -294,7 +294,7 @@ def test_a_sequence_of_who_shares_is_over_when_it_was_idle_for_as_long_as_it_may
     world.finish_batch(A)
     assert sequences is not None
 
-    due_ns = world.core.next_timer_ns()
+    due_ns = world.core.due_ns
     assert world.now + 5_000 == due_ns
     world.tick(5_000)
 

@@ -176,7 +176,7 @@ def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
     world.finish_batch(S)
 
     world.send(2)
-    assert world.core.next_timer_ns() is not None
+    assert world.core.due_ns is not None
     world.tick(1_000_000)
     assert [0, 3] == world.executing_ids()
 

@@ -395,6 +395,7 @@ class CheckedHarness(BrokerHarness):
     promises: Invariants | None = None
 
     def drain_outbox(self) -> None:
+        self.core.tick(self.now)
         works = {
             serial: [work for work, _ in rows if not work.flags & wire.SEQUENCE_OVER]
             for serial, rows in self.core.outbox.batched_requests.items()

@@ -69,7 +69,8 @@ class Broker:
             assert kind is wire.HeldBlocks
             core.recovery.take_held_blocks(serial, message)
 
-    def flush(self) -> None:
+    def flush(self, now: int) -> None:
+        self.core.tick(now)
         out = self.core.outbox
         for kind, boxes in ((wire.Lease, out.leases), (wire.Release, out.releases)):
             for owner in list(boxes):
@@ -171,7 +172,7 @@ class Epochs:
         while dead.outgoing:
             self.broker.hear(dead, self.now)
         core.remove_peer(gone, self.now)
-        self.broker.flush()
+        self.broker.flush(self.now)
 
     def kill_broker(self) -> None:
         self.broker = None
@@ -199,7 +200,7 @@ class Epochs:
                 process.next_epoch = self.epoch
             elif type(process) is FakeFrontend:
                 process.connect(self.epoch)
-        self.broker.flush()
+        self.broker.flush(self.now)
 
     # -------------------------------------------------------------- moves
 
@@ -217,7 +218,7 @@ class Epochs:
         speaking = [p for p in self.processes.values() if p.outgoing and p.serial not in self.slow]
         if speaking and self.broker is not None:
             self.broker.hear(self.random.choice(speaking), self.now)
-            self.broker.flush()
+            self.broker.flush(self.now)
 
     def deliver_down(self) -> None:
         hearing = [p for p in self.processes.values() if p.incoming]
@@ -265,7 +266,7 @@ class Epochs:
             self.now += 3 * FENCE_NS  # an execution takes long, and is waited for meanwhile
         if self.broker is not None:
             self.broker.core.tick(self.now)
-            self.broker.flush()
+            self.broker.flush(self.now)
         for stub in self.stubs:
             stub.check_inputs()
 

@@ -39,25 +39,25 @@ class Limits:
         many = self.unanswered >= MAX_UNANSWERED
         return many or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
 
-    def check(self, generation: Generation, is_client: bool) -> None:
-        """Raise Unavailable if there is no room for one more.
+    def is_reached(self, generation: Generation, is_client: bool) -> bool:
+        """True if there is no room for one more.
 
         `is_client` is False for a model that asks and for a request that was admitted before.
         """
-        if (
-            self.unanswered >= MAX_UNANSWERED
-            or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
-            or (is_client and self._is_crowded(generation))
-        ):
-            self.refused += 1
-            generation.statistics.record_rejection()
-            raise Unavailable(OVERLOADED)
-
-    def _is_crowded(self, generation: Generation) -> bool:
+        if self.unanswered >= MAX_UNANSWERED or self.unanswered_bytes >= MAX_UNANSWERED_BYTES:
+            return True
+        if not is_client:
+            return False
         most = generation.most_requests
         if most is None:
             most = self._most_of_model
         return self.unanswered >= self._most or 0 < most <= generation.unanswered
+
+    def refuse(self, generation: Generation) -> Unavailable:
+        """Count a request that there is no room for; return its error."""
+        self.refused += 1
+        generation.statistics.record_rejection()
+        return Unavailable(OVERLOADED)
 
     def add(self, request: InflightRequest) -> None:
         self.unanswered += 1

@@ -18,30 +18,27 @@ class Queue:
     """First come, first served, one request per execute()."""
 
     def __init__(self, batching: dict[str, Any]) -> None:
-        self._levels = Levels(batching)
+        self.levels = Levels(batching)
         #: When to ask for a batch again though nothing else happens; 0 is never.
         self.due_ns = 0
-
-    def add(self, request: InflightRequest) -> None:
-        self._levels.of(request).add(request)
 
     def put_back(self, requests: list[InflightRequest]) -> None:
         """Put requests that were taken but not executed back in front, in this order."""
         for request in reversed(requests):
-            self._levels.of(request).put_back(request)
+            self.levels.of(request).put_back(request)
 
     def pop_batch(self, now_ns: int) -> list[InflightRequest]:
         """Take the next batch, or [] if there is none yet."""
-        level = self._levels.first()
+        level = self.levels.first()
         return [level.pop()] if level is not None else []
 
     def is_ready(self, now_ns: int) -> bool:
         """True if there is a batch to take."""
-        return self._levels.first() is not None
+        return self.levels.first() is not None
 
     def waiting(self) -> list[InflightRequest]:
         """Return all requests that are still wanted, in the order in which they will be taken."""
-        return list(self._levels)
+        return list(self.levels)
 
 
 class _BatchCandidate(NamedTuple):
@@ -81,7 +78,7 @@ class BatchingQueue(Queue):
     def _size(self, now_ns: int) -> int:
         """Return how many requests are to be executed together now."""
         self.due_ns = 0
-        if self._levels.first() is None:
+        if self.levels.first() is None:
             return 0
         found = self._find_candidate()
         due_ns = found.oldest_ns + self._delay_ns
@@ -100,7 +97,7 @@ class BatchingQueue(Queue):
         """
         count = size = preferred = oldest_ns = 0
         key: int | None = None
-        for request in self._levels:
+        for request in self.levels:
             larger = size + request.elements
             if key is None:
                 key, oldest_ns = request.row.batch_key, request.queued_ns
@@ -116,7 +113,7 @@ class BatchingQueue(Queue):
         """Take this many requests, which must be there."""
         batch: list[InflightRequest] = []
         while len(batch) < count:
-            level = self._levels.first()
+            level = self.levels.first()
             assert level is not None
             batch.append(level.pop())
         return batch

@@ -111,11 +111,19 @@ class Dispatch:
         if chosen is None:
             return False
         instance, requests = chosen
-        number = next(self._numbers)
-        works = generation.works(requests, number, self._numbers)
-        self._outbox.batched_requests.setdefault(instance.serial, []).extend(works)
-        fillers = len(works) - len(requests)
-        self._begin(instance, generation, Batch(number, requests, now_ns, fillers))
+        number, fillers = next(self._numbers), 0
+        rows = self._outbox.batched_requests.setdefault(instance.serial, [])
+        if generation.sequences is None:
+            for request in requests:
+                rows.append((request.work(number), request.body))
+        else:
+            works = generation.sequences.controls.works(requests, number, self._numbers)
+            fillers = len(works) - len(requests)
+            rows.extend(works)
+        batch = Batch(number, requests, now_ns, fillers)
+        instance.dispatch(batch)
+        if generation.max_execution_ns:
+            self._start_execution_timer(instance, generation, batch)
         return True
 
     def _end_idle_sequences(self, generation: Generation, now_ns: int) -> None:
@@ -138,11 +146,6 @@ class Dispatch:
         for serial, work in generation.sequences.pop_ended():
             self._outbox.batched_requests.setdefault(serial, []).append((work, b""))
 
-    def _begin(self, instance: Instance, generation: Generation, batch: Batch) -> None:
-        instance.dispatch(batch)
-        if generation.max_execution_ns:
-            self._start_execution_timer(instance, generation, batch)
-
     def _start_execution_timer(
         self, instance: Instance, generation: Generation, batch: Batch
     ) -> None:
@@ -164,7 +167,9 @@ class Dispatch:
         instance.arrive(peer.concurrency)
         if instance.is_idle and peer.executing:
             instance.earlier = peer.executing
-            self._begin(instance, generation, Batch(EARLIER, [], since_ns))
+            batch = Batch(EARLIER, [], since_ns)
+            instance.dispatch(batch)
+            self._start_execution_timer(instance, generation, batch)
         elif instance.is_idle:
             generation.placement.become_idle(instance)
         self.mark_for_dispatch(generation)
@@ -182,10 +187,10 @@ class Dispatch:
         generation.placement.record_execution(
             executed.input_ns + executed.infer_ns + executed.output_ns
         )
-        if instance.is_idle:
-            generation.placement.become_idle(instance)
-        else:
+        if instance.batches:
             instance.begin_next(now_ns)
+        elif instance.state is InstanceState.IDLE:
+            generation.placement.become_idle(instance)
 
     def run_out(self, instance: Instance, generation: Generation) -> None:
         """Give up an instance that executes for longer than its model allows; it will be killed."""

@@ -6,7 +6,6 @@ Any idle instance takes what the queue gives; `batching` decides what goes toget
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from zmqtriton.broker.scheduling.placement import Placement
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.signature import Signature, takes_gpu
-from zmqtriton_floor.wire import UNCHECKED, BatchedRequest, Request
+from zmqtriton_floor.wire import UNCHECKED, Request
 
 if TYPE_CHECKING:
     from zmqtriton.broker.metrics.latencies import StatisticsFactory
@@ -153,7 +152,7 @@ class Generation:
     def enqueue(self, request: InflightRequest) -> None:
         if self.order is not None:
             self.order.add(request)
-        self._queue.add(request)
+        self._queue.levels.of(request).add(request)
         self.pending += 1
 
     def reschedule(self, request: InflightRequest, now_ns: int) -> None:
@@ -174,7 +173,7 @@ class Generation:
         if self.sequences is not None:
             self.sequences.begin_steps(request)
         else:
-            self._queue.add(request)
+            self._queue.levels.of(request).add(request)
 
     @property
     def waiting(self) -> int:
@@ -221,11 +220,3 @@ class Generation:
     def queued(self) -> list[InflightRequest]:
         """Return all queued requests, in the order in which they will be executed."""
         return self._queue.waiting() if self.sequences is None else self.sequences.waiting()
-
-    def works(
-        self, batch: list[InflightRequest], number: int, numbers: Iterator[int]
-    ) -> list[tuple[BatchedRequest, bytes]]:
-        """Return what a stub is sent for a batch. Padding requests take further numbers."""
-        if self.sequences is not None:
-            return self.sequences.controls.works(batch, number, numbers)
-        return [(request.work(number), request.body) for request in batch]

@@ -30,7 +30,7 @@ class NotServed(Unavailable):
 
 class GenerationRegistry:
     def __init__(self) -> None:
-        self._by_number: dict[int, Generation] = {}
+        self.by_number: dict[int, Generation] = {}
         self._by_name: dict[str, dict[int, Generation]] = {}
         self._latencies = StatisticsFactory("{}", no_clock)
         #: There are, or were, models whose inputs may lie on a GPU.
@@ -47,22 +47,22 @@ class GenerationRegistry:
         self._latencies = StatisticsFactory(settings, clock)
 
     def __getitem__(self, number: int) -> Generation:
-        return self._by_number[number]
+        return self.by_number[number]
 
     def __iter__(self) -> Iterator[Generation]:
-        return iter(list(self._by_number.values()))
+        return iter(list(self.by_number.values()))
 
     def get(self, number: int) -> Generation | None:
-        return self._by_number.get(number)
+        return self.by_number.get(number)
 
     def add_or_update(self, message: wire.AddGeneration) -> Generation:
-        known = self._by_number.get(message.generation)
+        known = self.by_number.get(message.generation)
         if known is not None:
             known.regroup(message.config)
             return known
         new = Generation(message.generation, message.model, message.version, message.config)
         new.measure(self._latencies)
-        self._by_number[new.number] = new
+        self.by_number[new.number] = new
         self.any_takes_gpu |= new.takes_gpu
         versions = self._by_name.setdefault(new.model, {})
         old = versions.get(new.version)
@@ -73,7 +73,7 @@ class GenerationRegistry:
 
     def remove(self, number: int) -> Generation | None:
         """Remove a generation and return it."""
-        removed = self._by_number.pop(number, None)
+        removed = self.by_number.pop(number, None)
         if removed is None:
             return None
         if self.keeps_departed and removed.is_drained:
@@ -103,12 +103,12 @@ class GenerationRegistry:
 
     def silent_instances(self, model: str) -> list[Instance]:
         """Return the stubs of a model that may still have to report about an earlier broker."""
-        generations = (g for g in self._by_number.values() if g.model == model)
+        generations = (g for g in self.by_number.values() if g.model == model)
         return [i for g in generations for i in g.instances.values() if not i.has_arrived]
 
     def find(self, row: wire.Request) -> Generation:
         """Find the generation that a request goes to. Raises Triton's errors."""
-        known = self._by_number.get(row.generation)
+        known = self.by_number.get(row.generation)
         generation = self._find(row, known) if known is None or known.is_drained else known
         if generation.sequences is None:
             return generation
@@ -131,7 +131,7 @@ class GenerationRegistry:
             while generation.is_retired and generation.number in self._successors:
                 generation = self._successors[generation.number]
             return generation
-        for earlier in reversed(self._by_number.values()):
+        for earlier in reversed(self.by_number.values()):
             sequences = earlier.sequences
             is_kin = (earlier.model, earlier.version) == (generation.model, generation.version)
             if is_kin and sequences is not None and sequences.knows(row.correlation):

@@ -263,10 +263,6 @@ class Instance:
             request.dispatch(self, batch.dispatched_ns)
             self.open_requests[request.key] = request
 
-    def is_in(self, batch: int) -> bool:
-        """True if it may report the end of this batch."""
-        return batch in self.batches or EARLIER in self.batches
-
     def finish_batch(self, batch: int) -> Batch:
         """Note that execute() has returned. Raises KeyError for a batch that it was never given."""
         if batch not in self.batches and self.earlier > 1:

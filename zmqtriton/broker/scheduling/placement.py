@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.instances import Instance, InstanceState
 
 #: If executions are shorter than this, more are sent ahead, up to this much work in all.
 _PREFETCH_NS = 2_000_000
@@ -53,7 +53,7 @@ class Placement:
     def next_instance(self) -> Instance | None:
         """The instance for the next batch; take() it if there is a batch for it."""
         idle = self._idle
-        while idle and not idle[-1].is_idle:
+        while idle and idle[-1].state is not InstanceState.IDLE:
             idle.pop()
         return idle[-1] if idle else self._instance_with_free_slot() or self._prefetch_target()
 

@@ -104,21 +104,16 @@ class SequenceAdmission:
         if generation.is_retired:
             self._answers.check_drained(generation)
 
-    def check_room(self, generation: Generation, row: wire.Request, is_client: bool) -> None:
-        """Raise Unavailable if there is no room; a sequence cannot go on without the request."""
-        try:
-            self._limits.check(generation, is_client)
-        except Unavailable as error:
-            self._miss(generation, row, error)
-            raise
-
-    def _miss(self, generation: Generation, row: wire.Request, error: ZmqTritonError) -> None:
+    def overload(self, generation: Generation, row: wire.Request) -> Unavailable:
+        """Return the error of a request that there is no room for; its sequence cannot go on."""
+        error = self._limits.refuse(generation)
         if generation.sequences is not None and not generation.is_iterative:
             generation.sequences.close_after_refusal(row.correlation, error)
             if row.flags & wire.SEQUENCE_START:
                 self._close_elsewhere(generation, row.correlation)
             if generation.is_retired:
                 self._answers.check_drained(generation)
+        return error
 
     def lose(
         self,

@@ -137,7 +137,7 @@ class Oldest(SequenceSlots):
         ready = [s for s in self.sequences if s is not None and s.is_ready and not s.is_offered]
         for sequence in sorted(ready, key=lambda one: one.waiting[0].queued_ns):
             sequence.is_offered = True
-            self._queue.add(sequence.waiting[0])
+            self._queue.levels.of(sequence.waiting[0]).add(sequence.waiting[0])
         batch = self._queue.pop_batch(now_ns)
         self.due_ns = self._queue.due_ns
         return batch

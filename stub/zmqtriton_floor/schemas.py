@@ -1,0 +1,97 @@
+"""Readers of msgpack arrays, compiled from the annotations of NamedTuples.
+
+Nothing that another process sends is believed: each field of each message is checked. A reader is
+straight code, written for its class when it is first used, because every request passes several.
+Knows kinds of fields, and nothing of what messages mean.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Callable, NoReturn
+
+from zmqtriton_floor.errors import ProtocolError
+
+#: How many elements a list may have.
+MAX_ROWS = 4096
+MAX_DOCUMENT = 1 << 26  # characters
+
+INTEGERS = {
+    **{"Count": (0, 2**63 - 1), "Number": (-(2**63), 2**63 - 1)},
+    **{"Code": (0, 99), "Flags": (0, 2**32 - 1)},
+}
+LENGTHS = {
+    **{"Name": (str, 0, 1024), "Text": (str, 0, 1 << 16)},
+    "Document": (str, 0, MAX_DOCUMENT),
+    "Blob": (bytes, 0, 1 << 26),
+    "Token": (bytes, 16, 16),
+}
+_CORRELATION = "0 <= {0} < 2**64 if type({0}) is int else type({0}) is str and len({0}) <= 1024"
+_IDS = "type({0}) is list and len({0}) <= {1} and not any(type(x) is not int or x < 0 for x in {0})"
+_ROWS = "type({0}) is list and len({0}) <= {1}"
+
+
+def _types(kind: str) -> tuple[type, ...]:
+    """Return the types that a field of this kind may have."""
+    if kind in INTEGERS:
+        return (int,)
+    if kind in LENGTHS:
+        return (LENGTHS[kind][0],)
+    return (int, str) if kind == "Correlation" else (list,)
+
+
+def _condition(field: str, kind: str) -> str:
+    """Return the expression that is true if a field has a value of its kind."""
+    if kind in INTEGERS:
+        low, high = INTEGERS[kind]
+        return f"type({field}) is int and {low} <= {field} <= {high}"
+    if kind in LENGTHS:
+        of, least, most = LENGTHS[kind]
+        return f"type({field}) is {of.__name__} and {least} <= len({field}) <= {most}"
+    form = {"Correlation": _CORRELATION, "Ids": _IDS}.get(kind, _ROWS)
+    return form.format(field, MAX_ROWS)
+
+
+class Schema:
+    """The fields of one class, and the reader of its arrays."""
+
+    def __init__(self, cls: type[Any], schemas: dict[str, Schema]) -> None:
+        """Set up; `schemas` has those of the rows that a list of this class may hold."""
+        self.cls = cls
+        self.fields: tuple[str, ...] = cls._fields
+        self.kinds: list[str] = [t.__forward_arg__ for t in cls.__annotations__.values()]
+        self._schemas = schemas
+
+    @cached_property
+    def read(self) -> Callable[[Any], Any]:
+        """Return a list as a message or row; ProtocolError names the offending field."""
+        known: dict[str, Any] = {"cls": self.cls, "new": tuple.__new__}
+        known.update(refuse=self._refuse, refuse_row=self._refuse_row)
+        lines = ["def read(row):", " if type(row) is not list: refuse_row()"]
+        if self.fields:
+            lines.append(f" try: {', '.join(self.fields)}, = row")
+            lines.append(" except ValueError: refuse_row()")
+        else:
+            lines.append(" if row: refuse_row()")
+        for number, (field, kind) in enumerate(zip(self.fields, self.kinds)):
+            lines.append(f" if not ({_condition(field, kind)}): refuse({number}, {field})")
+            if kind.startswith("list["):
+                known[f"read_{field}"] = self._schemas[kind[5:-1]].read
+                lines.append(f" if {field}: row[{number}] = list(map(read_{field}, {field}))")
+        lines.append(" return new(cls, row)")
+        code = compile("\n".join(lines), f"<reader of {self.cls.__name__}>", "exec")
+        exec(code, known)  # what is written in this file and in wire.py
+        reader: Callable[[Any], Any] = known["read"]
+        return reader
+
+    def _refuse_row(self) -> NoReturn:
+        raise ProtocolError(f"{self.cls.__name__}: not a list of {len(self.fields)} fields")
+
+    def _refuse(self, number: int, value: Any) -> NoReturn:
+        what = f"{self.cls.__name__}: {self.fields[number]}"
+        if type(value) not in _types(self.kinds[number]):
+            raise ProtocolError(f"{what} is of the wrong type")
+        if type(value) is list and len(value) <= MAX_ROWS:
+            raise ProtocolError(f"{what} is not a list of ids")
+        has_length = type(value) is not int and self.kinds[number] != "Correlation"
+        raise ProtocolError(f"{what} is {'too long or short' if has_length else 'out of range'}")
