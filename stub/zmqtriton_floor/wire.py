@@ -793,6 +793,10 @@ def encode_body(body: RequestBody | ResponseBody) -> bytes:
     return packed
 
 
+#: Makes a message or row of as many fields as it has, which it does not count again.
+_new: Callable[[type[Any], Any], Any] = tuple.__new__
+
+
 def _tensors(rows: Any) -> list[Tensor]:
     tensors = []
     for row in rows:
@@ -806,27 +810,29 @@ def _tensors(rows: Any) -> list[Tensor]:
         for dim in shape:
             if type(dim) is not int or not 0 <= dim < 2**63:
                 raise ValueError
-        tensors.append(Tensor(name, datatype, shape, data))
+        tensors.append(_new(Tensor, (name, datatype, shape, data)))
     return tensors
 
 
-def decode_request(body: bytes) -> RequestBody:
+def decode_request(packed: bytes) -> RequestBody:
     """Decode a request body. Raises ProtocolError if it is not one."""
     try:
-        request_id, parameters, outputs, inputs = msgpack.unpackb(body)
+        request_id, parameters, outputs, inputs = msgpack.unpackb(packed)
         if type(request_id) is not str or type(parameters) is not dict or type(outputs) is not list:
             raise ValueError
-        return RequestBody(request_id, parameters, outputs, _tensors(inputs))
+        body: RequestBody = _new(RequestBody, (request_id, parameters, outputs, _tensors(inputs)))
+        return body
     except (ValueError, TypeError, RecursionError):
         raise ProtocolError("body is not a request") from None
 
 
-def decode_response(body: bytes) -> ResponseBody:
+def decode_response(packed: bytes) -> ResponseBody:
     """Decode a response body. Raises ProtocolError if it is not one."""
     try:
-        parameters, outputs = msgpack.unpackb(body)
+        parameters, outputs = msgpack.unpackb(packed)
         if type(parameters) is not dict:
             raise ValueError
-        return ResponseBody(parameters, _tensors(outputs))
+        body: ResponseBody = _new(ResponseBody, (parameters, _tensors(outputs)))
+        return body
     except (ValueError, TypeError, RecursionError):
         raise ProtocolError("body is not a response") from None

@@ -87,7 +87,7 @@ class Connection:
     # --------------------------------------------------------------- sending
 
     def put(self, frames: Sequence[bytes]) -> None:
-        """Queue one message after what waits already; it leaves with the next flush()."""
+        """Queue one message. Those that leave with one flush() wake their reader once."""
         if not self._is_writable:
             return
         pieces, heads = self._pieces, _MORE_HEADS
@@ -103,7 +103,7 @@ class Connection:
             pieces.append(frame)
 
     def flush(self) -> int:
-        """Write what waits, as far as the kernel takes it; return how much that was."""
+        """Write what waits, as far as the kernel takes it now; return how much that was."""
         if self._pieces:
             self._unsent.append(memoryview(b"".join(self._pieces)))
             self._pieces = []
@@ -256,13 +256,14 @@ def _path(address: str) -> str:
     return path
 
 
-class Dealer:
+class Dealer(Connection):
     """The end of one peer of a Router, which must be bound already.
 
     If nobody listens any more it is as if the Router had died just after. Raises OSError if there
     is no descriptor for it. It does not wait for greetings, so that messages leave though nobody
     looks for an answer; libzmq's ROUTER would not always forgive that. Its descriptor is readable
-    when receive() may have something; after the end it stays so and should not be polled.
+    when receive() may have something; after the end it stays so and should not be polled. While
+    `is_blocked`, flush() must be called when the descriptor is writable.
     """
 
     def __init__(self, address: str) -> None:
@@ -272,32 +273,22 @@ class Dealer:
             is_connected = True
         except OSError:
             is_connected = False
-        self._connection = Connection(end, b"DEALER", b"ROUTER", bytearray(_PIECE))
+        super().__init__(end, b"DEALER", b"ROUTER", bytearray(_PIECE))
         if not is_connected:
-            self._connection.break_off()
-        self._messages = self._connection.messages
+            self.break_off()
         #: The last read took everything, so another one would have nothing.
         self._is_dry = False
 
-    @property
-    def is_open(self) -> bool:
-        return self._connection.is_open
-
-    @property
-    def is_blocked(self) -> bool:
-        """flush() must be called when the descriptor is writable."""
-        return self._connection.is_blocked
-
     def fileno(self) -> int:
-        return self._connection.descriptor
+        return self.descriptor
 
     def has_input(self) -> bool:
         """True if receive() has something; may miss what has just made the descriptor readable."""
-        while not self._messages:
+        while not self.messages:
             if self._is_dry:
                 self._is_dry = False
                 return False
-            size = self._connection.read()
+            size = self.read()
             if not size:
                 return False
             self._is_dry = size < _PIECE
@@ -306,19 +297,11 @@ class Dealer:
     @property
     def has_more(self) -> bool:
         """True if more was read along with the last message."""
-        return bool(self._messages)
+        return bool(self.messages)
 
     def receive(self) -> list[bytes]:
         """Return all frames of one message; to be called after has_input() only."""
-        return self._messages.popleft()
-
-    def put(self, frames: Sequence[bytes]) -> None:
-        """Queue one message. Those that leave with one flush() wake their reader once."""
-        self._connection.put(frames)
-
-    def flush(self) -> None:
-        """Write what is queued. Never blocks."""
-        self._connection.flush()
+        return self.messages.popleft()
 
     def finish(self) -> None:
         """Send what is queued and block until the kernel has it.
@@ -326,20 +309,11 @@ class Dealer:
         For whoever will not look again soon. The Router reads at all times, and when it dies there
         is nothing to wait for.
         """
-        connection = self._connection
-        connection.flush()
-        while connection.is_blocked:
-            _await_room(connection.descriptor, 1000)
-            if not connection.flush():
+        self.flush()
+        while self.is_blocked:
+            _await_room(self.descriptor, 1000)
+            if not self.flush():
                 time.sleep(_RETRY_PAUSE_S)  # there is room, but not what it takes to use it
-
-    def abandon(self) -> None:
-        """Close this process's copy after a fork; the connection is the parent's."""
-        self._connection.abandon()
-
-    def close(self, within_ms: int = 0) -> None:
-        """Close; what was sent and did not fit into the socket yet gets this long."""
-        self._connection.close(within_ms)
 
 
 class Router:

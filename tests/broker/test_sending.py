@@ -34,6 +34,9 @@ class Sent:
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> None:
         self.messages.append((serial, type(message).__name__))
 
+    def send_list(self, serial: int, kind: Any, _: Any) -> None:
+        self.messages.append((serial, kind.__name__))
+
     def send_rows(self, serial: int, kind: Any, rows: Any) -> None:
         self.messages.append((serial, kind.__name__))
         self.flags += [row.flags for row, _ in rows]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from zmqtriton_floor.arena import PAGE
-from zmqtriton_floor.pagemap import Pagemap
+from zmqtriton_floor.mappings import Pagemap
 
 PAGES = 64
 

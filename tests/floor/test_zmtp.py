@@ -325,7 +325,7 @@ SHORTAGES = (errno.ENOBUFS, errno.ENOMEM, errno.EINTR)
 def test_a_shortage_delays_what_is_sent_and_ends_nothing(
     bound: Bound, dealer: Dealer, number: int
 ) -> None:
-    connection: Any = dealer._connection
+    connection: Any = dealer
     connection._socket = ShortOf(connection._socket, send=[number] * 3)
 
     dealer.put([b"hello"])
@@ -344,7 +344,7 @@ def test_a_shortage_delays_what_is_received_and_ends_nothing(
     dealer.put([b"hello"])
     dealer.flush()
     [(connection, _)] = bound.hear()
-    end: Any = dealer._connection
+    end: Any = dealer
     end._socket = ShortOf(end._socket, recv_into=[number] * 3)
 
     bound.router.write(connection, [b"answer"])

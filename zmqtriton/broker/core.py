@@ -44,10 +44,11 @@ _EXPIRED = Unavailable("Request timeout expired")
 class Core:
     """The parts of the broker, and what each event means for them."""
 
+    #: When tick() has work to do, if no other event comes first.
+    due_ns: int | None = None
+
     def __init__(self) -> None:
         self.outbox = outbox = Outbox()
-        #: When tick() has work to do, if no other event comes first.
-        self.due_ns: int | None = None
         self.peers: dict[int, Peer] = {}
         self.instances: dict[int, Instance] = {}
         self.generations = generations = GenerationRegistry()

@@ -8,13 +8,6 @@ from typing import Any
 from zmqtriton_floor import wire, zmtp
 
 
-def split_rows(rows: list[Any]) -> list[list[Any]]:
-    """Split rows into messages that one header can describe."""
-    if len(rows) <= wire.MAX_ROWS:
-        return [rows]
-    return [rows[i : i + wire.MAX_ROWS] for i in range(0, len(rows), wire.MAX_ROWS)]
-
-
 class Router(zmtp.Router):
     """A bound socket and the peers behind its connections."""
 
@@ -53,6 +46,13 @@ class Router(zmtp.Router):
         connection = self.by_serial.get(serial)
         return connection is not None and self.write(connection, [wire.encode(message), *bodies])
 
+    def send_list(self, serial: int, kind: Any, rows: list[Any]) -> None:
+        """Send messages of this kind, whose only field is a list of rows without bodies."""
+        connection = self.by_serial.get(serial)
+        if connection is not None:
+            for i in range(0, len(rows), wire.MAX_ROWS):
+                self.write(connection, [wire.encode_rows(kind, rows[i : i + wire.MAX_ROWS])])
+
     def send_rows(self, serial: int, kind: Any, rows: list[tuple[Any, bytes]]) -> None:
         """Send messages of this kind that hold these rows and their bodies."""
         connection = self.by_serial.get(serial)
@@ -63,7 +63,8 @@ class Router(zmtp.Router):
             connection.put((wire.encode_rows(kind, [row]), body))
             self.unflushed[connection] = None
             return
-        for some in split_rows(rows):
+        for i in range(0, len(rows), wire.MAX_ROWS):
+            some = rows[i : i + wire.MAX_ROWS]
             header = wire.encode_rows(kind, [row for row, _ in some])
             self.write(connection, [header, *(body for _, body in some)])
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
 
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.router import Router, split_rows
+from zmqtriton.broker.router import Router
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
 
@@ -60,35 +59,40 @@ class Sending:
 
         What is for owners that have yet to say hello waits.
         """
-        for owner in [owner for owner in outbox.leases if self._can_reach(owner)]:
-            self._send_blocks(owner, wire.Lease, outbox.leases.pop(owner))
+        for owner in [*outbox.leases]:
+            router = self._router_to(owner)
+            if router is not None:
+                router.send_list(owner, wire.Lease, outbox.leases.pop(owner))
         now_ns = time.monotonic_ns()
-        waiting = due = [owner for owner in outbox.releases if self._can_reach(owner)]
-        if not self.release_at_ns or now_ns < self.release_at_ns:
-            met = outbox.batched_requests.keys() | outbox.replies.keys()
-            due = [owner for owner in waiting if owner in met]
-        for owner in due:
-            self._send_blocks(owner, wire.Release, outbox.releases.pop(owner))
-        if len(due) == len(waiting):
+        is_due, has_waiting = 0 < self.release_at_ns <= now_ns, False
+        for owner in [*outbox.releases]:
+            router = self._router_to(owner)
+            if router is None:
+                continue
+            if is_due or owner in outbox.batched_requests or owner in outbox.replies:
+                router.send_list(owner, wire.Release, outbox.releases.pop(owner))
+            else:
+                has_waiting = True
+        if not has_waiting:
             self.release_at_ns = 0
         elif not self.release_at_ns:
             self.release_at_ns = now_ns + _RELEASE_WITHIN_NS
         settled, outbox.reported_owners = outbox.reported_owners, []
         for owner in settled:
-            self._router_to(owner).send(owner, wire.LeasesReported(), [])
+            router = self._router_to(owner)
+            if router is not None:
+                router.send(owner, wire.LeasesReported(), [])
 
-    def _router_to(self, owner: int) -> Router:
-        """Return the router by which an owner hears of its blocks."""
+    def _router_to(self, owner: int) -> Router | None:
+        """Return the router by which an owner hears of its blocks; None before its hello.
+
+        Nothing waits for the dead: any router drops it.
+        """
         peer = self._core.peers.get(owner)
-        return self._stubs if peer is not None and peer.role == "stub" else self._requests
-
-    def _can_reach(self, owner: int) -> bool:
-        """True if an owner has said hello or is dead; nothing waits for the dead."""
-        return owner not in self._core.peers or owner in self._router_to(owner).by_serial
-
-    def _send_blocks(self, owner: int, kind: Any, blocks: list[wire.Block]) -> None:
-        for piece in split_rows(blocks):
-            self._router_to(owner).send(owner, kind(piece), [])
+        if peer is None:
+            return self._requests
+        router = self._stubs if peer.role == "stub" else self._requests
+        return router if owner in router.by_serial else None
 
     def _flush_stubs(self, outbox: Outbox) -> None:
         works, outbox.batched_requests = outbox.batched_requests, {}
@@ -101,12 +105,10 @@ class Sending:
             self._stubs.send_rows(serial, wire.Execute, rows)
         abandons, outbox.cancellations = outbox.cancellations, {}
         for serial, routes in abandons.items():
-            for some in split_rows(routes):
-                self._stubs.send(serial, wire.CancelExecution(some), [])
+            self._stubs.send_list(serial, wire.CancelExecution, routes)
         consumed, outbox.stream_acks = outbox.stream_acks, {}
         for serial, allowed in consumed.items():
-            for some in split_rows(allowed):
-                self._stubs.send(serial, wire.StreamAcks(some), [])
+            self._stubs.send_list(serial, wire.StreamAcks, allowed)
         while outbox.answers:
             self._stubs.send(*outbox.answers.pop(0), [])
 

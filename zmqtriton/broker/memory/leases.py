@@ -7,7 +7,6 @@ returned.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from zmqtriton_floor.wire import Block
@@ -20,9 +19,9 @@ class Leases:
     """Leases by the serial of their holder."""
 
     def __init__(self) -> None:
-        self._held: dict[int, Counter[Block]] = {}
+        self._held: dict[int, dict[Block, int]] = {}
         #: The leases of all holders together.
-        self._all: Counter[Block] = Counter()
+        self._all: dict[Block, int] = {}
         #: The bytes of a held block that its holders know of: where they begin and end.
         self._extents: dict[Block, tuple[int, int]] = {}
 
@@ -31,9 +30,9 @@ class Leases:
         held = self._held.get(holder)
         for block in blocks:
             if held is None:
-                held = self._held[holder] = Counter()
-            held[block] += 1
-            self._all[block] += 1
+                held = self._held[holder] = {}
+            held[block] = held.get(block, 0) + 1
+            self._all[block] = self._all.get(block, 0) + 1
 
     def widen_extent(self, block: Block, start: int, end: int) -> None:
         """Note that a process was told of these bytes of a block, and may tell others."""
@@ -51,14 +50,15 @@ class Leases:
         return self.has(holder, block) and low <= start and end <= high
 
     def _drop(self, block: Block, count: int = 1) -> None:
-        self._all[block] -= count
-        if self._all[block] <= 0:
-            del self._all[block]
+        left = self._all.pop(block) - count
+        if left > 0:
+            self._all[block] = left
+        else:
             self._extents.pop(block, None)
 
     def has(self, holder: int, block: Block) -> bool:
         held = self._held.get(holder)
-        return held is not None and held.get(block, 0) > 0
+        return held is not None and block in held
 
     def release(self, holder: int, blocks: Iterable[Block]) -> list[Block]:
         """Release blocks, and return those that the holder really had.
@@ -70,12 +70,12 @@ class Leases:
             return []
         released = []
         for block in blocks:
-            if held[block] > 0:
+            count = held.pop(block, 0)
+            if count:
                 released.append(block)
-                held[block] -= 1
                 self._drop(block)
-            if held[block] <= 0:
-                del held[block]
+            if count > 1:
+                held[block] = count - 1
         if not held:
             del self._held[holder]
         return released
@@ -90,7 +90,7 @@ class Leases:
 
     def forget_holder(self, dead: int) -> list[Block]:
         """Drop all leases of a dead process, and all leases of its memory."""
-        left = list(self._held.pop(dead, Counter()).elements())
+        left = [block for block, count in self._held.pop(dead, {}).items() for _ in range(count)]
         for block in left:
             self._drop(block)
         for holder, held in list(self._held.items()):
@@ -103,4 +103,4 @@ class Leases:
     @property
     def count(self) -> int:
         """Return the number of leases."""
-        return sum(held.total() for held in self._held.values())
+        return sum(sum(held.values()) for held in self._held.values())

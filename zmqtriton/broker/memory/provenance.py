@@ -32,14 +32,21 @@ class Provenance:
     ) -> bool:
         """True if a response to this request may refer to these blocks."""
         named = set(blocks)
-        if not all(block_of(reference) in named for reference in references):
+        if not named.issuperset(map(block_of, references)):
             return False
-        if all(block.owner == stub for block in named):
-            return True
-        given = _given([request])
-        return all(self._has(stub, block, given) for block in named) and all(
-            self._covers(stub, reference, given) for reference in references
-        )
+        given: _Given | None = None
+        for block in named:
+            if block.owner == stub:
+                continue
+            if given is None:
+                given = _given([request])
+            if not self._has(stub, block, given):
+                return False
+        if given is not None:
+            for reference in references:
+                if not self._covers(stub, reference, given):
+                    return False
+        return True
 
     def may_ask(self, stub: int, requests: Iterable[InflightRequest], body: bytes) -> bool:
         """True if a stub that has these requests may make this request of another model."""
