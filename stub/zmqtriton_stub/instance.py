@@ -135,13 +135,11 @@ def become_forked() -> None:
         abandon()
 
 
-def end_if_forked() -> None:
-    """End a process that the model has forked and that comes back from the model's code.
+def end_forked() -> None:
+    """End this process, which the model has forked and which comes back from the model's code.
 
     There must not be two stubs on one connection. An error is shown where the model would show it.
     """
-    if not is_forked:
-        return
     error = sys.exc_info()[1]
     if error is not None and not isinstance(error, SystemExit):
         traceback.print_exc()

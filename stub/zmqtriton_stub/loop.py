@@ -279,7 +279,8 @@ class Stub:
             link.must_reconnect and not link.reconnect_in_s
         ):
             self._connect_broker()
-        self._watch_lifeline()
+        if self._lifeline.is_backed_up != self._is_backed_up:
+            self._watch_lifeline()
         if (self._asker.orphans > 0) != self._has_orphans:
             self._has_orphans = not self._has_orphans
             if self._has_orphans:
@@ -295,10 +296,10 @@ class Stub:
             self._handle_message(self._inbox.popleft())
 
     def _watch_lifeline(self) -> None:
-        if self._lifeline.is_backed_up != self._is_backed_up:
-            self._is_backed_up = not self._is_backed_up
-            writable = select.POLLOUT if self._is_backed_up else 0
-            self._poller.modify(self._lifeline, select.POLLIN | writable)
+        """Be woken when the supervisor has read, or no longer."""
+        self._is_backed_up = not self._is_backed_up
+        writable = select.POLLOUT if self._is_backed_up else 0
+        self._poller.modify(self._lifeline, select.POLLIN | writable)
 
     def _handle_ready(self, ready: list[tuple[int, int]]) -> None:
         link, asker = self._link, self._asker
@@ -327,7 +328,8 @@ class Stub:
         while count != len(batches):
             count = len(batches)
             self._link.turn()
-        self._watch_lifeline()
+        if self._lifeline.is_backed_up != self._is_backed_up:
+            self._watch_lifeline()
         for _ in range(len(self._inbox)):
             message = self._inbox.popleft()
             if type(message) is wire.Finalize:
@@ -356,13 +358,14 @@ class Stub:
         if self._memory.arena.segments:
             self._memory.trim()
             idle_s = self._memory.arena.next_trim_s()
-        is_owing = self._link.pending or self._warmup.owes
+        is_owing = self._link.pending or self._warmup.pending
         if is_owing and (idle_s is None or idle_s > self._collect_after_s):
             idle_s = self._collect_after_s
         if self._link.must_reconnect:
             idle_s = min(self._link.reconnect_in_s, _COLLECT_AFTER_S)
-        if self._model.has_background:
-            self._model.run_background(idle_s)
+        model = self._model
+        if model.event_loop is not None and model.has_background():
+            model.run_background(idle_s)
             ready = self._poller.poll(0)
         else:
             ready = self._poller.poll(-1 if idle_s is None else idle_s)

@@ -41,7 +41,8 @@ class Model:
         self._execute: Callable[[list[InferenceRequest]], Any] | None = None
         #: The model's own is_ready; None if it has none.
         self.is_ready: Callable[[], Any] | None = None
-        self._event_loop: AbstractEventLoop | None = None
+        #: Made for the first coroutine.
+        self.event_loop: AbstractEventLoop | None = None
         self._is_decoupled = False
         #: How many batches it executes at once: more than one only if execute() is a coroutine.
         self.slots = 1
@@ -85,7 +86,8 @@ class Model:
             try:
                 self._instance.initialize(arguments)
             finally:
-                this_process.end_if_forked()
+                if this_process.is_forked:
+                    this_process.end_forked()
         self._execute = getattr(self._instance, "execute", None)
         self.is_ready = getattr(self._instance, "is_ready", None)
         if instance.max_inflight > 1:
@@ -108,7 +110,8 @@ class Model:
                     return self._begin(returned)
                 returned = self._run(returned)
         finally:
-            this_process.end_if_forked()
+            if this_process.is_forked:
+                this_process.end_forked()
         return self._checked(returned, count)
 
     def result_of(self, task: Task[Any], count: int) -> Responses | None:
@@ -120,9 +123,23 @@ class Model:
             return None
         if self._is_decoupled:
             raise TritonModelException(self._must_return_none)
-        _check_responses(returned, count)
-        responses: Responses = returned
-        return responses
+        if not isinstance(returned, list):
+            raise TritonModelException(
+                f"Expected a list in the execute return, found type '{type(returned)}'."
+            )
+        if len(returned) != count:
+            raise TritonModelException(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest "
+                f"objects. InferenceRequest(s) size is:{count}, and InferenceResponse(s) size "
+                f"is:{len(returned)}\n"
+            )
+        for response in returned:
+            if response is not None and not isinstance(response, InferenceResponse):
+                raise TritonModelException(
+                    "Expected an 'InferenceResponse' object in the execute function return list, "
+                    f"found type '{type(response)}'."
+                )
+        return returned
 
     # ------------------------------------------------------------ event loop
 
@@ -133,14 +150,9 @@ class Model:
         """
         self._descriptor, self._attend = descriptor, attend
 
-    @property
-    def event_loop(self) -> Any:
-        """The event loop, if there is one yet."""
-        return self._event_loop
-
     def attends(self, loop: Any) -> bool:
         """Return whether it is this event loop that attends."""
-        return loop is self._event_loop
+        return loop is self.event_loop
 
     def _run(self, coroutine: Any) -> Any:
         loop = self._loop()
@@ -161,9 +173,9 @@ class Model:
     def _loop(self) -> AbstractEventLoop:
         import asyncio  # most models do without it, and it takes long to import
 
-        loop = self._event_loop
+        loop = self.event_loop
         if loop is None:
-            loop = self._event_loop = asyncio.new_event_loop()
+            loop = self.event_loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)
             if self._descriptor >= 0:
                 loop.add_reader(self._descriptor, self._look)
@@ -175,17 +187,14 @@ class Model:
         else:
             self._loop().stop()
 
-    @property
     def has_background(self) -> bool:
-        """Return whether `run_background` may have work.
+        """Return whether `run_background` may have work; there must be an event loop.
 
         An execute() that has returned may have left some.
         """
-        if self._event_loop is None:
-            return False
         import asyncio
 
-        return self._is_decoupled or bool(asyncio.all_tasks(self._event_loop))
+        return self._is_decoupled or bool(asyncio.all_tasks(self.event_loop))
 
     def run_background(self, most_s: float | None) -> None:
         """Run the event loop until the descriptor of `attend` has input, or for this long."""
@@ -196,31 +205,12 @@ class Model:
             timer.cancel()
 
     def finalize(self) -> None:
-        if self._event_loop is not None:
+        if self.event_loop is not None:
             if self._descriptor >= 0:
-                self._event_loop.remove_reader(self._descriptor)
-            _stop(self._event_loop)
+                self.event_loop.remove_reader(self._descriptor)
+            _stop(self.event_loop)
         if hasattr(self._instance, "finalize"):
             self._instance.finalize()
-
-
-def _check_responses(returned: Any, count: int) -> None:
-    if not isinstance(returned, list):
-        raise TritonModelException(
-            f"Expected a list in the execute return, found type '{type(returned)}'."
-        )
-    if len(returned) != count:
-        raise TritonModelException(
-            "Number of InferenceResponse objects do not match the number of InferenceRequest "
-            f"objects. InferenceRequest(s) size is:{count}, and InferenceResponse(s) size "
-            f"is:{len(returned)}\n"
-        )
-    for response in returned:
-        if response is not None and not isinstance(response, InferenceResponse):
-            raise TritonModelException(
-                "Expected an 'InferenceResponse' object in the execute function return list, "
-                f"found type '{type(response)}'."
-            )
 
 
 def _import(load: wire.LoadModel) -> Any:

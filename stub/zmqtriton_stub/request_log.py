@@ -1,24 +1,23 @@
 """Logs the life of each request as verbose lines, in Triton's words.
 
-Otherwise it costs a look at one setting.
+Called only while the log is verbose.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Sequence
 
+from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NUMBER
-from zmqtriton_stub import instance as settings
 
 if TYPE_CHECKING:
     from zmqtriton_stub.api.inference import InferenceRequest
-    from zmqtriton_stub.api.tensor import Tensor
     from zmqtriton_stub.instance import Instance
 
 
 def begun(instance: Instance, requests: Sequence[InferenceRequest]) -> Sequence[str]:
     """Log that the model is about to be given these; return what `released` needs of them."""
-    if not settings.wanted.verbose or not requests:
+    if not requests:
         return ()
     ids: List[str] = [request.request_id() for request in requests]
     for own_id in ids:
@@ -29,14 +28,11 @@ def begun(instance: Instance, requests: Sequence[InferenceRequest]) -> Sequence[
     return ids
 
 
-def answered(instance: Instance, outputs: Sequence[Tensor]) -> None:
+def answered(instance: Instance, outputs: Sequence[wire.Tensor]) -> None:
     """Log that a response with these outputs is on its way."""
-    if not settings.wanted.verbose:
-        return
-    for tensor in outputs:
-        datatype = BY_NUMBER[tensor.triton_dtype()].name
-        shape = "[" + ",".join(map(str, tensor.shape())) + "]"
-        name = tensor.name()
+    for name, number, dims, _ in outputs:
+        datatype = BY_NUMBER[number].name
+        shape = "[" + ",".join(map(str, dims)) + "]"
         _say(instance, f"add response output: output: {name}, type: {datatype}, shape: {shape}")
 
 

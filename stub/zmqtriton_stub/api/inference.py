@@ -241,7 +241,7 @@ class InferenceRequest:
     def set_release_flags(self, flags: int) -> None:
         flags = _unsigned(flags, 32, "flags")
         if self._pending is not None:  # otherwise it is not this model's to release
-            self._pending.release_flags = flags
+            self._pending.wants_again = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
     def get_response_sender(self) -> ResponseSender:
         if self._sender is None:
@@ -311,15 +311,19 @@ def _json(parameters: Any) -> str:
 
 
 def received(
-    work: wire.BatchedRequest,
-    body: wire.RequestBody,
     pending: ServedRequest,
+    request_id: str,
+    parameters: dict[str, Any],
+    inputs: Iterable[wire.Tensor],
     _new: Any = InferenceRequest.__new__,
 ) -> InferenceRequest:
     """Return the request that arrived; InferenceRequest() itself is for models."""
     request: InferenceRequest = _new(InferenceRequest)
-    request._request_id, request._parameters, request._outputs, inputs = body
-    request._inputs = [received_tensor(row) for row in inputs]
+    work = pending.work
+    request._request_id = request_id
+    request._parameters = parameters
+    request._outputs = pending.outputs
+    request._inputs = list(map(received_tensor, inputs))
     request._correlation_id = work.correlation
     request._flags = work.flags & _SEQUENCE_FLAGS
     request._timeout = work.timeout_us

@@ -22,8 +22,10 @@ class ServedRequest(Protocol):
     work: wire.BatchedRequest
     #: The implicit states of its sequence, by input; None if its model has none.
     states: dict[str, wire.Tensor] | None
-    #: Whether the request ends when execute() returns, or is to be executed again.
-    release_flags: int
+    #: It is to be executed again when execute() returns, and does not end then.
+    wants_again: bool
+    #: The requested names; none means all of the configuration.
+    outputs: list[str]
 
     def is_cancelled_now(self) -> bool:
         """Return whether nobody waits for the answer any more, by the broker's latest messages."""

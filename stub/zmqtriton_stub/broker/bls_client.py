@@ -272,7 +272,7 @@ class BlsClient:
 
     def _take_all(self, socket: Dealer) -> None:
         while socket.has_input():
-            self._take(socket.receive())
+            self._take(socket.messages.popleft())
 
     def _take(self, frames: list[bytes]) -> None:
         try:

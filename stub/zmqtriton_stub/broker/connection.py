@@ -232,12 +232,13 @@ class BrokerConnection:
                 if outgoing or self._has_introduction:
                     self._has_introduction = False
                     while outgoing:
-                        self._put_next(socket)
+                        item = outgoing.popleft()
+                        socket.put(item if isinstance(item, list) else self._join(item))
                     socket.finish()  # the model may be about to compute for long
                 # A batch is enough for now, since the answer to it leads here again; but what came
                 # with it may cancel it.
                 while takes and socket.has_input():
-                    if self._take(socket.receive()) and not socket.has_more:
+                    if self._take(socket.messages.popleft()) and not socket.messages:
                         break
                 else:
                     if takes:
@@ -259,20 +260,18 @@ class BrokerConnection:
             poller.register(self.descriptor, select.POLLIN)
         poller.poll(timeout_ms)
 
-    def _put_next(self, socket: Dealer) -> None:
-        item = self._outgoing.popleft()
-        if not isinstance(item, list):
-            answers = coalesce(item, self._outgoing)
-            if self._publisher is not None:
-                answers = self._publisher.send(answers)
-            if not answers:
-                return
-            self._lend(answers)
-            item = self._results(answers)
-        socket.put(item)
+    def _join(self, first: OutcomeWithBody) -> list[bytes]:
+        """Make one message of a stream's response and those that can travel with it.
 
-    def _results(self, answers: list[OutcomeWithBody]) -> list[bytes]:
-        """Make one message of all results, with what else the broker is to know of responses."""
+        It includes what else the broker is to know of responses. If all of them go straight to
+        their readers there are no frames, and nothing is sent.
+        """
+        answers = coalesce(first, self._outgoing)
+        if self._publisher is not None:
+            answers = self._publisher.send(answers)
+        if not answers:
+            return []
+        self._lend(answers)
         with state_lock:
             responses = self.tallies.take(is_last=not self.pending)
         header = wire.Results([outcome for outcome, _ in answers], [], [], responses)
@@ -314,10 +313,31 @@ class BrokerConnection:
             self.malformed += 1
             return False
         kind = type(message)
-        if kind is wire.Execute and 0 < len(message.requests) == len(frames) - 1:
-            return self._take_works(message.requests, frames)
-        self._take_word(kind, message)
-        return False
+        if kind is not wire.Execute or not 0 < len(message.requests) == len(frames) - 1:
+            self._take_word(kind, message)
+            return False
+        if not message.requests[0].flags & wire.ANSWERS_WAIT:
+            with state_lock:
+                self.answered.heard(self._dry_ns)
+        owed = Stream if self.instance.is_decoupled else Pending
+        batches: list[tuple[int, list[Pending]]] = []
+        for work, body in zip(message.requests, frames[1:]):
+            if work.flags & wire.SEQUENCE_OVER:
+                self._forget_sequence(work)
+                continue
+            pending = self.pending.get((work.peer, work.id))
+            if pending is not None and pending.is_rescheduled:
+                pending.resume(work, body)
+            else:
+                pending = owed(self, work, body)
+                self.pending[pending.route] = pending
+            if not batches or batches[-1][0] != work.batch:
+                batches.append((work.batch, []))
+            batches[-1][1].append(pending)
+        self.batches.extend(batches)
+        if self.is_waiting:
+            self.wake()
+        return bool(batches)
 
     def _take_word(self, kind: type[Any], message: Any) -> None:
         if kind is wire.CancelExecution:
@@ -336,33 +356,3 @@ class BrokerConnection:
             self.put([wire.encode(wire.Synced(message.number))])
         elif self.instance.memory is None or not self.instance.memory.hear_of_blocks(message):
             self.malformed += 1
-
-    def _take_works(self, works: list[wire.BatchedRequest], frames: list[bytes]) -> bool:
-        """Take rows; True if there is a batch among them."""
-        count = len(self.batches)
-        if not works[0].flags & wire.ANSWERS_WAIT:
-            with state_lock:
-                self.answered.heard(self._dry_ns)
-        owed = Stream if self.instance.is_decoupled else Pending
-        position = 0
-        while position < len(works):
-            number, batch = works[position].batch, []
-            while position < len(works) and works[position].batch == number:
-                work = works[position]
-                position += 1
-                if work.flags & wire.SEQUENCE_OVER:
-                    self._forget_sequence(work)
-                    continue
-                known = self.pending.get((work.peer, work.id))
-                if known is not None and known.is_rescheduled:
-                    known.resume(work, frames[position])
-                    batch.append(known)
-                    continue
-                pending = owed(self, work, frames[position])
-                self.pending[pending.route] = pending
-                batch.append(pending)
-            if batch:
-                self.batches.append((number, batch))
-        if self.is_waiting:
-            self.wake()
-        return len(self.batches) > count

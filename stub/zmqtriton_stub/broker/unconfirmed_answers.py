@@ -42,16 +42,17 @@ class UnconfirmedAnswers:
     """Oldest first."""
 
     def __init__(self) -> None:
-        self._kept: deque[_Kept] = deque()
+        self.kept: deque[_Kept] = deque()
         self._with_body: deque[_Kept] = deque()
         self._bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def keys(self) -> list[tuple[int, int]]:
         """Return the requests that were answered so."""
-        return [(kept.outcome.peer, kept.outcome.id) for kept in self._kept]
+        keys = []
+        # a copy: meanwhile a destructor may add one
+        for kept in list(self.kept):
+            keys.append((kept.outcome.peer, kept.outcome.id))
+        return keys
 
     def add(self, outcome: wire.Outcome, body: bytes, *, is_lasting: bool = True) -> None:
         """Add an answer that is on its way, or about to be.
@@ -60,32 +61,27 @@ class UnconfirmedAnswers:
         """
         size = len(body)
         if size > MAX_BODY_BYTES or not is_lasting:
-            self._kept.append(_Kept(outcome, None))
+            self.kept.append(_Kept(outcome, None))
             return
         kept = _Kept(outcome, body)
-        self._kept.append(kept)
+        self.kept.append(kept)
         if size:
             self._with_body.append(kept)
             self._bytes += size
             while self._bytes > MAX_BYTES:
-                self._drop_body(self._with_body[0])
+                oldest = self._with_body.popleft()
+                self._bytes -= len(oldest.body or b"")
+                oldest.body = None
 
     def heard(self, since_ns: int) -> None:
         """Note that the broker has sent something after that moment."""
         settled_ns = since_ns - SETTLED_NS
-        kept = self._kept
+        kept = self.kept
         while kept and kept[0].sent_ns < settled_ns:
-            self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        oldest = self._kept.popleft()
-        if oldest.body:
-            self._drop_body(oldest)
-
-    def _drop_body(self, kept: _Kept) -> None:
-        self._with_body.popleft()
-        self._bytes -= len(kept.body or b"")
-        kept.body = None
+            oldest = kept.popleft()
+            if oldest.body:
+                self._with_body.popleft()
+                self._bytes -= len(oldest.body)
 
     def recall(self) -> tuple[list[wire.Outcome], list[bytes]]:
         """Take the newest that fit into one hello.
@@ -93,12 +89,11 @@ class UnconfirmedAnswers:
         Proving starts anew, as the new broker may die as well.
         """
         now_ns = _now_ns()
-        while len(self._kept) > wire.MAX_ROWS:
-            self._forget_oldest()
-        for kept in self._kept:
+        for kept in self.kept:
             kept.sent_ns = now_ns
-        outcomes = [_as_known(kept) for kept in self._kept]
-        return _clip(outcomes), [kept.body or b"" for kept in self._kept]
+        newest = list(self.kept)[-wire.MAX_ROWS :]
+        outcomes = [_as_known(kept) for kept in newest]
+        return _clip(outcomes), [kept.body or b"" for kept in newest]
 
 
 def _as_known(kept: _Kept) -> wire.Outcome:

@@ -19,14 +19,10 @@ from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
 from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.progress import MOST_KEYS, Progress
 from zmqtriton_floor.signature import Signature
+from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
 from zmqtriton_stub.api.errors import TritonModelException, describe
-from zmqtriton_stub.api.inference import (
-    TRITONSERVER_REQUEST_RELEASE_ALL,
-    InferenceRequest,
-    InferenceResponse,
-    received,
-)
+from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, received
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.execution.implicit_state import States, changed_states, keep_states
 from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
@@ -99,11 +95,15 @@ class Executions:
         instance, answered = self._instance, self._link.answered
         if instance.is_decoupled or instance.is_iterative:
             return None  # requests go on after their batches
-        if len(batch) + len(answered) + len(self._batches) > MOST_KEYS:
+        if len(batch) + len(answered.kept) + len(self._batches) > MOST_KEYS:
             return None
-        keys = [pending.route for pending in (*batch, *self.pending())]
-        with state_lock:
-            keys += answered.keys()
+        keys = []
+        for begun in (batch, *self._batches.values()):
+            for pending in begun:
+                keys.append(pending.route)
+        if answered.kept:
+            with state_lock:
+                keys += answered.keys()
         return keys if len(keys) <= MOST_KEYS else None
 
     def begin(self, number: int, batch: list[Pending]) -> bool:
@@ -113,16 +113,13 @@ class Executions:
         """
         if not self._progress.begin(number, self._begun_keys(batch)):
             return False
-        self._execute(number, batch)
-        return True
-
-    def _execute(self, number: int, batch: list[Pending]) -> None:
         execution = Execution(number, batch)
         self._batches[number] = batch
         requests = _requests(batch, execution.answers, self._instance)
         # the model may do with its list what it likes
         execution.requests = requests.copy()
-        execution.ids = request_log.begun(self._instance, requests)
+        if this_process.wanted.verbose:
+            execution.ids = request_log.begun(self._instance, requests)
         for pending in batch:
             if pending.work.trace:
                 execution.is_traced = True
@@ -136,7 +133,7 @@ class Executions:
             requests = []
             if returned is not None and type(returned) is not list:
                 self._await(execution, returned)
-                return
+                return True
             execution.executed_ns = _now_ns()
             self._answer(execution, returned)
             returned = []  # it may hold inputs, which would have to be kept
@@ -145,6 +142,7 @@ class Executions:
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
             self._fail(execution, error)
         self._leave(execution, self._reschedule(execution) if self._instance.is_iterative else [])
+        return True
 
     # ------------------------------------------------------------ coroutines
 
@@ -240,7 +238,7 @@ class Executions:
             return
         text = self._instance.failure(_NOT_ITERATIVE)
         self._instance.say("E", text)
-        pending.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        pending.wants_again = False
         if not self._instance.is_decoupled:
             execution.answers += pending.fail(text)
 
@@ -322,28 +320,28 @@ def _requests(
             continue
         try:
             body = wire.decode_request(pending.body)
+            request_id, parameters, pending.outputs, inputs = body
+            flags = pending.work.flags
             if instance.memory is not None:
-                if pending.work.flags & wire.UNCHECKED:
-                    check_placed(body.inputs, pending.work.flags)
+                if flags & wire.UNCHECKED:
+                    check_placed(inputs, flags)
                 inputs, pending.blocks = instance.memory.open(
-                    body.inputs, is_leased=False, takes_gpu=instance.takes_gpu
+                    inputs, is_leased=False, takes_gpu=instance.takes_gpu
                 )
-                body = wire.RequestBody(body.request_id, body.parameters, body.outputs, inputs)
-            if pending.work.flags & wire.UNCHECKED and instance.signature is not None:
-                given = len(body.inputs) - instance.controls
-                _check(body._replace(inputs=body.inputs[:given]), instance.signature)
-            if pending.work.flags & wire.PADDING:
-                body = body._replace(inputs=[_zeros(tensor) for tensor in body.inputs])
+            if flags & wire.UNCHECKED and instance.signature is not None:
+                given = len(inputs) - instance.controls
+                _check(body._replace(inputs=inputs[:given]), instance.signature)
+            if flags & wire.PADDING:
+                inputs = [_zeros(tensor) for tensor in inputs]
             if instance.reshaping is not None:
-                body = body._replace(inputs=instance.reshaping.given(body.inputs))
+                inputs = instance.reshaping.given(inputs)
             if instance.states is not None:
-                body = body._replace(inputs=instance.states.give(pending, body.inputs))
+                inputs = instance.states.give(pending, inputs)
         except ZmqTritonError as error:
             answers += pending.fail(error.text, error.number)
             continue
         pending.body = b""
-        pending.outputs = body.outputs
-        requests.append(received(pending.work, body, pending))
+        requests.append(received(pending, request_id, parameters, inputs))
     return requests
 
 

@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any, Collection, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
 from zmqtriton_stub.api.errors import ErrorCode, TritonModelException, clip
-from zmqtriton_stub.api.inference import (
-    TRITONSERVER_REQUEST_RELEASE_ALL,
-    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
-    InferenceResponse,
-)
+from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 
@@ -59,9 +56,9 @@ class Pending:
         "is_rescheduled",
         "loss",
         "outputs",
-        "release_flags",
         "route",
         "states",
+        "wants_again",
         "work",
     )
 
@@ -89,8 +86,8 @@ class Pending:
         self._count = 0
         #: How many objects of the model can still answer.
         self._senders = 0
-        #: What becomes of it when execute() has returned.
-        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        #: The model has asked for another execution after this one.
+        self.wants_again = False
         #: It was executed, and waits at the broker to be executed again.
         self.is_rescheduled = False
         self.has_run = False
@@ -141,11 +138,6 @@ class Pending:
 
     # --------------------------------------------------- executed more than once
 
-    @property
-    def wants_again(self) -> bool:
-        """Return whether the model has asked for another execution."""
-        return self.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-
     def reschedule(self) -> bool:
         """Prepare for coming again under the same key; False if it is over."""
         with state_lock:
@@ -157,12 +149,11 @@ class Pending:
     def resume(self, work: wire.BatchedRequest, body: bytes) -> None:
         """Take note that it has come again."""
         self.work, self.body = work, body
-        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
-        self.is_rescheduled = False
+        self.wants_again = self.is_rescheduled = False
 
     def release(self) -> None:
         """Take note that it will not come again, whatever the model has asked for."""
-        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        self.wants_again = False
         if not self._senders:
             self.drop()
 
@@ -171,24 +162,22 @@ class Pending:
     def accept(self, *, has_response: bool = True, flags: int = wire.FINAL) -> None:
         """Count a response. Raises with Triton's text if it may not be sent."""
         with state_lock:
-            self._accept_only(has_response)
+            if has_response and self._count:
+                raise TritonModelException(
+                    "Unable to send response. Non-decoupled model cannot send more than one "
+                    "response."
+                )
+            if not has_response and not self._count:
+                raise TritonModelException(
+                    "Unable to send response. Non-decoupled model cannot send complete final "
+                    "before sending a response."
+                )
             if self._is_closed:
                 raise TritonModelException(
                     "Unable to send response. Response sender has been closed."
                 )
             self._is_closed = bool(flags)
             self._count += 1
-
-    def _accept_only(self, has_response: bool) -> None:
-        if has_response and self._count:
-            raise TritonModelException(
-                "Unable to send response. Non-decoupled model cannot send more than one response."
-            )
-        if not has_response and not self._count:
-            raise TritonModelException(
-                "Unable to send response. Non-decoupled model cannot send complete final before "
-                "sending a response."
-            )
 
     def encode(self, response: InferenceResponse, flags: int = wire.FINAL) -> OutcomeWithBody:
         """Return the answer as it is sent, without the tensors that nobody asked for."""
@@ -200,22 +189,21 @@ class Pending:
         instance = self._link.instance
         wanted: Collection[str] = self.outputs or instance.outputs
         memory = instance.memory
-        outputs, tensors = [], []
+        tensors = []
         for tensor in response._output_tensors:
             if not wanted or tensor._name in wanted:
-                outputs.append(tensor)
                 tensors.append(packed(tensor))
-        request_log.answered(instance, outputs)
+        if this_process.wanted.verbose:
+            request_log.answered(instance, tensors)
         if self.work.trace:
             instance.tracing.answered(self, tensors)
         blocks: list[wire.Block] = []
         try:
             if instance.reshaping is not None:
                 tensors = instance.reshaping.sent(tensors)
-            if memory is not None and self._passes_on:
-                tensors, blocks = memory.place(tensors, self._find, self.work.flags)
-            elif memory is not None:
-                tensors, blocks = memory.place(tensors, flags=self.work.flags)
+            if memory is not None:
+                find = self._find if self._passes_on else None
+                tensors, blocks = memory.place(tensors, find, self.work.flags)
         except ZmqTritonError as full:
             return wire.Outcome(peer, own_id, full.number, clip(full.text), flags), b""
         answer = wire.Outcome(peer, own_id, 0, "", flags, 0, blocks)

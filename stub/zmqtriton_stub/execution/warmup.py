@@ -97,12 +97,8 @@ class Warmup:
         self._config = config
         self._samples: list[dict[str, Any]] = config.get("model_warmup") or []
         self._directory = os.path.join(directory, _FOLDER)
-        self._sink: Sink | None = None
-
-    @property
-    def owes(self) -> bool:
-        """True if somebody may still answer a sample."""
-        return self._sink is not None and bool(self._sink.pending)
+        #: Requests of a sample that somebody may still answer.
+        self.pending: dict[tuple[int, int], Pending] = {}
 
     def run(
         self, model: Model, link: BrokerConnection, progress: Progress, wait: Callable[[], None]
@@ -129,7 +125,7 @@ class Warmup:
     ) -> None:
         model, link, progress = parts
         sink: Any = Sink(link)
-        self._sink = sink
+        self.pending = sink.pending
         executions = Executions(link.instance, model, sink, progress)
         owed = Stream if link.instance.is_decoupled else Pending
         batch = []
@@ -147,7 +143,6 @@ class Warmup:
                 executions.begin(0, again)
             else:
                 wait()
-        self._sink = None
         if sink.errors:
             raise _failed(sample, sink.errors)
 

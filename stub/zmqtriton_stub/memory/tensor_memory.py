@@ -57,7 +57,7 @@ class TensorMemory:
     def place(
         self,
         rows: list[Tensor],
-        find: Callable[[Any], Found | None] = lambda data: None,
+        find: Callable[[Any], Found | None] | None = None,
         flags: int = 0,
     ) -> tuple[list[Tensor], list[Block]]:
         """Return the tensors with references for large data, and their blocks, each with one lease.
@@ -78,7 +78,7 @@ class TensorMemory:
                         and type(row.data) is not Span
                     ):
                         data = data._replace(digest=self.keys.digest(row.data))
-                    row = row._replace(data=data)
+                    row = Tensor(row.name, row.datatype, row.shape, data)
                 placed.append(row)
         except BaseException:
             self.free(blocks)
@@ -86,14 +86,14 @@ class TensorMemory:
         return placed, blocks
 
     def _place(
-        self, data: Any, find: Callable[[Any], Found | None], flags: int
+        self, data: Any, find: Callable[[Any], Found | None] | None, flags: int
     ) -> tuple[Any, list[Block]]:
         is_on_gpu = type(data) is Span
         if is_on_gpu and flags & wire.ACCEPTS_GPU:
             return self._on_gpus().lent.place(data)
         if is_on_gpu and len(data) <= INLINE_BYTES:
             return gpu.downloaded(data), []
-        found = find(data) if type(data) is memoryview else None
+        found = find(data) if find is not None and type(data) is memoryview else None
         if found is not None:
             return found
         allocation = self._allocate(len(data))
@@ -138,8 +138,11 @@ class TensorMemory:
 
     def own(self, blocks: Iterable[Block]) -> list[int]:
         """Return those that lie in our arena."""
-        owner = self.arena.owner
-        return [block.block for block in blocks if block.owner == owner]
+        owner, own = self.arena.owner, []
+        for block in blocks:
+            if block.owner == owner:
+                own.append(block.block)
+        return own
 
     def free(self, blocks: Iterable[Block]) -> None:
         """Free blocks that nobody will get, or that nobody reads any more for our sake."""
@@ -180,8 +183,10 @@ class TensorMemory:
         return True
 
     def _lease_own(self, block: Block) -> bool:
-        self.arena.leases.add(self.own([block]))
-        return block.owner == self.arena.owner
+        is_own = block.owner == self.arena.owner
+        if is_own:
+            self.arena.leases.add([block.block])
+        return is_own
 
     def size(self, blocks: Iterable[Block]) -> int:
         """Return the bytes in our segments."""
@@ -230,10 +235,13 @@ class TensorMemory:
         Leased ones are released when nothing reads them any more, also if this raises: Unavailable
         if their memory is gone. Data on a GPU is copied to the CPU unless that is taken.
         """
-        references = [row.data for row in rows if type(row.data) is Reference]
+        references = []
+        for row in rows:
+            if type(row.data) is Reference:
+                references.append(row.data)
         if not references:
             return rows, []
-        blocks = [block_of(reference) for reference in references]
+        blocks = list(map(block_of, references))
         try:
             for owner, segment in self.mappings.missing(references):
                 self._map(owner, segment)
@@ -245,10 +253,12 @@ class TensorMemory:
             if is_leased:
                 self._released(blocks)
             raise
-        return [
-            row._replace(data=memoryview(next(arrays))) if type(row.data) is Reference else row
-            for row in rows
-        ], blocks
+        opened = []
+        for row in rows:
+            if type(row.data) is Reference:
+                row = Tensor(row.name, row.datatype, row.shape, memoryview(next(arrays)))
+            opened.append(row)
+        return opened, blocks
 
     def _map(self, owner: int, segment: int) -> None:
         if self._gpus is not None and self._gpus.borrowed.has(owner, segment):

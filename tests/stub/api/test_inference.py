@@ -16,8 +16,9 @@ from zmqtriton_stub.instance import Instance
 
 def _received(link: FakeLink, request: wire.RequestBody) -> pb_utils.InferenceRequest:
     pending = link.add_request(request)
-    work = wire.BatchedRequest(1, 3, 5, 1, "sequence", 0, 1500)
-    return received(work, request, pending)
+    pending.work = wire.BatchedRequest(1, 3, 5, 1, "sequence", 0, 1500)
+    pending.outputs = request.outputs
+    return received(pending, request.request_id, request.parameters, request.inputs)
 
 
 def test_a_received_request_tells_what_the_client_sent() -> None:

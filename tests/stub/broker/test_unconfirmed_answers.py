@@ -62,9 +62,9 @@ def test_what_the_next_broker_was_told_stays_until_that_one_has_outlived_it(cloc
     kept.recall()
 
     kept.heard(10 * SETTLED_NS)
-    assert len(kept) == 1
+    assert len(kept.kept) == 1
     kept.heard(11 * SETTLED_NS + 1)
-    assert len(kept) == 0
+    assert len(kept.kept) == 0
 
 
 def test_of_a_large_body_only_the_fact_stays(clock: Clock) -> None:
@@ -101,7 +101,7 @@ def test_forgetting_makes_room_for_bodies_again(clock: Clock) -> None:
             kept.add(outcome(i), bytes(MAX_BODY_BYTES))
         assert all(kept.recall()[1])
         kept.heard(clock.now_ns + SETTLED_NS + 1)
-        assert len(kept) == 0
+        assert len(kept.kept) == 0
 
 
 def test_whatever_was_answered_fits_into_one_hello(clock: Clock) -> None:

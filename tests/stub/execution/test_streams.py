@@ -545,7 +545,7 @@ def test_many_threads_ask_for_the_sender_of_one_request() -> None:
 
     for own_id in range(200):
         pending: Pending = link.add_request(body(), own_id)
-        request = received(pending.work, body(), pending)
+        request = received(pending, "", {}, [])
         barrier = threading.Barrier(2)
         senders: list[InferenceResponseSender] = []
 
