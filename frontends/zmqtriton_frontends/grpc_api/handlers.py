@@ -6,8 +6,8 @@ table is not offered, and the transport answers UNIMPLEMENTED.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -22,9 +22,19 @@ from zmqtriton_frontends.grpc_api.inference.infer import Answer, Inference, Pend
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
 
+
+class Responses(Protocol):
+    """The messages that a client is sent, one after the other."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    async def aclose(self) -> None:
+        """End them: nobody wants more."""
+
+
 Unary = Callable[[bytes, Call], Awaitable[bytes]]
 Stream = Callable[[bytes, Call], AsyncIterator[bytes]]
-Exchange = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
+Exchange = Callable[[AsyncIterator[bytes], Call], Responses]
 Quick = Callable[[bytes, Call, Answer], PendingGrpcInference]
 
 _INFERENCE = "inference.GRPCInferenceService"

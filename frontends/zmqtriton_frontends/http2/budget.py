@@ -57,21 +57,23 @@ class Pings:
     gRPC's clients also ping when data have come, to measure the bandwidth; those are not strikes.
     """
 
-    __slots__ = ("_clock", "_last", "_rules", "_strikes")
+    __slots__ = ("_clock", "_last", "_rules", "_sent_count", "_strikes")
 
     def __init__(self, rules: PingRules, clock: Clock) -> None:
         self._rules = rules
         self._clock = clock
         self._last: float | None = None
+        #: How often headers or data had been sent before the last one.
+        self._sent_count = 0
         self._strikes = 0
 
-    def have_sent(self) -> None:
-        """Note that the client gets headers or data."""
-        self._last = None
-        self._strikes = 0
+    def is_one_too_many(self, has_calls: bool, sent_count: int) -> bool:
+        """Count a ping; True if it is one too many.
 
-    def is_one_too_many(self, has_calls: bool) -> bool:
-        """Count a ping; True if it is one too many."""
+        `sent_count` is how often the client was sent headers or data.
+        """
+        if sent_count != self._sent_count:
+            self._sent_count, self._last, self._strikes = sent_count, None, 0
         now, last, rules = self._clock(), self._last, self._rules
         self._last = now
         may_ping = has_calls or rules.without_calls

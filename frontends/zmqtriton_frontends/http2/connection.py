@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.budget import Clock, PingRules
@@ -32,22 +32,25 @@ _FEW_STREAMS = 100
 
 _NOWHERE = memoryview(b"")
 
+#: Makes the stream of this number, which headers have begun.
+Begin = Callable[["Connection", int], Stream]
+
 
 class _Block(NamedTuple):
     """A header block, read."""
 
-    meaning: Any
-    can_be_request: bool
+    #: None if no stream can begin with it.
+    begin: Begin | None
     fields: Headers
     #: -1 if the client does not say.
     content_length: int
 
 
-def _block(headers: Headers, read: Callable[[Headers], Any]) -> _Block:
+def _block(headers: Headers, read: Callable[[Headers], Begin | None]) -> _Block:
     length = content_length(headers)
-    can_be_request = length is not None and is_request(headers)
-    meaning = read(headers) if can_be_request else None
-    return _Block(meaning, can_be_request, headers, -1 if length is None else length)
+    if length is None or not is_request(headers):
+        return _Block(None, headers, -1)
+    return _Block(read(headers), headers, length)
 
 
 class Rules(NamedTuple):
@@ -58,8 +61,7 @@ class Rules(NamedTuple):
 class Connection(Sending):
     def __init__(
         self,
-        read: Callable[[Headers], Any],
-        begin: Callable[[Connection, int, Any], Stream | None],
+        read: Callable[[Headers], Begin | None],
         wake: Callable[[], None],
         rules: Rules,
         clock: Clock = time.monotonic,
@@ -67,15 +69,15 @@ class Connection(Sending):
     ) -> None:
         """Set up the state machine.
 
-        `read` turns a stream's headers into what `begin` makes a stream of; the same headers may be
-        read once for many streams. `begin` returns None if the stream is to be reset.
+        `read` returns what makes a stream that begins with these headers, or None if it is to be
+        reset; the same headers may be read once for many streams.
         """
         super().__init__(wake)
-        self._begin_stream = begin
         self._admits = admits
         self._most_streams = rules.most_streams
         self._blocks: HeaderBlocks[_Block] = HeaderBlocks(lambda headers: _block(headers, read))
-        self._reading = FrameReader(self)
+        self._control = ControlFrames(self, rules.pings, clock)
+        self.reading = FrameReader(self, self._control.handlers)
         #: The stream of the DATA frame that is coming.
         self._data_stream: Stream | None = None
         self._data_is_last = False
@@ -86,9 +88,7 @@ class Connection(Sending):
         #: The client is told that it should go, but may not have read that.
         self._is_leaving = False
         #: New streams are refused.
-        self._is_closing = False
-        #: Headers or data were sent since somebody has set this to False.
-        self.sent_since_ping = False
+        self.is_closing = False
         #: Nothing more is read or answered.
         self.is_over = False
         own = {
@@ -101,21 +101,15 @@ class Connection(Sending):
             frames.settings(own)
             + frames.window_update(0, CONNECTION_WINDOW_BYTES - frames.DEFAULT_WINDOW)
         )
-        self._control = ControlFrames(self, rules.pings, clock)
 
     def receive(self, data: memoryview) -> None:
         """Take bytes of the client, to be read before this returns."""
         if self.is_over:
             return
         try:
-            self._reading.read(data)
+            self.reading.read(data)
         except ConnectionFault as fault:
             self.end(fault.code, fault.text.encode())
-
-    @property
-    def is_amid_frame(self) -> bool:
-        """True if a frame, or a block of headers, has come in part."""
-        return self._reading.is_amid_frame
 
     @property
     def has_had_streams(self) -> bool:
@@ -123,10 +117,10 @@ class Connection(Sending):
 
     def room(self) -> memoryview:
         """Return where the next bytes may be written in place of receive(); empty if nowhere."""
-        left, stream = self._reading.data_left, self._data_stream
-        if not left or stream is None or not stream.is_open:
+        stream = self._data_stream
+        if stream is None or not stream.is_open:
             return _NOWHERE
-        return stream.room()[:left]
+        return stream.room()[: self.reading.data_left]
 
     def filled(self, size: int) -> None:
         """Take note that so many bytes were written there."""
@@ -135,10 +129,7 @@ class Connection(Sending):
         stream.on_filled(size)
         if stream.is_open and not self._data_is_last:
             self.give_credit(stream)
-        self._reading.skip_data(size)
-
-    def take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        self._control.take(kind, flags, number, payload)
+        self.reading.skip_data(size)
 
     # --------------------------------------------------------------------- data
 
@@ -243,13 +234,13 @@ class Connection(Sending):
         self._last_stream = number
         count = len(self.streams)
         is_too_many = count >= self._most_streams
-        if self._is_closing or is_too_many or (count >= _FEW_STREAMS and not self._admits(count)):
+        if self.is_closing or is_too_many or (count >= _FEW_STREAMS and not self._admits(count)):
             self._control.refuse_new(number, frames.REFUSED_STREAM)
             return
-        stream = self._begin_stream(self, number, read.meaning) if read.can_be_request else None
-        if stream is None:
+        if read.begin is None:
             self._control.refuse_new(number, frames.PROTOCOL_ERROR)
             return
+        stream = read.begin(self, number)
         stream.announced = read.content_length
         self.streams[number] = stream
         stream.on_begin()
@@ -282,10 +273,6 @@ class Connection(Sending):
 
     # ---------------------------------------------------------------------- end
 
-    def have_sent(self) -> None:
-        self._control.have_sent()
-        self.sent_since_ping = True
-
     def ping(self, opaque: bytes) -> None:
         """Ask whether the client is there; any frame of its answers that."""
         self.write(frames.ping(opaque))
@@ -293,7 +280,7 @@ class Connection(Sending):
     @property
     def is_done(self) -> bool:
         """True if the connection is to be closed when the content of `out` is sent."""
-        return self.is_over or (self._is_closing and not self.streams)
+        return self.is_closing and not self.streams
 
     def leave(self) -> None:
         """Tell the client to go; what it asks before it has read that is still answered."""
@@ -303,8 +290,8 @@ class Connection(Sending):
 
     def refuse_streams(self) -> None:
         """Refuse new streams: after leave(), when the client has read that or had the time to."""
-        if self._is_leaving and not self._is_closing:
-            self._is_closing = True
+        if self._is_leaving and not self.is_closing:
+            self.is_closing = True
             self.write(frames.goaway(self._last_stream, frames.NO_ERROR))
 
     def end(self, code: int, text: bytes = b"") -> None:
@@ -315,7 +302,7 @@ class Connection(Sending):
 
     def lose(self) -> None:
         """Take note that the connection is gone."""
-        self.is_over = True
+        self.is_over = self.is_closing = True
         for stream in list(self.streams.values()):
             self.forget(stream)
             stream.on_reset()

@@ -6,12 +6,13 @@ is a budget for each kind of work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Iterable
 from typing import Protocol
 
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.budget import Budget, Clock, PingRules, Pings
-from zmqtriton_frontends.http2.reading import ConnectionFault
+from zmqtriton_frontends.http2.reading import ConnectionFault, Handler
 from zmqtriton_frontends.http2.stream import Stream
 
 #: Frames that a client may send without asking for anything by them, and how many more per second.
@@ -35,6 +36,8 @@ class Controlled(Protocol):
     first_window: int
     frame_size: int
     left_early: dict[int, None]
+    turns: deque[Stream]
+    sent_count: int
 
     def leave_early(self, number: int) -> None: ...
 
@@ -60,27 +63,15 @@ class ControlFrames:
         self._idle_frames = Budget(_IDLE_FRAMES, _IDLE_FRAMES_PER_S, clock)
         self._resets = Budget(_RESETS, _RESETS_PER_S, clock)
         self._visits = Budget(_VISITS, _VISITS_PER_S, clock)
-        self._kinds: dict[int, Callable[[int, int, bytes], None]] = {
-            frames.PRIORITY: self._on_priority,
-            frames.RST_STREAM: self._on_reset,
-            frames.SETTINGS: self._on_settings,
-            frames.PUSH_PROMISE: self._on_push,
-            frames.PING: self._on_ping,
-            frames.GOAWAY: self._on_goaway,
-            frames.WINDOW_UPDATE: self._on_window,
-        }
-
-    def take(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """Take a frame. Raises ConnectionFault."""
-        handle = self._kinds.get(kind)
-        if handle is not None:
-            handle(flags, number, payload)
-        else:
-            self.take_idle_frame()
-
-    def have_sent(self) -> None:
-        """Note that the client gets headers or data."""
-        self._pings.have_sent()
+        #: What takes a frame, by its kind.
+        self.handlers: list[Handler] = [self._on_unknown] * 256
+        self.handlers[frames.PRIORITY] = self._on_priority
+        self.handlers[frames.RST_STREAM] = self._on_reset
+        self.handlers[frames.SETTINGS] = self._on_settings
+        self.handlers[frames.PUSH_PROMISE] = self._on_push
+        self.handlers[frames.PING] = self._on_ping
+        self.handlers[frames.GOAWAY] = self._on_goaway
+        self.handlers[frames.WINDOW_UPDATE] = self._on_window
 
     def take_idle_frame(self) -> None:
         """Count a frame that asks for nothing."""
@@ -102,6 +93,9 @@ class ControlFrames:
         """Check that a closed stream was not closed by the client. Raises ConnectionFault."""
         if number not in self._connection.left_early:
             raise ConnectionFault(frames.STREAM_CLOSED, "frame on a closed stream")
+
+    def _on_unknown(self, flags: int, number: int, payload: bytes) -> None:
+        self.take_idle_frame()
 
     def _on_reset(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != 4:
@@ -181,33 +175,36 @@ class ControlFrames:
             if payload == FAREWELL:
                 self._connection.refuse_streams()
             return
-        if self._pings.is_one_too_many(bool(self._connection.streams)):
+        connection = self._connection
+        if self._pings.is_one_too_many(bool(connection.streams), connection.sent_count):
             # gRPC's clients know this text, and ping less from then on
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too_many_pings")
-        self._connection.write(frames.ping(payload, frames.ACK))
+        connection.write(frames.ping(payload, frames.ACK))
 
     def _on_window(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != 4:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE has the wrong length")
         more = int.from_bytes(payload, "big") & frames.LAST_STREAM
+        connection = self._connection
         if number == 0:
-            self._connection.window += more
+            connection.window += more
             if not more:
                 raise ConnectionFault(
                     frames.PROTOCOL_ERROR, "WINDOW_UPDATE increment must not be 0"
                 )
-            if self._connection.window > frames.LARGEST_WINDOW:
+            if connection.window > frames.LARGEST_WINDOW:
                 raise ConnectionFault(frames.FLOW_CONTROL_ERROR, _WINDOW_OVERFLOW)
-            self._connection.go_on()
+            if connection.turns:
+                connection.go_on()
             return
-        stream = self._connection.streams.get(number)
+        stream = connection.streams.get(number)
         if stream is None:
-            self._connection.check_known(number)
+            connection.check_known(number)
             self.take_idle_frame()
             return
         stream.window += more
         if not more or stream.window > frames.LARGEST_WINDOW:
             code = frames.FLOW_CONTROL_ERROR if more else frames.PROTOCOL_ERROR
-            self._connection.refuse(stream, code)
-        else:
-            self._connection.has_room(stream)
+            connection.refuse(stream, code)
+        elif stream.outgoing:
+            connection.has_room(stream)

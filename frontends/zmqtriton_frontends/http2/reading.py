@@ -6,6 +6,7 @@ without knowing the connection's streams. Keeps no more than one frame and one b
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from zmqtriton_frontends.http2 import frames
@@ -18,6 +19,11 @@ _HEADER_BYTES = frames.HEADER_BYTES
 _BLOCK_FRAMES = 32
 
 _NOTHING = memoryview(b"")
+
+_MALFORMED = "malformed HEADERS"
+
+#: Takes the flags, the stream and the payload of a frame; raises ConnectionFault.
+Handler = Callable[[int, int, bytes], None]
 
 
 class ConnectionFault(Exception):
@@ -47,20 +53,22 @@ class Taker(Protocol):
     def take_block(self, number: int, flags: int, block: bytes) -> None:
         """Take all of a request's headers."""
 
-    def take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """Take any other frame."""
-
 
 class FrameReader:
-    def __init__(self, taker: Taker) -> None:
+    def __init__(self, taker: Taker, handlers: Sequence[Handler]) -> None:
+        """Set up; `handlers` take all other frames, each those of the kind that is its index."""
         self._taker = taker
+        self._handlers = handlers
+        #: A frame, or a block of headers, has come in part.
+        self.is_amid_frame = False
         self._has_preface = False
         #: The beginning of a frame whose rest has not come, and how much of it is needed.
         self._early = bytearray()
         self._needed = 0
-        #: Of the DATA frame that is coming: what is missing of data and then of padding.
+        #: Of the DATA frame that is coming: what is missing of data, which comes next and is
+        #: nothing else, and then of padding.
         self._is_in_data = False
-        self._data_left = 0
+        self.data_left = 0
         self._padding_left = 0
         #: Of headers whose rest has not come: stream, flags, frames and bytes.
         self._block_stream = 0
@@ -68,82 +76,70 @@ class FrameReader:
         self._block_frames = 0
         self._block = bytearray()
 
-    @property
-    def is_amid_frame(self) -> bool:
-        return bool(self._early) or self._is_in_data or bool(self._block_stream)
-
-    @property
-    def data_left(self) -> int:
-        """The number of bytes that come next and are nothing but data."""
-        return self._data_left
-
     def skip_data(self, size: int) -> None:
-        """Take note that so many of them went elsewhere."""
-        self._data_left -= size
+        """Take note that so many bytes of data went elsewhere."""
+        self.data_left -= size
         self._read_data(_NOTHING, 0)
+        self.is_amid_frame = self._is_in_data
 
     def read(self, data: memoryview) -> None:
         """Read bytes. Raises ConnectionFault; then nothing more may be read."""
-        early = self._early
-        if early:
-            early += data
-            if len(early) < self._needed:
-                return
-            data = memoryview(bytes(early))
-            early.clear()
-        position = 0
-        if not self._has_preface:
-            position = self._read_preface(data)
-            if not self._has_preface:
-                return
-        self._read_frames(data, position)
-
-    def _read_preface(self, data: memoryview) -> int:
-        size = len(frames.PREFACE)
-        if data[:size] != frames.PREFACE[: len(data)]:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "not an HTTP/2 connection preface")
-        if len(data) < size + _HEADER_BYTES:
-            self._early += data
-        elif data[size + 3] != frames.SETTINGS:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "the first frame must be SETTINGS")
-        else:
-            self._has_preface = True
-        return size
-
-    def _read_frames(self, data: memoryview, position: int) -> None:
-        end, unpack = len(data), frames.HEADER.unpack_from
+        if self._early:
+            data = self._with_early(data)
+        position = 0 if self._has_preface else self._read_preface(data)
         if self._is_in_data:
             position = self._read_data(data, position)
+        end, needed, unpack = len(data), _HEADER_BYTES, frames.HEADER.unpack_from
         while end - position >= _HEADER_BYTES:
             high, low, kind, flags, number = unpack(data, position)
             size, number = high << 8 | low, number & frames.LAST_STREAM
+            start, stop = position + _HEADER_BYTES, position + _HEADER_BYTES + size
             if kind == frames.DATA and not self._block_stream:
-                stop = position + _HEADER_BYTES + size
                 if stop <= end and size <= FRAME_BYTES and not flags & frames.PADDED:
-                    self._taker.take_whole(number, flags, data[position + _HEADER_BYTES : stop])
+                    self._taker.take_whole(number, flags, data[start:stop])
                     position = stop
-                    continue
-                position = self._begin_data(data, position, number, flags, size)
-                if position < 0:
-                    return
+                else:
+                    position = self._begin_data(data, position, number, flags, size)
                 continue
             is_of_headers = kind in (frames.HEADERS, frames.CONTINUATION)
             if size > (MAX_LIST_BYTES if is_of_headers else frames.DEFAULT_FRAME_SIZE):
                 raise ConnectionFault(
                     frames.FRAME_SIZE_ERROR, "frame exceeds SETTINGS_MAX_FRAME_SIZE"
                 )
-            start, stop = position + _HEADER_BYTES, position + _HEADER_BYTES + size
             if stop > end:
-                self._keep(data[position:], stop - position)
-                return
+                needed = _HEADER_BYTES + size
+                break
             position = stop
             payload = bytes(data[start:stop])
             if is_of_headers or self._block_stream:
                 self._add_to_block(kind, flags, number, payload)
             else:
-                self._taker.take_frame(kind, flags, number, payload)
+                self._handlers[kind](flags, number, payload)
         if position < end:
-            self._keep(data[position:], _HEADER_BYTES)
+            self._keep(data[position:], needed)
+        self.is_amid_frame = bool(self._early or self._is_in_data or self._block_stream)
+
+    def _with_early(self, data: memoryview) -> memoryview:
+        """Return the bytes after those that were kept, or keep them, too, and return nothing."""
+        self._early += data
+        if len(self._early) < self._needed:
+            return _NOTHING
+        whole = memoryview(bytes(self._early))
+        self._early.clear()
+        return whole
+
+    def _read_preface(self, data: memoryview) -> int:
+        """Return where the first frame begins; if too little has come, that is kept."""
+        size = len(frames.PREFACE)
+        if data[:size] != frames.PREFACE[: len(data)]:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "not an HTTP/2 connection preface")
+        if len(data) < size + _HEADER_BYTES:
+            self._early += data
+            return len(data)
+        if data[size + 3] != frames.SETTINGS:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "the first frame must be SETTINGS")
+        self._has_preface = True
+        return size
 
     def _keep(self, data: memoryview, needed: int) -> None:
         self._early += data
@@ -156,7 +152,7 @@ class FrameReader:
     ) -> int:
         """Begin a data frame at the position.
 
-        Return as _read_data(), or -1 if too little is there.
+        Return as _read_data(); if too little is there, that is kept.
         """
         if size > FRAME_BYTES:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "frame exceeds SETTINGS_MAX_FRAME_SIZE")
@@ -164,7 +160,7 @@ class FrameReader:
         if flags & frames.PADDED:
             if start == len(data):
                 self._keep(data[position:], _HEADER_BYTES + 1)
-                return -1
+                return len(data)
             padding = data[start]
             start += 1
         if padding >= size:
@@ -172,19 +168,19 @@ class FrameReader:
         wanted = size - 1 - padding  # without padding it is -1
         self._taker.begin_data(number, flags, size, wanted)
         self._is_in_data = True
-        self._data_left, self._padding_left = wanted, max(0, padding)
+        self.data_left, self._padding_left = wanted, max(0, padding)
         return self._read_data(data, start)
 
     def _read_data(self, data: memoryview, position: int) -> int:
         """Return where what has come of the frame ends."""
-        if self._data_left:
-            part = data[position : position + self._data_left]
+        if self.data_left:
+            part = data[position : position + self.data_left]
             size = len(part)
-            self._data_left -= size
+            self.data_left -= size
             position += size
             if size:
                 self._taker.take_data(part)
-        if not self._data_left:
+        if not self.data_left:
             skipped = min(self._padding_left, len(data) - position)
             self._padding_left -= skipped
             position += skipped
@@ -197,7 +193,10 @@ class FrameReader:
 
     def _add_to_block(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         if not self._block_stream:
-            payload = _without_padding(kind, flags, number, payload)
+            if kind != frames.HEADERS or number % 2 == 0:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, _MALFORMED)
+            if flags & (frames.PADDED | frames.HAS_PRIORITY):
+                payload = _fragment(flags, payload)
             if flags & frames.END_HEADERS:
                 self._taker.take_block(number, flags, payload)
                 return
@@ -215,13 +214,13 @@ class FrameReader:
             self._taker.take_block(number, self._block_flags, block)
 
 
-def _without_padding(kind: int, flags: int, number: int, payload: bytes) -> bytes:
-    """Return the block in a HEADERS frame."""
+def _fragment(flags: int, payload: bytes) -> bytes:
+    """Return the part of the block in a HEADERS frame, without its padding and priority."""
     start, end = 0, len(payload)
     if flags & frames.PADDED:
         start, end = 1, end - (payload[0] if payload else 1)
     if flags & frames.HAS_PRIORITY:
         start += 5
-    if kind != frames.HEADERS or start > end or number % 2 == 0:
-        raise ConnectionFault(frames.PROTOCOL_ERROR, "malformed HEADERS")
+    if start > end:
+        raise ConnectionFault(frames.PROTOCOL_ERROR, _MALFORMED)
     return payload[start:end]

@@ -41,6 +41,8 @@ class Sending:
         self.out_bytes = 0
         #: What waits in streams, for room or for their turn.
         self.waiting_bytes = 0
+        #: How often headers or data were sent.
+        self.sent_count = 0
         #: How much was ever prepared to be sent.
         self.prepared_bytes = 0
         #: The client does not read what has been sent.
@@ -51,10 +53,10 @@ class Sending:
         #: What all streams together may send.
         self.window = frames.DEFAULT_WINDOW
         #: Streams with data and room for some.
-        self._turns: deque[Stream] = deque()
+        self.turns: deque[Stream] = deque()
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Return what to send, in this order; then go_on() must be called."""
+        """Return what to send, in this order; then go_on() must be called if there are turns."""
         out, self.out, self.out_bytes = self.out, [], 0
         return out
 
@@ -75,13 +77,13 @@ class Sending:
             or size > stream.window
             or size > self.window
             or self.is_paused
-            or self._turns
+            or self.turns
         ):
             self.begin(stream, head)
             self.send(stream, pieces)
             self.finish(stream, tail)
             return
-        self.have_sent()
+        self.sent_count += 1
         stream.window -= size
         self.window -= size
         stream.has_ended = True
@@ -102,7 +104,7 @@ class Sending:
 
     def begin(self, stream: Stream, block: bytes) -> None:
         """Send the headers of a response whose data follow."""
-        self.have_sent()
+        self.sent_count += 1
         self.write(frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block)
 
     def send(self, stream: Stream, pieces: Pieces) -> None:
@@ -117,12 +119,13 @@ class Sending:
             and size <= self.window
             and size <= self.frame_size
             and not self.is_paused
-            and not self._turns
+            and not self.turns
         ):
-            self.have_sent()
+            self.sent_count += 1
             stream.window -= size
             self.window -= size
-            self.write(b"".join((frames.header(size, frames.DATA, 0, stream.id), *pieces)))
+            header = frames.HEADER.pack(size >> 8, size & 255, frames.DATA, 0, stream.id)
+            self.write(b"".join((header, *pieces)))
             return
         stream.outgoing.extend(memoryview(piece) for piece in pieces if piece)
         stream.outgoing_bytes += size
@@ -140,7 +143,7 @@ class Sending:
             self._end(stream, block)
 
     def _end(self, stream: Stream, block: bytes) -> None:
-        self.have_sent()
+        self.sent_count += 1
         self.write(frames.header(len(block), frames.HEADERS, _HEADERS_END, stream.id) + block)
         self._ended(stream)
 
@@ -173,21 +176,18 @@ class Sending:
         stream.outgoing_bytes = 0
         self.streams.pop(stream.id, None)
 
-    def have_sent(self) -> None:
-        """Note that headers or data are being sent."""
-
     # ------------------------------------------------------------------- turns
 
     def has_room(self, stream: Stream) -> None:
         """Note that the client takes more of it, or there is more."""
         if stream.outgoing and stream.window > 0 and not stream.has_turn:
             stream.has_turn = True
-            self._turns.append(stream)
+            self.turns.append(stream)
         self.go_on()
 
     def go_on(self) -> None:
         """Send what may be sent."""
-        turns = self._turns
+        turns = self.turns
         while turns and self.window > 0 and not self.is_paused and self.out_bytes < _MOST_READY:
             stream = turns.popleft()
             stream.has_turn = False
@@ -204,9 +204,9 @@ class Sending:
                 stream.on_sent()
 
     def _take_turn(self, stream: Stream) -> None:
-        left = min(stream.window, self.window, _TURN_BYTES if self._turns else _MOST_READY)
+        left = min(stream.window, self.window, _TURN_BYTES if self.turns else _MOST_READY)
         while left > 0 and stream.outgoing:
-            self.have_sent()
+            self.sent_count += 1
             size = min(stream.outgoing_bytes, left, self.frame_size)
             self.write(frames.header(size, frames.DATA, 0, stream.id))
             self._move(stream.outgoing, size)

@@ -18,7 +18,7 @@ from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
-from zmqtriton_frontends.tensors.references import PlacedBody
+from zmqtriton_frontends.tensors.references import PlacedBody, references_of
 from zmqtriton_protos import SERVICES, ModelConfig
 
 SETTINGS: dict[str, Any] = {
@@ -139,7 +139,8 @@ class FakeGateway(Gateway):
         if room is not None:
             await room.wait()
         self.requests.append(request)
-        request.on_asked()
+        if request.on_asked is not None:
+            request.on_asked()
         gate = self.gates.get(request.body.request_id, self.gate)
         if gate is not None:
             try:
@@ -153,7 +154,9 @@ class FakeGateway(Gateway):
     def begin(self, request: CheckedRequest, reply: Any) -> int:
         async def answer() -> None:
             try:
-                reply.set_result(PlacedBody(encode_body(await self.infer(request))))
+                response = await self.infer(request)
+                body = encode_body(response)
+                reply.set_result(PlacedBody(body) if references_of(response) else body)
             except ZmqTritonError as error:
                 reply.set_exception(error)
             except ZeroDivisionError as mistake:

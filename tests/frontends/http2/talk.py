@@ -10,7 +10,7 @@ import hpack
 from tests.support import raw_http2 as h2
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.budget import PingRules
-from zmqtriton_frontends.http2.connection import Connection, Rules
+from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
 from zmqtriton_frontends.http2.stream import Stream
 
@@ -77,17 +77,18 @@ class Talk:
         self.wakes = 0
         self.streams: dict[int, Heard] = {}
         rules = Rules(most_streams, pings)
-        self.connection = Connection(
-            lambda headers: headers, self._begin, self._wake, rules, lambda: self.now
-        )
+        self.connection = Connection(self._read, self._wake, rules, lambda: self.now)
         self.encoder = hpack.Encoder()
         if first:
             self.send(first)
             self.frames()
 
-    def _begin(self, connection: Connection, number: int, headers: Headers) -> Stream:
-        self.streams[number] = stream = Heard(connection, number, headers)
-        return stream
+    def _read(self, headers: Headers) -> Begin:
+        def begin(connection: Connection, number: int) -> Stream:
+            self.streams[number] = stream = Heard(connection, number, headers)
+            return stream
+
+        return begin
 
     def _wake(self) -> None:
         self.wakes += 1

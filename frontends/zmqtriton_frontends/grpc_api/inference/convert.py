@@ -36,6 +36,8 @@ _RESERVED: dict[str, tuple[str, ...]] = {
     "timeout": ("int64_param",),
     "triton_enable_empty_final_response": ("bool_param",),
 }
+#: Those of a request that has no parameters and may wait for ever.
+NO_OPTIONS = Options()
 _FOR_MODELS = ("int64_param", "bool_param", "string_param", "double_param")
 _REGION_PARAMETERS = {
     "shared_memory_region": "string_param",
@@ -64,8 +66,6 @@ def serialize(built: Any) -> bytes:
 
 def read_options(request: Any, deadline_ns: int) -> tuple[dict[str, Any], Options]:
     """Return the parameters for the model and those for the scheduler."""
-    if not request.parameters:
-        return {}, Options(0, 0, 0, deadline_ns, 0)
     plain: dict[str, Any] = {}
     reserved: dict[str, Any] = {}
     for key, parameter in request.parameters.items():
@@ -153,11 +153,12 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
         inputs.append(Tensor(tensor.name, datatype, shape, data))
     if taken < given:
         raise InvalidArgument(f"unexpected additional input data for model '{request.model_name}'")
-    outputs = [output.name for output in request.outputs]
-    if len(set(outputs)) < len(outputs):
-        name = next(name for index, name in enumerate(outputs) if name in outputs[:index])
-        raise InvalidArgument(f"output '{name}' already exists in request")
-    return RequestBody(request.id, parameters, outputs, inputs)
+    outputs: dict[str, None] = {}
+    for output in request.outputs:
+        if output.name in outputs:
+            raise InvalidArgument(f"output '{output.name}' already exists in request")
+        outputs[output.name] = None
+    return RequestBody(request.id, parameters, list(outputs), inputs)
 
 
 def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:

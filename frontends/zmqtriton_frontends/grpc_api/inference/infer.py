@@ -15,6 +15,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.inference.convert import (
+    NO_OPTIONS,
     parse,
     read_body,
     read_options,
@@ -22,7 +23,7 @@ from zmqtriton_frontends.grpc_api.inference.convert import (
 )
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import MIN_BYTES, split_raw
 from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
-from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, classify
 from zmqtriton_frontends.inference.client_regions import NO_PLACES
@@ -40,7 +41,8 @@ class Inference:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._forwarding = Forwarding(gateway.settings["grpc_header_forward_pattern"])
+        pattern = gateway.settings["grpc_header_forward_pattern"]
+        self._forwarding = Forwarding(pattern) if pattern else None
 
     async def infer(self, data: bytes, call: Call) -> bytes:
         try:
@@ -56,7 +58,7 @@ class Inference:
 
     def begin(self, data: bytes, call: Call, answer: Answer) -> PendingGrpcInference:
         """Answer without a task, perhaps before this returns. Raises the request's errors."""
-        asked = PendingGrpcInference(self._gateway, answer, encoded_in_pieces)
+        asked = PendingGrpcInference(self._gateway, answer)
         try:
             checked = self._read(data, call)
         except NotLoaded as missing:
@@ -78,7 +80,7 @@ class Inference:
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
             )
         forwarded: dict[str, Any] = {}
-        if self._forwarding:
+        if self._forwarding is not None:
             self._forwarding.add(forwarded, call.metadata)
         checked = check_request(catalogue, found, request, raw, forwarded, call.deadline_ns)
         if traces.is_on:
@@ -90,29 +92,26 @@ class Inference:
 class Answer(Protocol):
     """Gets the response or the error, in one call that must not raise."""
 
-    def set_result(self, response: Any, /) -> None:
-        """Take what `Encode` has returned."""
+    def set_result(self, response: list[bytes | memoryview], /) -> None:
+        """Take the message in pieces."""
 
     def set_exception(self, error: Exception, /) -> None: ...
 
 
-#: Makes a message of a response, in one piece or several.
-Encode = Callable[[CheckedRequest, ResponseBody], Any]
 #: Raises NotLoaded while the request's model is not there.
 Read = Callable[[], CheckedRequest]
 
 
 class PendingGrpcInference(PendingRequest):
-    """A request whose answer is a message."""
+    """A request whose answer is a message of its own."""
 
-    __slots__ = ("_answer", "_checked", "_encode")
+    __slots__ = ("_answer", "_checked")
 
     SENDING = "GRPC_SEND"
 
-    def __init__(self, gateway: Gateway, answer: Answer, encode: Encode) -> None:
+    def __init__(self, gateway: Gateway, answer: Answer) -> None:
         super().__init__(gateway)
         self._answer = answer
-        self._encode = encode
         self._checked: CheckedRequest
 
     def begin(self, checked: CheckedRequest) -> None:
@@ -125,9 +124,10 @@ class PendingGrpcInference(PendingRequest):
         self._await(missing.load(deadline_ns), lambda _: self.begin(read()))
 
     def _respond(self, response: ResponseBody) -> None:
-        message = self._encode(self._checked, response)
-        self._end_trace()
-        self._answer.set_result(message)
+        pieces = encoded_in_pieces(self._checked, response)
+        if self._trace is not None:
+            self._end_trace()
+        self._answer.set_result(pieces)
 
     def _refuse(self, error: Exception) -> None:
         self._answer.set_exception(error)
@@ -164,7 +164,10 @@ def check_request(
     deadline_ns: int,
 ) -> CheckedRequest:
     """Admit a request to a model that was found; `forwarded` are parameters from the metadata."""
-    parameters, options = read_options(request, deadline_ns)
+    parameters: dict[str, Any] = {}
+    options = Options(deadline_ns=deadline_ns) if deadline_ns else NO_OPTIONS
+    if request.parameters:
+        parameters, options = read_options(request, deadline_ns)
     parameters.update(forwarded)
     body = read_body(request, raw, parameters)
     places, classes = read_wishes(request) if request.outputs else (NO_PLACES, NO_CLASSES)

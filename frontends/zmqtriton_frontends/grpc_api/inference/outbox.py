@@ -58,7 +58,9 @@ class Outbox:
         self._has_ended = True
         self._error = error
         while self._waiting:
-            _settle(self._waiting.popleft()[1])
+            _, admitted = self._waiting.popleft()
+            if not admitted.done():
+                admitted.set_result(None)
         self._wake_reader()
 
     def __aiter__(self) -> Outbox:
@@ -89,10 +91,5 @@ class Outbox:
         self._wake_reader()
 
     def _wake_reader(self) -> None:
-        if self._reader is not None:
-            _settle(self._reader)
-
-
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)

@@ -1,6 +1,6 @@
 """Writes responses as inference.ModelInferResponse, without building the message.
 
-Also within a ModelStreamInferResponse. Parts that repeat (names, versions, shapes) are kept; tensor
+Also within a ModelStreamInferResponse. Parts that repeat (names, shapes, sizes) are kept; tensor
 data are copied once, where protobuf copies them twice. Field numbers are grpc_service.proto's.
 """
 
@@ -24,7 +24,8 @@ _MODEL_NAME, _MODEL_VERSION, _ID, _OUTPUT, _RAW = (bytes([n << 3 | 2]) for n in 
 #: Of ModelStreamInferResponse.
 _ERROR_MESSAGE, _INFER_RESPONSE = (bytes([n << 3 | 2]) for n in (1, 2))
 _INT64 = range(-(2**63), 2**63)
-_MAX_HEAD_BYTES = 16
+#: Of a response; the rest is for what may stand around it.
+_MOST_BYTES = MAX_MESSAGE_BYTES - 16
 
 
 def encode_in_pieces(
@@ -38,7 +39,9 @@ def encode_in_pieces(
     if request_id:
         pieces.append(field(_ID, request_id.encode()))
     _append(pieces, response)
-    _measure(pieces)
+    size = sum(map(len, pieces))
+    if size > _MOST_BYTES:
+        raise _too_large(size)
     return pieces
 
 
@@ -62,7 +65,10 @@ class StreamEncoder:
         pieces: list[bytes | memoryview] = [b"", self._head]
         _append(pieces, response)
         pieces.append(_IS_FINAL[is_final])
-        pieces[0] = _INFER_RESPONSE + varint(_measure(pieces))
+        size = sum(map(len, pieces))
+        if size > _MOST_BYTES:
+            raise _too_large(size)
+        pieces[0] = _INFER_RESPONSE + varint(size)
         return b"".join(pieces)
 
     def error(self, text: str, *, is_final: bool) -> bytes:
@@ -84,16 +90,13 @@ def _append(pieces: list[bytes | memoryview], response: ResponseBody) -> None:
         pieces.append(tensor.data)
 
 
-def _measure(pieces: list[bytes | memoryview]) -> int:
-    size = sum(map(len, pieces))
-    if size > MAX_MESSAGE_BYTES - _MAX_HEAD_BYTES:
-        raise InvalidArgument(
-            f"Response has byte size {size} which exceeds gRPC's byte size limit "
-            f"{MAX_MESSAGE_BYTES}."
-        )
-    return size
+def _too_large(size: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"Response has byte size {size} which exceeds gRPC's byte size limit {MAX_MESSAGE_BYTES}."
+    )
 
 
+@lru_cache(maxsize=4096)
 def varint(value: int) -> bytes:
     """Encode a non-negative integer in protobuf's form."""
     if value < 128:

@@ -10,21 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.call import STOPPING, Call
-from zmqtriton_frontends.grpc_api.inference.infer import (
-    PendingGrpcInference,
-    check_request,
-    parse_request,
-)
+from zmqtriton_frontends.grpc_api.inference.infer import check_request, parse_request
 from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
 from zmqtriton_frontends.grpc_api.inference.response import StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -51,37 +49,31 @@ class Streaming:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._forwarding = Forwarding(gateway.settings["grpc_header_forward_pattern"])
-        self._open: set[_Exchange] = set()
+        self._exchanges: WeakSet[_Exchange] = WeakSet()
 
-    async def infer(
-        self, requests: AsyncIterator[bytes], call: Call
-    ) -> AsyncGenerator[bytes, None]:
-        """End when the requests have ended and all are answered.
+    def infer(self, requests: AsyncIterator[bytes], call: Call) -> _Exchange:
+        """Return the responses, which end when the requests have ended and all are answered.
 
-        Raises the first error if the client wants that, and Unavailable if the server stops first.
+        They raise the first error if the client wants that, and Unavailable if the server stops
+        first. Raises InvalidArgument if metadata must not be forwarded.
         """
         exchange = _Exchange(self._gateway, call, self._forwarding)
-        self._open.add(exchange)
-        try:
-            exchange.start(requests)
-            async for message in exchange.outbox:
-                yield message
-        finally:
-            self._open.discard(exchange)
-            exchange.cancel()
+        self._exchanges.add(exchange)
+        exchange.start(requests)
+        return exchange
 
     def drain(self) -> None:
         """Read no more requests; streams end when what they have is answered."""
-        for exchange in self._open:
+        for exchange in list(self._exchanges):
             exchange.drain()
 
 
 class _Exchange:
-    """One stream."""
+    """One stream; its responses are iterated over until it is closed."""
 
     def __init__(self, gateway: Gateway, call: Call, forwarding: Forwarding) -> None:
         """Set up. Raises InvalidArgument if metadata must not be forwarded."""
-        self.outbox = Outbox()
+        self._outbox = Outbox()
         self._gateway = gateway
         self._loop = asyncio.get_running_loop()
         self._deadline_ns = call.deadline_ns
@@ -107,11 +99,15 @@ class _Exchange:
         self._reading = self._loop.create_task(self._read(requests))
         self._reading.add_done_callback(self._have_read)
 
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._outbox
+
     def drain(self) -> None:
         self._reading.cancel()
 
-    def cancel(self) -> None:
-        self.outbox.end()
+    async def aclose(self) -> None:
+        """Cancel what is in flight."""
+        self._outbox.end()
         self._reading.cancel()
         for answering in self._answering:
             answering.cancel()
@@ -140,11 +136,11 @@ class _Exchange:
 
     def _end(self) -> None:
         if self._reading.cancelled():
-            self.outbox.end(Unavailable(STOPPING))
+            self._outbox.end(Unavailable(STOPPING))
             return
         error = self._reading.exception()
         assert error is None or isinstance(error, Exception)
-        self.outbox.end(error)
+        self._outbox.end(error)
 
     async def _begin_late(self, data: bytes, missing: NotLoaded) -> None:
         """Begin when the model is loaded, or cannot be."""
@@ -162,10 +158,10 @@ class _Exchange:
         large ones go later, see `_asked`.
         """
         self._asked = None
-        encoder = StreamEncoder("")
+        request_id = ""
         try:
             request, raw = parse_request(data)
-            encoder = StreamEncoder(request.id)
+            request_id = request.id
             if refusal is not None:
                 raise refusal
             catalogue = self._gateway.catalogue
@@ -179,14 +175,14 @@ class _Exchange:
         except ZmqTritonError as error:
             if isinstance(error, NotLoaded) and error is not refusal:
                 raise
-            self._take_turn(encoder, data).set_exception(error)
+            self._take_turn(StreamEncoder(request_id), data).set_exception(error)
             return
         if is_large(checked.body):
             self._asked = asked = self._loop.create_future()
             checked = checked._replace(on_asked=partial(_settle, asked))
-        encoder = StreamEncoder(request.id, found.name, found.version, request.model_version)
+        encoder = StreamEncoder(request_id, found.name, found.version, request.model_version)
         if not found.signature.is_decoupled:
-            self._take_turn(encoder, data).ask(self._gateway, checked)
+            self._take_turn(encoder, data).ask(checked)
             return
         wants_empty_final = (
             _EMPTY_FINAL in request.parameters and request.parameters[_EMPTY_FINAL].bool_param
@@ -201,7 +197,7 @@ class _Exchange:
 
     def _take_turn(self, encoder: StreamEncoder, data: bytes) -> _Turn:
         """Take a place in the order of answers."""
-        turn = _Turn(self, encoder, self._asked)
+        turn = _Turn(self._gateway, self, encoder, self._asked)
         self._turns.append(turn)
         self._answering[turn] = len(data)
         self._bytes += len(data)
@@ -211,7 +207,7 @@ class _Exchange:
         """Send the answers whose turn it is."""
         while self._turns and self._turns[0].is_over and not self._is_waiting:
             turn = self._turns.popleft()
-            admitted = None if turn.message is None else self.outbox.offer(turn.message)
+            admitted = None if turn.message is None else self._outbox.offer(turn.message)
             if admitted is None:
                 self._have_answered(turn)
             else:
@@ -240,7 +236,7 @@ class _Exchange:
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
             message = self.failure(encoder, error)
             if message is not None:
-                await self.outbox.send(message)
+                await self._outbox.send(message)
 
     async def _send_all(
         self, encoder: StreamEncoder, checked: CheckedRequest, wants_empty_final: bool
@@ -253,7 +249,7 @@ class _Exchange:
                 message = self._encode(encoder, item, wants_empty_final)
                 if message is not None:
                     # while this waits nothing more of the model's stream is taken
-                    await self.outbox.send(message)
+                    await self._outbox.send(message)
 
     def _encode(
         self, encoder: StreamEncoder, item: StreamItem, wants_empty_final: bool
@@ -279,53 +275,64 @@ class _Exchange:
     ) -> bytes | None:
         """Return the error's message; None if it ends the stream instead."""
         if self._ends_at_error:
-            self.outbox.end(error)
+            self._outbox.end(error)
             return None
         return encoder.error(error.text, is_final=is_final)
 
 
-class _Turn:
-    """Answers one request of a model that is not decoupled, after those before it."""
+class _Turn(PendingRequest):
+    """A request to a model that is not decoupled, answered after those before it."""
 
-    __slots__ = ("_asked", "_encoder", "_exchange", "_waiting", "is_over", "message")
+    __slots__ = ("_checked", "_encoder", "_exchange", "_waiting", "is_over", "message")
+
+    SENDING = "GRPC_SEND"
 
     def __init__(
-        self, exchange: _Exchange, encoder: StreamEncoder, waiting: asyncio.Future[None] | None
+        self,
+        gateway: Gateway,
+        exchange: _Exchange,
+        encoder: StreamEncoder,
+        waiting: asyncio.Future[None] | None,
     ) -> None:
         """Set up; `waiting` is settled if the request never goes to the broker."""
+        super().__init__(gateway)
+        self._checked: CheckedRequest
         self._exchange = exchange
         self._encoder = encoder
         self._waiting = waiting
-        self._asked: PendingGrpcInference | None = None
         self.is_over = False
         #: The answer; None if there is none, or not yet.
         self.message: bytes | None = None
 
-    def ask(self, gateway: Gateway, checked: CheckedRequest) -> None:
-        self._asked = PendingGrpcInference(gateway, self, self._encode)
+    def ask(self, checked: CheckedRequest) -> None:
+        self._checked = checked
         try:
-            self._asked.begin(checked)
+            self._send(checked)
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
-            self.set_exception(error)
+            self._refuse(error)
 
     def cancel(self) -> None:
-        if self._asked is not None:
-            self._asked.cancel()
+        if not self.is_over:
+            super().cancel()
 
-    def _encode(self, checked: CheckedRequest, response: ResponseBody) -> bytes:
+    def _respond(self, response: ResponseBody) -> None:
+        checked = self._checked
         if checked.classes:
             response = classify(checked.model, response, checked.classes)
-        return self._encoder.response(response, is_final=True)
+        message = self._encoder.response(response, is_final=True)
+        if self._trace is not None:
+            self._end_trace()
+        self._finish(message)
 
-    def set_result(self, message: bytes | None, /) -> None:
+    def _refuse(self, error: Exception) -> None:
+        self._finish(self._exchange.failure(self._encoder, error))
+
+    def _finish(self, message: bytes | None) -> None:
         if not self.is_over:
-            self.is_over, self.message, self._asked = True, message, None
+            self.is_over, self.message = True, message
             if self._waiting is not None:
                 _settle(self._waiting)
             self._exchange.take_turns()
-
-    def set_exception(self, error: Exception, /) -> None:
-        self.set_result(self._exchange.failure(self._encoder, error))
 
 
 def _settle(waiting: asyncio.Future[None], *_: object) -> None:

@@ -17,34 +17,33 @@ _STREAM_BYTES = 8 << 10
 class Account:
     def __init__(self, ledger: Ledger, most_message: int) -> None:
         self.requests = Unfinished(Share(ledger.requests), most_message)
-        self._answers = Share(ledger.answers)
+        #: For what waits for the client to read it.
+        self.answers = Share(ledger.answers)
         #: For the streams that are open, if they are many.
-        self._streams = Share(ledger.requests)
+        self.streams = Share(ledger.requests)
         self._progress = Progress()
 
     def admits_stream(self, count: int) -> bool:
         """True if there is memory for one stream more than so many."""
         self.note_streams(count)
-        return self._streams.take(_STREAM_BYTES)
+        return self.streams.take(_STREAM_BYTES)
 
     def note_streams(self, count: int) -> None:
         """Note how many streams are open."""
-        if self._streams.held:  # none is booked while there are few
-            self._streams.hold(count * _STREAM_BYTES)
+        if self.streams.held:  # none is booked while there are few
+            self.streams.hold(count * _STREAM_BYTES)
 
     def check_answer(self, size: int) -> None:
-        """Raise TooLargeError if there is no memory for an answer until it is read."""
-        if size > FREE_BYTES and not self._answers.has_room(size):
-            raise TooLargeError("Too many answers of this server wait for clients to read them")
+        """Check an answer of more than FREE_BYTES.
 
-    def note_answers(self, waiting_bytes: int) -> None:
-        """Note how much of the answers waits for the client."""
-        if waiting_bytes != self._answers.held:
-            self._answers.hold(waiting_bytes)
+        Raises TooLargeError if there is no memory for it until it is read.
+        """
+        if not self.answers.has_room(size):
+            raise TooLargeError("Too many answers of this server wait for clients to read them")
 
     def owes(self, http2: Connection) -> str:
         """Return what the client has to go on with; "" if nothing waits for it."""
-        if http2.is_amid_frame:
+        if http2.reading.is_amid_frame:
             return "a frame"
         if any(
             stream.is_amid_message and not stream.is_holding for stream in http2.streams.values()
@@ -56,5 +55,5 @@ class Account:
         """Return whether the client goes on too slowly."""
         owed = self.owes(http2)
         is_reading = owed == "reading"
-        held = self._answers.held if is_reading else self.requests.bytes
+        held = self.answers.held if is_reading else self.requests.share.held
         return self._progress.is_stalled(now, owed, sent if is_reading else received, held)

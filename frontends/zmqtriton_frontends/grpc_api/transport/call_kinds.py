@@ -1,6 +1,6 @@
 """The kinds of RPCs over our own HTTP/2: what is done with the messages that come.
 
-connection.py asks call_of() for each RPC that begins.
+connection.py asks begin_of() for what makes the RPCs that begin with the same headers.
 """
 
 from __future__ import annotations
@@ -9,24 +9,22 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.grpc_api.inference.infer import PendingGrpcInference
-from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
-from zmqtriton_frontends.grpc_api.transport.account import Account
+from zmqtriton_frontends.grpc_api.transport.account import FREE_BYTES, Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, TAIL, Opening
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
-    Assembly,
     Message,
     TooLargeError,
     prefix,
 )
-from zmqtriton_frontends.grpc_api.transport.stream_call import NativeCall, Refused
-from zmqtriton_frontends.http2.connection import Connection
-from zmqtriton_frontends.http2.stream import Stream
-from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBuffer, arena_body_factory
+from zmqtriton_frontends.grpc_api.transport.stream_call import CallContext, NativeCall, Refused
+from zmqtriton_frontends.http2.connection import Begin
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: How long a client may keep the memory that its response lies in.
 _PATIENCE_S = 1.0
@@ -35,10 +33,7 @@ _PATIENCE_S = 1.0
 class OneRequest(NativeCall):
     """An RPC with one message from the client."""
 
-    __slots__ = ("_has_request",)
-
-    def on_begin(self) -> None:
-        self._has_request = False
+    __slots__ = ()
 
     def on_message(self, is_compressed: bool, message: Any) -> None:
         if self._has_request:
@@ -61,55 +56,44 @@ class UnaryCall(OneRequest):
     __slots__ = ("_asked", "_gathered", "_is_asking")
 
     def on_begin(self) -> None:
-        super().on_begin()
         self._is_asking = False
         #: The request, where it lies in the arena.
         self._gathered: ArenaBuffer | None = None
         #: What the handler has begun without a task.
         self._asked: PendingGrpcInference | None = None
 
-    def _new_assembly(self) -> Assembly:
-        if self.rpc.category != INFERENCE:
-            return super()._new_assembly()
-        answering = self._answering
-        large = arena_body_factory(answering.gateway.payload, answering.announced, tensors_at)
-        return Assembly(self._account.requests, large, MIN_BYTES)
-
     def _ask(self, is_compressed: bool, message: Any) -> None:
         if type(message) is ArenaBuffer:
             self._gathered, message = message, message.data
-        if self.rpc.quick is None or is_compressed or self._compression:
+        context = self._context
+        quick = context.rpc.quick
+        if quick is None or is_compressed or context.compression:
             self._start(is_compressed, message)
-        else:
-            self._ask_quickly(message)
-
-    def _ask_quickly(self, message: Any) -> None:
-        answering = self._answering
-        answering.begin()
+            return
         self._is_asking = True
         try:
-            answering.check()
-            assert self.rpc.quick is not None
-            self._asked = self.rpc.quick(message, self, self)
+            context.answering.begin()
+            self._asked = quick(message, self, self)
         except Exception as error:  # noqa: BLE001 - an edge, as above
             self.set_exception(error)
 
     def set_result(self, response: list[bytes | memoryview], /) -> None:
         if self._stop_asking():
-            size = sum(map(len, response))
+            size, account = sum(map(len, response)), self._context.account
             try:
-                self._account.check_answer(size)
+                if size > FREE_BYTES:
+                    account.check_answer(size)
             except TooLargeError as error:
                 self._fail(error)
                 return
-            self.connection.answer(self, HEADS[""], [prefix(size), *response], TAIL)
+            self.connection.answer(self, HEADS[""], [prefix(False, size), *response], TAIL)
             if self.outgoing:
-                self._account.note_answers(self.connection.waiting_bytes)
+                account.answers.hold(self.connection.waiting_bytes)
                 self._loop.call_later(_PATIENCE_S, self.keep_outgoing)
 
     def set_exception(self, error: Exception, /) -> None:
         if self._stop_asking():
-            self._fail(failed(self.rpc, error))
+            self._fail(failed(self._context.rpc, error))
 
     def _stop_asking(self) -> bool:
         """Return whether there is somebody to be answered."""
@@ -117,8 +101,9 @@ class UnaryCall(OneRequest):
             return False
         self._is_asking = False
         self._asked = None
-        self._free()
-        self._answering.ended()
+        if self._gathered is not None:
+            self._free()
+        self._context.answering.ended()
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -139,21 +124,22 @@ class UnaryCall(OneRequest):
 
     async def _answer(self, *request: Any) -> None:
         is_compressed, message = request
-        assert self.rpc.unary is not None
+        compression, account = self._context.compression, self._context.account
+        assert self._context.rpc.unary is not None
         if is_compressed:
             message = await self._opened(is_compressed, message)
         try:
-            response = await self.rpc.unary(message, self)
+            response = await self._context.rpc.unary(message, self)
         finally:
             self._free()
-        if not self._compression:
-            pieces = prefix(len(response)), response
-        else:
+        pieces = prefix(False, len(response)), response
+        if compression:
             pieces = await self._packed(response)
         if self.is_open and not self.has_ended:
-            self._account.check_answer(len(response))
-            self.connection.answer(self, HEADS[self._compression], pieces, TAIL)
-            self._account.note_answers(self.connection.waiting_bytes)
+            if len(response) > FREE_BYTES:
+                account.check_answer(len(response))
+            self.connection.answer(self, HEADS[compression], pieces, TAIL)
+            account.answers.hold(self.connection.waiting_bytes)
 
 
 class WatchCall(OneRequest):
@@ -163,14 +149,14 @@ class WatchCall(OneRequest):
 
     async def _answer(self, *request: Any) -> None:
         is_compressed, message = request
-        assert self.rpc.stream is not None
+        assert self._context.rpc.stream is not None
         message = await self._opened(is_compressed, message)
-        self._answering.ended()
+        self._context.answering.ended()
         try:
-            async for response in self.rpc.stream(bytes(message), self):
+            async for response in self._context.rpc.stream(bytes(message), self):
                 await self._send(response)
         finally:
-            self._answering.begin()
+            self._context.answering.active += 1  # its end is counted as that of any other
 
 
 class ExchangeCall(NativeCall):
@@ -215,27 +201,26 @@ class ExchangeCall(NativeCall):
             yield bytes(message)
 
     async def _answer(self, *request: Any) -> None:
-        assert self.rpc.exchange is not None
-        async with aclosing(self.rpc.exchange(self._requests(), self)) as responses:
+        assert self._context.rpc.exchange is not None
+        async with aclosing(self._context.rpc.exchange(self._requests(), self)) as responses:
             async for response in responses:
                 await self._send(response)
 
 
-def call_of(
-    connection: Connection,
-    number: int,
-    opening: Opening,
-    answering: RpcLifecycle,
-    account: Account,
-    compression: str,
-) -> Stream:
-    """Return the stream that answers it."""
+def begin_of(
+    opening: Opening, answering: RpcLifecycle, account: Account, compression: str
+) -> Begin:
+    """Return what makes the streams that answer RPCs with these headers."""
     rpc = opening.rpc
     if rpc is None:
-        return Refused(connection, number, opening.refusal)
+        return partial(Refused, opening.refusal)
+    is_inference = rpc.category == INFERENCE
+    if compression not in opening.accepts or not is_inference:
+        compression = ""
     kind: type[NativeCall] = UnaryCall
     if rpc.exchange is not None:
         kind = ExchangeCall
     elif rpc.stream is not None:
         kind = WatchCall
-    return kind(connection, number, opening, answering, account, compression)
+    large = answering.large_body if is_inference and kind is UnaryCall else None
+    return partial(kind, CallContext(opening, rpc, answering, account, compression, large))

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_frontends.grpc_api.transport.account import FREE_BYTES, Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
-from zmqtriton_frontends.grpc_api.transport.call_kinds import call_of
+from zmqtriton_frontends.grpc_api.transport.call_kinds import begin_of
 from zmqtriton_frontends.grpc_api.transport.lifecycle import RpcLifecycle
 from zmqtriton_frontends.http2 import frames
-from zmqtriton_frontends.http2.connection import Connection, Rules
+from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-from zmqtriton_frontends.http2.stream import Stream
 
 #: How long a client may take to send its preface and settings.
 _INTRODUCTION_S = 10.0
@@ -97,6 +96,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: Whether anything came since the last look, and the pings sent since data were.
         self._was_heard = True
         self._pings = 0
+        #: How often headers or data had been sent before the last of them.
+        self._sent_count = 0
         self._account = Account(server.answering.ledger, server.answering.most_message)
         self._received_bytes = 0
         #: Something waits for the client, and is looked at now and then.
@@ -107,7 +108,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self._http2 = Connection(
-            *(self._server.read_opening, self._begin, self._wake, self._server.rules),
+            *(self._read_opening, self._wake, self._server.rules),
             admits=self._account.admits_stream,
         )
         secured = transport.get_extra_info("ssl_object")
@@ -123,12 +124,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        room = self._http2.room()
-        self._is_filling = len(room) >= _WORTH_BYTES
-        if self._is_filling:
-            return room
+        self._is_filling = False
+        if self._http2.reading.data_left >= _WORTH_BYTES:
+            room = self._http2.room()
+            self._is_filling = len(room) >= _WORTH_BYTES
+            if self._is_filling:
+                return room
         # with large messages as little as possible is read that would have to be copied
-        return self._server.buffer[: _HEADER_BYTES if self._was_filling else None]
+        buffer = self._server.buffer
+        return buffer[:_HEADER_BYTES] if self._was_filling else buffer
 
     def buffer_updated(self, size: int) -> None:
         self._was_heard = True
@@ -153,8 +157,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             timer.cancel()
         self._server.left(self)
         self._http2.lose()
-        self._account.note_answers(0)
-        self._account.note_streams(0)
+        self._account.answers.release()
+        self._account.streams.release()
 
     def pause_writing(self) -> None:
         self._http2.is_paused = True
@@ -189,13 +193,17 @@ class ClientConnection(asyncio.BufferedProtocol):
                 out = self._send(out)
             if out:
                 self._transport.write(b"".join(out))
-            http2.go_on()
-        self._account.note_answers(http2.waiting_bytes)
-        self._account.note_streams(len(http2.streams))
-        if http2.is_done and not self._is_closed:
+            if http2.turns:
+                http2.go_on()
+        account, waiting = self._account, http2.waiting_bytes
+        if account.answers.held != waiting:
+            account.answers.hold(waiting)
+        if account.streams.held:
+            account.note_streams(len(http2.streams))
+        if http2.is_closing and http2.is_done and not self._is_closed:
             self._close()
         elif not self._is_watched and (
-            http2.is_amid_frame or http2.waiting_bytes > FREE_BYTES or self._account.requests.bytes
+            http2.reading.is_amid_frame or waiting > FREE_BYTES or account.requests.share.held
         ):
             self._watch()
 
@@ -229,11 +237,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # --------------------------------------------------------------- the calls
 
-    def _begin(self, http2: Connection, number: int, opening: Opening | None) -> Stream | None:
+    def _read_opening(self, headers: Headers) -> Begin | None:
+        opening = self._server.read_opening(headers)
         if opening is None:
             return None
-        answering, compression = self._server.answering, self._server.compression
-        return call_of(http2, number, opening, answering, self._account, compression)
+        return begin_of(opening, self._server.answering, self._account, self._server.compression)
 
     # --------------------------------------------------------------- the timers
 
@@ -259,7 +267,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._account.is_stalled(self._loop.time(), self._http2, self._received_bytes, sent):
             self._transport.abort()
             return
-        self._is_watched = bool(self._account.owes(self._http2) or self._account.requests.bytes)
+        account = self._account
+        self._is_watched = bool(account.owes(self._http2) or account.requests.share.held)
         if self._is_watched:
             self._later("stall", _LOOK_S, self._watch)
 
@@ -295,11 +304,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Ping a client that has been silent for long."""
         times, http2 = self._server.times, self._http2
         may_ping = times.without_calls or bool(http2.streams)
-        if http2.sent_since_ping:
+        if http2.sent_count != self._sent_count:
             self._pings = 0
         if not self._was_heard and may_ping and (self._pings < times.pings or not times.pings):
             self._pings += 1
-            http2.sent_since_ping = False
+            self._sent_count = http2.sent_count
             http2.ping(_KEEPALIVE)
             self._flush()
             self._later("keepalive", times.keepalive_timeout_s, self._judge_silence)

@@ -169,9 +169,8 @@ class Server:
         compression = self._compression if rpc.category == INFERENCE else None
 
         async def serve(data: bytes, context: Any) -> bytes:
-            answering.begin()
             try:
-                answering.check()
+                answering.begin()
                 answer = await handle(data, GrpcCall(context))
                 if compression is not None:
                     context.set_compression(compression)
@@ -208,9 +207,8 @@ class Server:
         async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
             if self._compression is not None and rpc.category == INFERENCE:
                 context.set_compression(self._compression)
-            self._answering.begin()
             try:
-                self._answering.check()
+                self._answering.begin()
                 async with aclosing(handle(requests, GrpcCall(context))) as responses:
                     async for response in responses:
                         await context.write(response)

@@ -21,8 +21,9 @@ from zmqtriton_floor.errors import (
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
+from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 from zmqtriton_frontends.process.ledger import Ledger
-from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget
+from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class RpcLifecycle:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.table = table(gateway)
-        self.announced = AnnouncedBytesBudget()
+        self._announced = AnnouncedBytesBudget()
         settings = gateway.settings
         self.most_message: int = settings["grpc_max_input_size"]
         processes = settings["grpc_processes"] or max(1, len(os.sched_getaffinity(0)) // 2)
@@ -62,9 +63,18 @@ class RpcLifecycle:
         #: Set by the last of them once drain() waits for it.
         self._last_answered: asyncio.Event | None = None
 
+    def large_body(self, size: int) -> ArenaBody:
+        """Return what receives a large inference request."""
+        return ArenaBody(self.gateway.payload, size, self._announced, tensors_at)
+
     def begin(self) -> None:
-        """Count an RPC; ended() must be called in any case."""
+        """Count an RPC; ended() must be called in any case.
+
+        Raises Unavailable if the server takes no new ones.
+        """
         self.active += 1
+        if self.gateway.is_ending:
+            raise Unavailable(STOPPING)
 
     def ended(self) -> None:
         self.active -= 1
@@ -72,7 +82,7 @@ class RpcLifecycle:
             self._last_answered.set()
 
     def check(self) -> None:
-        """Raise Unavailable if the server takes no new RPCs."""
+        """Raise Unavailable as begin() does, for an RPC that is not counted."""
         if self.gateway.is_ending:
             raise Unavailable(STOPPING)
 

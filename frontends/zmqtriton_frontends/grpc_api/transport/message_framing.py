@@ -14,6 +14,7 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.ledger import Share
+from zmqtriton_frontends.tensors.arena_body import MIN_BYTES
 
 _PREFIX = struct.Struct(">BI")
 PREFIX_BYTES = _PREFIX.size
@@ -27,9 +28,8 @@ class TooLargeError(ZmqTritonError):
     grpc_status = 8
 
 
-def prefix(size: int, *, is_compressed: bool = False) -> bytes:
-    """Return the prefix of a message of this size."""
-    return _PREFIX.pack(is_compressed, size)
+#: (is compressed, size) -> the prefix of a message
+prefix = _PREFIX.pack
 
 
 def too_large(size: int, most: int) -> TooLargeError:
@@ -40,23 +40,19 @@ class Unfinished:
     """Counts the bytes of incomplete messages of one client."""
 
     def __init__(self, share: Share, most_message: int = MAX_MESSAGE_BYTES) -> None:
-        self._share = share
+        self.share = share
         #: The limit of one message.
         self.most_message = most_message
         #: How many messages have ended, complete or not.
         self.ended = 0
 
-    @property
-    def bytes(self) -> int:
-        return self._share.held
-
     def add(self, size: int) -> None:
         """Count bytes. Raises TooLargeError if that is too much."""
-        if not self._share.take(size):
+        if not self.share.take(size):
             raise TooLargeError("Too many large requests are being sent to this server")
 
     def remove(self, size: int) -> None:
-        self._share.add(-size)
+        self.share.add(-size)
 
     def end(self, size: int) -> None:
         """Count them no more: their message is complete, or will not be."""
@@ -136,14 +132,16 @@ class Assembly:
         self,
         unfinished: Unfinished,
         large: Callable[[int], Body] | None = None,
-        large_bytes: int = MAX_MESSAGE_BYTES,
+        large_bytes: int = MIN_BYTES,
     ) -> None:
         """Set up; `large` makes the body of an uncompressed message of more than large_bytes."""
         self._unfinished = unfinished
         #: How much of the current message is accounted for.
         self._held = 0
         self._large = large
-        self._large_bytes = min(large_bytes, unfinished.most_message)
+        self._large_bytes = unfinished.most_message
+        if large is not None:
+            self._large_bytes = min(large_bytes, unfinished.most_message)
         self._head = b""
         self._is_compressed = False
         self._body: Body | None = None

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.transport.account import Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import (
     HEADS,
@@ -22,7 +24,6 @@ from zmqtriton_frontends.grpc_api.transport.call_headers import (
 )
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
-    INFERENCE,
     LATER_S,
     RpcLifecycle,
     details_of,
@@ -30,6 +31,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
 )
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Assembly,
+    Body,
     Message,
     inflate,
     prefix,
@@ -48,12 +50,25 @@ _MOST_UNSENT = 64 * 1024
 _LONG = 64 * 1024
 
 
+class CallContext(NamedTuple):
+    """The common part of the RPCs that begin with the same headers on one connection."""
+
+    opening: Opening
+    rpc: Rpc
+    answering: RpcLifecycle
+    account: Account
+    #: The compression of the answers, or "".
+    compression: str
+    #: Makes the body of a large request that lies elsewhere.
+    large: Callable[[int], Body] | None
+
+
 class Refused(Stream):
     """An RPC that ended with its headers."""
 
     __slots__ = ("_block",)
 
-    def __init__(self, connection: Connection, number: int, block: bytes) -> None:
+    def __init__(self, block: bytes, connection: Connection, number: int) -> None:
         super().__init__(connection, number)
         self._block = block
 
@@ -65,64 +80,40 @@ class NativeCall(Stream):
     """Any other RPC; subclasses say what is done with messages."""
 
     __slots__ = (
-        "_account",
-        "_answering",
         "_assembly",
-        "_compression",
+        "_context",
         "_deadline",
-        "_deadline_ns",
         "_has_head",
+        "_has_request",
         "_loop",
-        "_opening",
         "_room",
         "_task",
-        "rpc",
+        "deadline_ns",
     )
 
-    def __init__(
-        self,
-        connection: Connection,
-        number: int,
-        opening: Opening,
-        answering: RpcLifecycle,
-        account: Account,
-        compression: str,
-    ) -> None:
+    def __init__(self, context: CallContext, connection: Connection, number: int) -> None:
         super().__init__(connection, number)
-        assert opening.rpc is not None
-        self.rpc = opening.rpc
-        self._opening = opening
-        self._answering = answering
-        self._account = account
-        #: The compression of the answers, or "".
-        self._compression = ""
-        if compression in opening.accepts and self.rpc.category == INFERENCE:
-            self._compression = compression
-        self._assembly = self._new_assembly()
+        self._context = context
+        self._assembly = Assembly(context.account.requests, context.large)
+        #: The message of an RPC that takes only one has come.
+        self._has_request = False
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._has_head = False
         #: What the handler waits for, when too much is unsent.
         self._room: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._deadline_ns = 0
-        wait_s = opening.timeout_s
+        self.deadline_ns = 0
+        wait_s = context.opening.timeout_s
         if 0 <= wait_s < FAR_S:
-            self._deadline_ns = time.monotonic_ns() + int((wait_s + LATER_S) * 1e9)
+            self.deadline_ns = time.monotonic_ns() + int((wait_s + LATER_S) * 1e9)
             self._deadline = self._loop.call_later(wait_s, self._expire)
-
-    def _new_assembly(self) -> Assembly:
-        return Assembly(self._account.requests)
 
     # ------------------------------------------------------------ for handlers
 
     @property
-    def deadline_ns(self) -> int:
-        return self._deadline_ns
-
-    @property
     def metadata(self) -> Metadata:
-        return self._opening.metadata()
+        return self._context.opening.metadata()
 
     @property
     def is_cancelled(self) -> bool:
@@ -136,9 +127,10 @@ class NativeCall(Stream):
                 if self.is_open:
                     self.on_message(is_compressed, message)
         except (ZmqTritonError, MemoryError) as error:
-            self._fail(failed(self.rpc, error))
+            self._fail(failed(self._context.rpc, error))
             return
-        self._want()
+        if self._assembly.left != self.expected:
+            self._expect(self._assembly.left)
 
     @property
     def is_amid_message(self) -> bool:
@@ -152,12 +144,14 @@ class NativeCall(Stream):
             for is_compressed, message in self._assembly.filled(size):
                 self.on_message(is_compressed, message)
         except (ZmqTritonError, MemoryError) as error:
-            self._fail(failed(self.rpc, error))
+            self._fail(failed(self._context.rpc, error))
             return
-        self._want()
+        if self._assembly.left != self.expected:
+            self._expect(self._assembly.left)
 
-    def _want(self) -> None:
-        self.expected = left = self._assembly.left
+    def _expect(self, left: int) -> None:
+        """Note how much of a message is still to come."""
+        self.expected = left
         self.window_target = max(WINDOW_BYTES, min(left, _LARGE_WINDOW_BYTES))
 
     def on_message(self, is_compressed: bool, message: Message) -> None:
@@ -205,17 +199,16 @@ class NativeCall(Stream):
         self._task = self._loop.create_task(self._survive(request))
 
     async def _survive(self, request: tuple[Any, ...]) -> None:
-        self._answering.begin()
         try:
-            self._answering.check()
+            self._context.answering.begin()
             await self._answer(*request)
             if not self.has_ended:
                 self.connection.finish(self, TAIL if self._has_head else HEADS[""] + TAIL)
         except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
-            self._fail(failed(self.rpc, error))
+            self._fail(failed(self._context.rpc, error))
         finally:
             self._task = None
-            self._answering.ended()
+            self._context.answering.ended()
             self._assembly.drop()
             if self._deadline is not None:
                 self._deadline.cancel()
@@ -230,7 +223,7 @@ class NativeCall(Stream):
     async def _opened(self, is_compressed: bool, message: Message) -> Message:
         if not is_compressed:
             return message
-        encoding, most = self._opening.encoding, self._answering.most_message
+        encoding, most = self._context.opening.encoding, self._context.answering.most_message
         await inflating.budgets.wait(self.connection)
         if len(message) <= _LONG:
             whole = inflate(message, encoding, most)
@@ -240,21 +233,22 @@ class NativeCall(Stream):
         return whole
 
     async def _packed(self, message: bytes) -> tuple[bytes, bytes]:
-        """Return the message as it is sent, after its prefix."""
-        if not self._compression:
-            return prefix(len(message)), message
+        """Compress a message and return it as it is sent, after its prefix."""
         if len(message) <= _LONG:
-            packed = codecs.deflate((message,), self._compression)
+            packed = codecs.deflate((message,), self._context.compression)
         else:
-            packed = await asyncio.to_thread(codecs.deflate, (message,), self._compression)
-        return prefix(len(packed), is_compressed=True), packed
+            packed = await asyncio.to_thread(codecs.deflate, (message,), self._context.compression)
+        return prefix(True, len(packed)), packed
 
     async def _send(self, message: bytes) -> None:
         """Send a message and return when there is room for the next one."""
-        pieces = await self._packed(message)
+        compression = self._context.compression
+        pieces = prefix(False, len(message)), message
+        if compression:
+            pieces = await self._packed(message)
         if not self._has_head:
             self._has_head = True
-            self.connection.begin(self, HEADS[self._compression])
+            self.connection.begin(self, HEADS[compression])
         self.connection.send(self, pieces)
         while self.outgoing_bytes > _MOST_UNSENT:
             self._room = self._loop.create_future()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -39,9 +39,7 @@ class Conversation:
         self._sent: asyncio.Queue[bytes | None] = asyncio.Queue()
         #: How many requests the handler has read.
         self.read = 0
-        self.responses: AsyncGenerator[bytes, None] = self.streaming.infer(
-            self._requests(), call or FakeCall()
-        )
+        self.responses = self.streaming.infer(self._requests(), call or FakeCall())
 
     async def _requests(self) -> AsyncIterator[bytes]:
         while (data := await self._sent.get()) is not None:
@@ -56,7 +54,7 @@ class Conversation:
         self._sent.put_nowait(None)
 
     async def get(self) -> Any:
-        return RESPONSE.FromString(await anext(self.responses))
+        return RESPONSE.FromString(await anext(aiter(self.responses)))
 
     async def rest(self) -> list[Any]:
         return [RESPONSE.FromString(data) async for data in self.responses]
@@ -126,7 +124,7 @@ def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() ->
         for model in ("m", "d", "nobody"):
             exchange._begin(request(model, "1").SerializeToString())
         reading = exchange._reading = asyncio.create_task(settle())
-        exchange.cancel()
+        await exchange.aclose()
         await asyncio.wait([reading])
         await settle()
         assert [] == gateway.requests
@@ -563,7 +561,7 @@ def test_a_transport_that_breaks_ends_the_stream() -> None:
         responses = Streaming(FakeGateway()).infer(broken(), FakeCall())
 
         with pytest.raises(ConnectionError, match="gone"):
-            await anext(responses)
+            await anext(aiter(responses))
 
     asyncio.run(check())
 

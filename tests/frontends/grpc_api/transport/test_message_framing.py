@@ -19,7 +19,7 @@ from zmqtriton_frontends.process.ledger import Book, Share
 
 
 def test_a_message_in_one_piece_is_there_at_once() -> None:
-    found = Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(5) + b"hello"))
+    found = Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(False, 5) + b"hello"))
 
     assert [(False, b"hello")] == found
 
@@ -28,7 +28,7 @@ def test_a_message_in_one_piece_is_there_at_once() -> None:
 def test_messages_are_the_same_however_they_are_cut(seed: int) -> None:
     rng = random.Random(seed)
     sent = [(rng.random() < 0.5, rng.randbytes(rng.choice((0, 0, 1, 7, 300)))) for _ in range(50)]
-    whole = b"".join(prefix(len(m), is_compressed=c) + m for c, m in sent)
+    whole = b"".join(prefix(c, len(m)) + m for c, m in sent)
     assembly = Assembly(Unfinished(Share(Book(2 << 30))))
     got: list[tuple[bool, Message]] = []
 
@@ -41,7 +41,9 @@ def test_messages_are_the_same_however_they_are_cut(seed: int) -> None:
     assert not assembly.is_amid
 
 
-@pytest.mark.parametrize("part", [prefix(5)[:3], prefix(5), prefix(5) + b"hell"])
+@pytest.mark.parametrize(
+    "part", [prefix(False, 5)[:3], prefix(False, 5), prefix(False, 5) + b"hell"]
+)
 def test_what_is_cut_off_is_known(part: bytes) -> None:
     assembly = Assembly(Unfinished(Share(Book(2 << 30))))
 
@@ -51,9 +53,11 @@ def test_what_is_cut_off_is_known(part: bytes) -> None:
 
 
 def test_a_message_over_the_limit_is_refused_by_its_prefix() -> None:
-    assert [] == Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(2**31 - 1)))
+    assert [] == Assembly(Unfinished(Share(Book(2 << 30)))).feed(
+        memoryview(prefix(False, 2**31 - 1))
+    )
     with pytest.raises(TooLargeError, match=r"2147483648 vs\. 2147483647"):
-        Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(2**31)))
+        Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(prefix(False, 2**31)))
 
 
 def test_a_flag_that_means_nothing_is_refused() -> None:
@@ -88,8 +92,8 @@ def test_what_is_not_compressed_as_it_says_is_refused(data: bytes, encoding: str
 def test_what_is_not_whole_is_bounded_over_all_clients() -> None:
     book = Book(1000)
     first, second = (Assembly(Unfinished(Share(book))) for _ in range(2))
-    first.feed(memoryview(prefix(600) + bytes(500)))
-    second.feed(memoryview(prefix(600) + bytes(450)))
+    first.feed(memoryview(prefix(False, 600) + bytes(500)))
+    second.feed(memoryview(prefix(False, 600) + bytes(450)))
 
     with pytest.raises(TooLargeError):
         second.feed(memoryview(bytes(60)))
@@ -98,4 +102,4 @@ def test_what_is_not_whole_is_bounded_over_all_clients() -> None:
     assert [(False, bytes(600))] == first.feed(memoryview(bytes(100)))
 
     assert 0 == book.held
-    assert [(False, bytes(5000))] == second.feed(memoryview(prefix(5000) + bytes(5000)))
+    assert [(False, bytes(5000))] == second.feed(memoryview(prefix(False, 5000) + bytes(5000)))
