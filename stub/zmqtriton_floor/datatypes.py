@@ -6,6 +6,7 @@ A datatype has four names: the protocol's (FP32), the configuration's (TYPE_FP32
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Sequence
 
 
@@ -51,10 +52,5 @@ BY_NAME: dict[str, Datatype] = {d.name: d for d in DATATYPES}
 BY_CONFIG_NAME: dict[str, Datatype] = {d.config_name: d for d in DATATYPES}
 BY_NUMBER: dict[int, Datatype] = {d.number: d for d in DATATYPES}
 
-
-def count_elements(shape: Sequence[int]) -> int:
-    """Return the product of the dimensions."""
-    count = 1
-    for dim in shape:
-        count *= dim
-    return count
+#: The number of elements that a shape has: the product of its dimensions.
+count_elements = math.prod

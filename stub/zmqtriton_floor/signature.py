@@ -70,7 +70,6 @@ class Signature:
             for entry in config.get("output", [])
         }
         self._required = sum(not i.optional for i in self.inputs.values())
-        self._is_batching = "dynamic_batching" in config or "sequence_batching" in config
         #: Inputs of which requests with other shapes share a batch.
         self._ragged = frozenset(
             entry["name"] for entry in config.get("input", []) if entry.get("allow_ragged_batch")
@@ -80,6 +79,9 @@ class Signature:
             (i.fixed_size is not None or i.name in self._ragged) and not i.optional
             for i in self.inputs.values()
         )
+        is_batching = "dynamic_batching" in config or "sequence_batching" in config
+        #: Requests need keys that say which of them may share a batch.
+        self._has_keys = is_batching and not self.has_constant_key
 
     def _input(self, entry: dict[str, Any]) -> Input:
         datatype = BY_CONFIG_NAME[entry["data_type"]]
@@ -93,37 +95,31 @@ class Signature:
     def check(self, body: RequestBody) -> Admission:
         """Check a request. Raises InvalidArgument that names what does not fit."""
         try:
-            return self._check(body)
+            for name in body.outputs:
+                if name not in self.outputs:
+                    raise InvalidArgument(
+                        f"unexpected inference output '{name}' for model '{self.model}'"
+                    )
+            given = body.inputs
+            self._check_names(given)
+            batch_size = self._batch_size(given) if self.max_batch_size else 0
+            for tensor in given:
+                self._check_tensor(tensor, self.inputs[tensor.name])
         except InvalidArgument as error:
             request_id = body.request_id or "<id_unknown>"
             raise InvalidArgument(f"[request id: {request_id}] {error.text}") from None
+        return Admission(batch_size, self._key(given) if self._has_keys else 0)
 
     def admit(self, given: Sequence[Tensor]) -> Admission:
         """Return the admission of a request that its receiver checks; looks at no data."""
         is_batch = self.max_batch_size and given and given[0].shape
-        return Admission(given[0].shape[0] if is_batch else 0, self._key(given))
+        key = self._key(given) if self._has_keys else 0
+        return Admission(given[0].shape[0] if is_batch else 0, key)
 
     def rank(self, name: str) -> int:
         """Return the number of an input's dimensions, the batch included; 0 for an unknown one."""
         wanted = self.inputs.get(name)
         return len(wanted.dims) if wanted else 0
-
-    def _check(self, body: RequestBody) -> Admission:
-        for name in body.outputs:
-            if name not in self.outputs:
-                raise InvalidArgument(
-                    f"unexpected inference output '{name}' for model '{self.model}'"
-                )
-        given = body.inputs
-        self._check_names(given)
-        batch_size = self._batch_size(given) if self.max_batch_size else 0
-        if batch_size > self.max_batch_size:
-            raise InvalidArgument(
-                f"inference request batch-size must be <= {self.max_batch_size} for '{self.model}'"
-            )
-        for tensor in given:
-            self._check_tensor(tensor, self.inputs[tensor.name])
-        return Admission(batch_size, self._key(given))
 
     def _check_names(self, given: list[Tensor]) -> None:
         seen = set(map(_name_of, given))
@@ -159,6 +155,10 @@ class Signature:
                     f"input '{tensor.name}' batch size does not match other inputs for "
                     f"'{self.model}'"
                 )
+        if size and size > self.max_batch_size:
+            raise InvalidArgument(
+                f"inference request batch-size must be <= {self.max_batch_size} for '{self.model}'"
+            )
         return max(0, size or 0)  # a negative one fits no shape, as _check_tensor says
 
     def _check_tensor(self, tensor: Tensor, wanted: Input) -> None:
@@ -213,8 +213,6 @@ class Signature:
         raise InvalidArgument(f"{expected} for model '{self.model}'.{tail}")
 
     def _key(self, given: Sequence[Tensor]) -> int:
-        if not self._is_batching or self.has_constant_key:
-            return 0
         return batch_key(given, 1 if self.max_batch_size else 0, self._ragged)
 
 

@@ -7,28 +7,32 @@ room; never blocks. Knows frames only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.zmtp import Dealer
 
 
 class BrokerConnection:
-    """Calls `on_input` when messages() may have some."""
+    """Calls `on_message` with the frames of each message, and `on_end` after the last."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, address: str, on_input: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        address: str,
+        on_message: Callable[[list[bytes]], None],
+        on_end: Callable[[], None],
     ) -> None:
         """Connect. Raises OSError if there is no descriptor for it."""
         self._loop = loop
+        self._on_message = on_message
+        self._on_end = on_end
         self._dealer = Dealer(address)
         self._is_writing = False
-        loop.add_reader(self._dealer.fileno(), on_input)
-
-    def put(self, frames: list[bytes]) -> None:
-        """Queue one message; flush() sends what is queued."""
-        self._dealer.put(frames)
+        #: Queues one message; flush() sends what is queued.
+        self.put = self._dealer.put
+        loop.add_reader(self._dealer.fileno(), self.read)
 
     def flush(self) -> None:
         self._dealer.flush()
@@ -42,17 +46,14 @@ class BrokerConnection:
             self._is_writing = False
             self._loop.remove_writer(self._dealer.fileno())
 
-    def messages(self) -> Iterator[list[bytes]]:
-        """Return all messages that are here, each as its frames."""
+    def read(self) -> None:
+        """Read all that is here."""
         dealer = self._dealer
         while dealer.has_input():
-            yield dealer.receive()
+            self._on_message(dealer.receive())
         if not dealer.is_open:
             self._unwatch()
-
-    @property
-    def is_open(self) -> bool:
-        return self._dealer.is_open
+            self._on_end()
 
     def _unwatch(self) -> None:
         self._loop.remove_reader(self._dealer.fileno())
@@ -80,20 +81,9 @@ class Outgoing:
         grants, self.grants = self.grants, []
         for i in range(0, len(requests), wire.MAX_ROWS):
             end = i + wire.MAX_ROWS
-            taken.append([wire.encode(wire.Infer(requests[i:end])), *bodies[i:end]])
+            taken.append([wire.encode_rows(wire.Infer, requests[i:end]), *bodies[i:end]])
         rarer: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.StreamAcks, grants)
         for kind, rows in rarer:
             for i in range(0, len(rows), wire.MAX_ROWS):
                 taken.append([wire.encode(kind(rows[i : i + wire.MAX_ROWS]))])
         return taken
-
-
-class Reply(Protocol):
-    def done(self) -> bool:
-        """True if nobody wants it any more."""
-
-    def set_result(self, body: bytes, /) -> None:
-        """Take the final response; called while reading from the broker, so it must not raise."""
-
-    def set_exception(self, error: Exception, /) -> None:
-        """Take the ZmqTritonError in place of a response, likewise."""

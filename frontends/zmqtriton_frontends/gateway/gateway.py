@@ -14,12 +14,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from zmqtriton_floor import endpoints, logs, wire
+from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.gateway.broker_connection import BrokerConnection, Reply
+from zmqtriton_frontends.gateway.broker_connection import BrokerConnection
 from zmqtriton_frontends.gateway.outbox import Outbox
 from zmqtriton_frontends.gateway.questions import Questions
+from zmqtriton_frontends.gateway.replies import AwaitedReply, Reply
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.inference import load_on_demand
@@ -27,6 +28,7 @@ from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import STOPPING, Catalogue
 from zmqtriton_frontends.inference.client_regions import NO_PLACES
 from zmqtriton_frontends.inference.trace_sampling import Traces
+from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.tensors.payload import Payload
 from zmqtriton_frontends.tensors.placement import Placement
 from zmqtriton_frontends.tensors.references import PlacedBody, is_large, read_response
@@ -103,19 +105,19 @@ class Gateway:
             with self.catalogue.regions.claim(request.places) as claim:
                 return claim.store(await self.infer(request._replace(places=NO_PLACES)))
         own_id = await self._send(request)
-        reply = self._replies[own_id] = self._loop.create_future()
+        reply = self._replies[own_id] = AwaitedReply(self._loop, self.payload.discard)
         try:
-            data = await reply
+            data = await reply.future
         except asyncio.CancelledError:
             self.cancel(own_id)
-            self.payload.discard_unread(reply)
+            self.payload.discard_unread(reply.future)
             raise
         finally:
             del reply  # the error in it knows this frame: both would stay until a collection
         return await self.payload.open(read_response(data))
 
     def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
-        """Begin a request without tensors in shared memory; `reply` gets the response's body.
+        """Begin a request whose places are claimed; `reply` gets the response's body.
 
         Returns its id; None if memory has to be made first, which infer() waits for.
         """
@@ -125,7 +127,7 @@ class Gateway:
                 return None
             own_id = self._send_placed(request, placed)
         else:
-            own_id = self._ask(request)
+            own_id = self._ask(request, request.body, request.cache_key)
         self._replies[own_id] = reply
         return own_id
 
@@ -164,34 +166,47 @@ class Gateway:
     async def _send(self, request: CheckedRequest) -> int:
         """Return the request's id, once its large tensors are in shared memory and it is sent."""
         if not is_large(request.body):
-            return self._ask(request)
+            return self._ask(request, request.body, request.cache_key)
         return self._send_placed(request, await self.payload.place(request))
 
     def _send_placed(self, request: CheckedRequest, placed: Placement) -> int:
         try:
-            own_id = self._ask(request._replace(body=placed.body, cache_key=placed.cache_key))
+            own_id = self._ask(request, placed.body, placed.cache_key)
         except BaseException:
             placed.take_back()
             raise
         self.payload.sent(own_id, placed)
         return own_id
 
-    def _ask(self, request: CheckedRequest) -> int:
-        """Queue a request for the next message and return its id."""
+    def _ask(self, request: CheckedRequest, body: wire.RequestBody, cache_key: bytes) -> int:
+        """Queue a request with this body for the next message, and return its id."""
         if self.is_stopping:
             is_of_open_sequence = request.goes_on and not self.is_ending
             is_late = self._loop.time() >= self._refuses_at_s or request.options.correlation
             if is_late and not is_of_open_sequence:
                 raise Unavailable(STOPPING)
-        model, body, admission, options, _, on_asked, _, cache_key, trace = request
+        flags, priority, timeout_us, deadline_ns, correlation = request.options
+        batch_size, batch_key = request.admission
+        trace = request.trace
         self._next_id = own_id = self._next_id + 1
         row = wire.Request(
-            *(own_id, model.generation, "", -1, options.flags, options.priority),
-            *(options.timeout_us, options.deadline_ns, admission.batch_size, admission.batch_key),
-            *(options.correlation, cache_key, trace.context if trace is not None else ""),
+            own_id,
+            request.model.generation,
+            "",
+            -1,
+            flags,
+            priority,
+            timeout_us,
+            deadline_ns,
+            batch_size,
+            batch_key,
+            correlation,
+            cache_key,
+            trace.context if trace is not None else "",
         )
         self._outbox.request(row, wire.encode_body(body))
-        on_asked()
+        if request.on_asked is not None:
+            request.on_asked()
         return own_id
 
     def cancel(self, own_id: int) -> None:
@@ -207,26 +222,24 @@ class Gateway:
         """Return the counters of a model, or of all. Raises for an unknown one."""
         return await self._questions.statistics(model, version)
 
-    def _read_broker(self) -> None:
-        connection = self._outbox.connection
-        for header, *bodies in connection.messages() if connection is not None else ():
-            try:
-                message = wire.decode(header, wire.MAX_CONTROL_BYTES)  # statistics may be long
-                self._take(message, bodies)
-            except ProtocolError as error:
-                self.malformed += 1
-                _log.warning("dropped a message from the broker: %s", error.text)
-        if connection is not None and not connection.is_open:
-            self._connect_again()
-
-    def _take(self, message: Any, bodies: list[bytes]) -> None:
-        kind = type(message)
-        if kind is wire.Replies:
+    def _take_from_broker(self, frames: list[bytes]) -> None:
+        try:
+            message = wire.decode(frames[0], wire.MAX_CONTROL_BYTES)  # statistics may be long
+            if type(message) is not wire.Replies:
+                self._take(message)
+                return
+            bodies = frames[1:]
             if len(bodies) != len(message.replies):
                 raise ProtocolError("Replies: number of bodies and of replies differ")
             for row, body in zip(message.replies, bodies, strict=True):
                 self._take_reply(row, PlacedBody(body) if row.flags & wire.HAS_REFERENCES else body)
-        elif kind is wire.Statistics:
+        except ProtocolError as error:
+            self.malformed += 1
+            _log.warning("dropped a message from the broker: %s", error.text)
+
+    def _take(self, message: Any) -> None:
+        kind = type(message)
+        if kind is wire.Statistics:
             self._questions.settle(message)
         elif kind is wire.Welcome:
             self.catalogue.has_broker = True
@@ -244,11 +257,12 @@ class Gateway:
         reply = self._replies[row.id]
         if row.flags & wire.FINAL:
             del self._replies[row.id]
-            self._outbox.answered(row.id)
-            self.payload.answered(row.id)
+            self._outbox.unanswered.answered(row.id)
+            if row.id in self.payload.placed:
+                self.payload.answered(row.id)
         if isinstance(reply, ResponseStream):
             self.streams.take_reply(reply, row, body)
-        elif reply is None or reply.done():
+        elif reply is None:
             self.payload.discard(body)
         elif row.code:
             reply.set_exception(from_number(row.code, row.text))
@@ -267,7 +281,7 @@ class Gateway:
         elif type(message) in SEGMENT_MESSAGES:
             self.payload.segments.receive(message, descriptors)
         elif type(message) is wire.LogSettings:
-            self.settings.update(logs.change(logs.LogOptions.of(json.loads(message.settings))))
+            self.settings.update(request_log.change(json.loads(message.settings)))
         elif type(message) is wire.TraceSettings:
             self.traces.change(json.loads(message.settings))
         else:
@@ -309,6 +323,7 @@ class Gateway:
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
         self._bootstrap, self.serial = bootstrap, bootstrap.serial
         self.settings = json.loads(bootstrap.settings)
+        request_log.follow(self.settings)
         self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
         self.catalogue.demand = load_on_demand.of(self.settings, self.call)
         self.streams.take_bootstrap(self._loop, bootstrap.serial, bootstrap.directory)
@@ -329,7 +344,9 @@ class Gateway:
         unread = (body for stream in self._streams for body in stream.reader.left())
         hello = wire.Hello(bootstrap.serial, bootstrap.token, epoch)
         try:
-            connection = BrokerConnection(self._loop, address, self._read_broker)
+            connection = BrokerConnection(
+                self._loop, address, self._take_from_broker, self._connect_again
+            )
         except OSError as error:
             _log.warning("cannot connect to the broker now: %s", error)
             self._connect_again()
@@ -342,7 +359,8 @@ class Gateway:
 
     def _change_broker(self, epoch: int) -> None:
         """Leave the dead broker for the next one; epoch 0 means that there is none yet."""
-        self._read_broker()  # what has come is valid
+        if self._outbox.connection is not None:
+            self._outbox.connection.read()  # what has come is valid
         self._outbox.disconnect()
         self.catalogue.has_broker = False
         self._epoch = epoch

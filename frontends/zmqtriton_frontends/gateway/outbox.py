@@ -22,7 +22,8 @@ class Outbox:
         #: None while there is no broker.
         self.connection: BrokerConnection | None = None
         self._outgoing = Outgoing()
-        self._unanswered = Unanswered()
+        #: Is told of final replies, so that the next broker is not asked again.
+        self.unanswered = Unanswered()
         self._is_flush_due = False
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -34,7 +35,7 @@ class Outbox:
         self._flush_soon()
 
     def cancel(self, own_id: int) -> None:
-        self._unanswered.cancelled(own_id)
+        self.unanswered.cancelled(own_id)
         self._outgoing.cancels.append(own_id)
         self._flush_soon()
 
@@ -42,10 +43,6 @@ class Outbox:
         """Let a stub send more responses of a stream."""
         self._outgoing.grants.append(grant)
         self._flush_soon()
-
-    def answered(self, own_id: int) -> None:
-        """The request has its final reply, so that the next broker is not asked it again."""
-        self._unanswered.answered(own_id)
 
     def send(self, message: Any) -> None:
         """Send at once; dropped while there is no broker."""
@@ -63,7 +60,7 @@ class Outbox:
         if connection is None:
             return
         self._is_flush_due = False
-        self._unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
+        self.unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
         # before the requests: a stub that executes one may need the room
         if self.releases is not None and self.releases.blocks:
             for release in self.releases.take():
@@ -83,7 +80,7 @@ class Outbox:
         self.connection = connection
         for message in first:
             connection.put([wire.encode(message)])
-        for message, bodies in self._unanswered.again():
+        for message, bodies in self.unanswered.again():
             connection.put([wire.encode(message), *bodies])
         for message in last:
             connection.put([wire.encode(message)])

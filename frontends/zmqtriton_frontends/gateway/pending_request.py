@@ -17,7 +17,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, Claim
 from zmqtriton_frontends.inference.request_trace import Trace
-from zmqtriton_frontends.tensors.references import has_references, read_response
+from zmqtriton_frontends.tensors.references import PlacedBody, read_response
 
 _T = TypeVar("_T")
 
@@ -45,13 +45,13 @@ class PendingRequest:
         self._trace = checked.trace
         if checked.places:
             self._claim = self._gateway.catalogue.regions.claim(checked.places)
-            checked = checked._replace(places=NO_PLACES)
         try:
             own_id = self._gateway.begin(checked, self)
         except BaseException:
             self._give_back()
             raise
         if own_id is None:
+            checked = checked._replace(places=NO_PLACES)  # they are claimed here
             self._await(self._gateway.infer(checked), self._take)
         else:
             self._id = own_id
@@ -70,13 +70,10 @@ class PendingRequest:
 
     # -------------------------------------------------- called by the gateway
 
-    def done(self) -> bool:
-        return False  # the gateway forgets whom it cancels
-
     def set_result(self, body: bytes, /) -> None:
         try:
             response = read_response(body)
-            if has_references(response):
+            if type(body) is PlacedBody:
                 payload = self._gateway.payload
                 opened = payload.open_now(response)
                 if opened is None:

@@ -14,15 +14,15 @@ _END = b"\r\n\r\n"
 
 
 class RequestReader:
-    __slots__ = ("_chunked", "_held", "_last", "_missing", "_searched", "head", "is_whole")
+    __slots__ = ("_chunked", "_last", "_missing", "_searched", "head", "held", "is_whole")
 
     def __init__(self) -> None:
         #: The request that is being read or answered.
         self.head: Head | None = None
         #: All of it was read.
         self.is_whole = True
-        #: What has come and was not read.
-        self._held = b""
+        #: What has come and was not read; whoever receives more appends it.
+        self.held = b""
         #: Up to here no head ends.
         self._searched = 0
         #: Clients repeat themselves, so the last head is often the next one.
@@ -32,20 +32,13 @@ class RequestReader:
         self._chunked: ChunkedBody | None = None
 
     @property
-    def held_bytes(self) -> int:
-        return len(self._held)
-
-    @property
     def missing_bytes(self) -> int:
         """The number of bytes that must come before the body is whole; 0 if that is not known."""
-        return max(0, self._missing - len(self._held))
-
-    def receive(self, data: bytes) -> None:
-        self._held = self._held + data if self._held else data
+        return max(0, self._missing - len(self.held))
 
     def read_head(self) -> Head | None:
         """Return the next request's head; None if it has not come. Raises Refused."""
-        held = self._held
+        held = self.held
         if held[:2] == b"\r\n":  # one empty line before a request means nothing
             held = held[2:]
         end = held.find(_END, self._searched, heads.MAX_HEAD_BYTES)
@@ -60,7 +53,7 @@ class RequestReader:
         if head is None or head.raw != raw:
             self._last = head = heads.read(raw)
         self.head = head
-        self._held, self._searched = held[end:], 0
+        self.held, self._searched = held[end:], 0
         if head.body_bytes is None:
             self._chunked = ChunkedBody()
             self.is_whole = False
@@ -71,17 +64,17 @@ class RequestReader:
 
     def read_body(self) -> bytes:
         """Return what more has come of the body. Raises Refused."""
-        held = self._held
+        held = self.held
         if self._chunked is not None:
             if not held:
                 return b""
-            body, self._held = self._chunked.read(held)
+            body, self.held = self._chunked.read(held)
             self.is_whole = self._chunked.is_whole
             return body
         if len(held) > self._missing:
-            body, self._held = held[: self._missing], held[self._missing :]
+            body, self.held = held[: self._missing], held[self._missing :]
         else:
-            body, self._held = held, b""
+            body, self.held = held, b""
         self._missing -= len(body)
         self.is_whole = not self._missing
         return body

@@ -13,14 +13,15 @@ CLOSE = b"Connection: close\r\n"
 #: For clients of HTTP/1.0, who would not expect it.
 KEEP_ALIVE = b"Connection: keep-alive\r\n"
 
-_lines = {
+#: The status lines of all statuses that have a phrase.
+STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
 _date: tuple[int, bytes] = (0, b"")
 
 
 def status_line(status: int) -> bytes:
-    line = _lines.get(status)
+    line = STATUS_LINES.get(status)
     return line if line is not None else f"HTTP/1.1 {status} \r\n".encode()
 
 

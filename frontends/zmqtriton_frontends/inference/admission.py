@@ -48,7 +48,7 @@ class CheckedRequest(NamedTuple):
     places: Mapping[str, RegionSlice] = NO_PLACES
     #: Called when it has its place in the order of requests to the broker; room for large tensors
     #: may have to be awaited before.
-    on_asked: Callable[[], None] = lambda: None
+    on_asked: Callable[[], None] | None = None
     #: Outputs of which the client wants classes only.
     classes: Classes = NO_CLASSES
     #: Its key in the response cache.
@@ -83,7 +83,8 @@ def prepare(
             body = catalogue.regions.fill(body)
             break
     admission = model.signature.check(body)
-    request_log.log_admission(body.request_id)
+    if request_log.is_on:
+        request_log.log_admission(body.request_id)
     request = CheckedRequest(model, body, admission, options, places)
     if model.is_cached and catalogue.keys is not None:
         return request._replace(cache_key=catalogue.keys.of(body))

@@ -129,7 +129,8 @@ class Regions:
         self._by_name.clear()
 
     def _close_unused(self, region: _Region) -> None:
-        if region.is_leaving and not region.claims and region.number in self._by_number:
+        """Close a region that is leaving, unless a request holds a claim on it."""
+        if not region.claims and region.number in self._by_number:
             del self._by_number[region.number]
             region.close()
             self.on_left(region.number)
@@ -141,23 +142,27 @@ class Regions:
 
         Raises NotFound for an unknown region, InvalidArgument for what is not within it.
         """
-        inputs = body.inputs
-        total = sum(t.data.size for t in inputs if type(t.data) is RegionSlice)
+        total = 0
+        for tensor in body.inputs:
+            if type(tensor.data) is RegionSlice:
+                total += tensor.data.size
         if total > MAX_READ_BYTES:
             raise InvalidArgument(
                 f"inputs in shared memory of {total} bytes exceed the maximum of {MAX_READ_BYTES}"
             )
-        return body._replace(inputs=[self._filled(tensor) for tensor in inputs])
+        inputs = []
+        for tensor in body.inputs:
+            is_filled = type(tensor.data) is not RegionSlice
+            inputs.append(tensor if is_filled else self._filled(tensor))
+        return RequestBody(body.request_id, body.parameters, body.outputs, inputs)
 
     def _filled(self, tensor: Tensor) -> Tensor:
-        place = tensor.data
-        if type(place) is not RegionSlice:
-            return tensor
+        name, datatype, shape, place = tensor
         region = self._find(place.region)
         contents = RegionContents(region, region.position(place), place.size, self._close_unused)
         # strings are looked into before they are sent
-        is_later = place.size > INLINE_BYTES and tensor.datatype != BYTES
-        return tensor._replace(data=contents if is_later else contents.read())
+        is_later = place.size > INLINE_BYTES and datatype != BYTES
+        return Tensor(name, datatype, shape, contents if is_later else contents.read())
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
         """Hold what outputs will be written to. Raises as `fill` does. To be used with `with`."""
@@ -219,7 +224,8 @@ class RegionContents:
 
     def __exit__(self, *error: object) -> None:
         self._region.claims -= 1
-        self._released(self._region)
+        if self._region.is_leaving:
+            self._released(self._region)
 
 
 class Claim:
@@ -243,25 +249,30 @@ class Claim:
         """End the claim; to be called once, where this is not used with `with`."""
         for region, _ in self._places.values():
             region.claims -= 1
-            self._released(region)
+            if region.is_leaving:
+                self._released(region)
 
     def store(self, response: ResponseBody) -> ResponseBody:
         """Write the outputs to their places; the response keeps them without data.
 
         Raises InternalError if there is too little room.
         """
-        return response._replace(outputs=[self._store(tensor) for tensor in response.outputs])
+        outputs = []
+        for tensor in response.outputs:
+            outputs.append(self._store(tensor))
+        return ResponseBody(response.parameters, outputs)
 
     def _store(self, tensor: Tensor) -> Tensor:
-        found = self._places.get(tensor.name)
+        name, datatype, shape, data = tensor
+        found = self._places.get(name)
         if found is None:
             return tensor
         region, place = found
-        size = len(tensor.data)
+        size = len(data)
         if size > place.size:
             raise InternalError(
-                f"shared memory size specified with the request for output '{tensor.name}' "
+                f"shared memory size specified with the request for output '{name}' "
                 f"({place.size} bytes) should be at least {size} bytes to hold the results"
             )
-        region.write(place, tensor.data)
-        return tensor._replace(data=b"")
+        region.write(place, data)
+        return Tensor(name, datatype, shape, b"")

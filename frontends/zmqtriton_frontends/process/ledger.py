@@ -62,9 +62,10 @@ class Share:
 
     def take(self, size: int) -> bool:
         """Hold so many bytes more; False if there is no room for them."""
-        if not self.has_room(size):
+        if not self._book.admits(size, self.held):
             return False
-        self.add(size)
+        self.held += size
+        self._book.held += size
         return True
 
     def add(self, size: int) -> None:
@@ -77,7 +78,8 @@ class Share:
         self.add(size - self.held)
 
     def release(self) -> None:
-        self.hold(0)
+        self._book.held -= self.held
+        self.held = 0
 
 
 class Ledger:

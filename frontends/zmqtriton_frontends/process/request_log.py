@@ -1,12 +1,15 @@
 """Logs clients' requests as verbose lines, in Triton's words.
 
-Otherwise it costs a look at the level.
+Otherwise it costs a look at `is_on`.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
+
+from zmqtriton_floor import logs
 
 _log = logging.getLogger(__name__)
 
@@ -18,33 +21,46 @@ _METHODS = {
 }
 _UNKNOWN = 16
 
+#: Verbose lines are written.
+is_on = False
+
+
+def follow(settings: Mapping[str, Any]) -> None:
+    """Follow the settings of the process's log."""
+    global is_on
+    is_on = bool(settings.get("log_verbose"))
+
+
+def change(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Change the process's log, and return all of its settings."""
+    changed = logs.change(logs.LogOptions.of(settings))
+    follow(changed)
+    return changed
+
 
 def log_request(method: str, path: str) -> None:
     """Log a request over HTTP."""
-    if _log.isEnabledFor(logging.DEBUG):
-        _log.debug("HTTP request: %d %s", _METHODS.get(method, _UNKNOWN), path)
+    _log.debug("HTTP request: %d %s", _METHODS.get(method, _UNKNOWN), path)
 
 
 def log_inference(model: str, version: str) -> None:
     """Log an inference, of which only the target was kept."""
-    if _log.isEnabledFor(logging.DEBUG):
-        middle = f"/versions/{version}" if version else ""
-        log_request("POST", f"/v2/models/{model}{middle}/infer")
+    middle = f"/versions/{version}" if version else ""
+    log_request("POST", f"/v2/models/{model}{middle}/infer")
 
 
 def log_admission(own_id: str) -> None:
     """Log an inference that fits its model; the id is the client's."""
-    if _log.isEnabledFor(logging.DEBUG):
-        whose = own_id or "<id_unknown>"
-        _log.debug("[request id: %s] Setting state from INITIALIZED to INITIALIZED", whose)
-        _log.debug("[request id: %s] Setting state from INITIALIZED to PENDING", whose)
+    whose = own_id or "<id_unknown>"
+    _log.debug("[request id: %s] Setting state from INITIALIZED to INITIALIZED", whose)
+    _log.debug("[request id: %s] Setting state from INITIALIZED to PENDING", whose)
 
 
 def with_request_log(app: Any) -> Any:
     """Return the same ASGI application, with a line for each request."""
 
     async def told(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
+        if is_on and scope["type"] == "http":
             raw = scope.get("raw_path") or scope["path"].encode()
             log_request(scope["method"], raw.decode("latin-1"))
         await app(scope, receive, send)

@@ -165,8 +165,9 @@ class ArenaBody:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        reserved, self._reserved_bytes = self._reserved_bytes, 0
-        self._budget.release(reserved)
+        if self._reserved_bytes:
+            self._budget.release(self._reserved_bytes)
+            self._reserved_bytes = 0
 
 
 def arena_body_factory(

@@ -46,11 +46,12 @@ class Payload:
         self.releases = Releases(release)
         self.mappings = Mappings(is_private=False, on_release=self.releases.add)
         self.segments = Segments(self.arena, self.mappings, tell)
-        #: The blocks of each request without a final reply, by its id.
-        self._blocks: dict[int, list[int]] = {}
+        #: The blocks of each request with placed tensors and without a final reply, by its id.
+        self.placed: dict[int, list[int]] = {}
         #: The blocks of responses whose segments are being requested.
         self._opening: list[list[Block]] = []
-        self._lending = TrustedRegions(serial, settings)
+        #: None unless the operator trusts clients' memory.
+        self._lending = TrustedRegions(serial) if settings.get("trust_client_shm") else None
 
     def close(self) -> None:
         self.segments.close()
@@ -86,14 +87,14 @@ class Payload:
 
     def sent(self, own_id: int, placed: Placement) -> None:
         """Note that a request with placed tensors is in flight until answered() is called."""
-        self._blocks[own_id] = placed.blocks
-        self._lending.asked(own_id, placed.lent)
+        self.placed[own_id] = placed.blocks
+        if self._lending is not None:
+            self._lending.asked(own_id, placed.lent)
 
     def answered(self, own_id: int) -> None:
         """Note the final reply: nobody reads the request's tensors any more."""
-        if self._blocks:
-            self.arena.leases.end(self._blocks.pop(own_id, ()))
-        if self._lending.claims:
+        self.arena.leases.end(self.placed.pop(own_id, ()))
+        if self._lending is not None:
             self._lending.answered(own_id)
 
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
@@ -156,13 +157,12 @@ class Payload:
         except BaseException:
             self.releases.add([block_of(reference) for reference in references])
             raise
-        outputs = [
-            tensor._replace(data=memoryview(next(arrays)))
-            if type(tensor.data) is Reference
-            else tensor
-            for tensor in response.outputs
-        ]
-        return response._replace(outputs=outputs)
+        outputs = []
+        for name, datatype, shape, data in response.outputs:
+            if type(data) is Reference:
+                data = memoryview(next(arrays))
+            outputs.append(wire.Tensor(name, datatype, shape, data))
+        return ResponseBody(response.parameters, outputs)
 
     def discard(self, data: bytes) -> None:
         """Release the response in this body, which nobody wants."""
@@ -195,7 +195,7 @@ class Payload:
         be free.
         """
         # a step of an ensemble may read them long after the request was refused
-        self.arena.leases.lend(block for blocks in self._blocks.values() for block in blocks)
+        self.arena.leases.lend(block for blocks in self.placed.values() for block in blocks)
         self.arena.doubt_leases()
         blocks = [*self.mappings.leased(), *self.releases.blocks]
         for more in [*self._opening, *map(blocks_of, unread)]:
@@ -206,9 +206,9 @@ class Payload:
         """Take the broker's message about our blocks; False if it is about anything else."""
         kind = type(message)
         if kind is wire.Lease:
-            self.arena.leases.lend(block.block for block in message.blocks)
+            self.arena.leases.lend([block.block for block in message.blocks])
         elif kind is wire.Release:
-            self.arena.leases.take_back(block.block for block in message.blocks)
+            self.arena.leases.take_back([block.block for block in message.blocks])
         elif kind is wire.LeasesReported:
             self.arena.leases.end_doubted()
         else:

@@ -23,7 +23,7 @@ _WORD_BYTES = 8
 class Placement:
     """A body for stubs, with references in place of large tensors."""
 
-    def __init__(self, arena: Arena, lending: TrustedRegions, keys: Keys | None) -> None:
+    def __init__(self, arena: Arena, lending: TrustedRegions | None, keys: Keys | None) -> None:
         """Set up; `keys` make the key of its answer in the response cache."""
         self._arena = arena
         self._lending = lending
@@ -60,20 +60,22 @@ class Placement:
         inputs: list[wire.Tensor] = []
         parts: list[bytes] = []
         for tensor in body.inputs:
-            data = tensor.data
+            name, datatype, shape, data = tensor
             if len(data) > INLINE_BYTES:
+                reference = None
                 # what gets a key must not be a client's, which may change it
-                reference = self._lending.lend(data, self.lent) if keys is None else None
+                if self._lending is not None and keys is None:
+                    reference = self._lending.lend(data, self.lent)
                 reference = reference or self._locate(data)
                 if reference is None:
                     room = self._arena.allocate(len(data)) or (yield len(data))
                     reference, data = self._put(data, room)
-                tensor = tensor._replace(data=reference)
+                tensor = wire.Tensor(name, datatype, shape, reference)
             if keys is not None:
                 tensor, part = keys.marked(tensor, data)
                 parts.append(part)
             inputs.append(tensor)
-        self.body = body._replace(inputs=inputs)
+        self.body = RequestBody(body.request_id, body.parameters, body.outputs, inputs)
         if keys is not None:
             self.cache_key = keys.of_parts(body.outputs, parts)
 

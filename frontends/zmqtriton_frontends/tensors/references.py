@@ -35,13 +35,19 @@ class PlacedBody(bytes):
 def read_response(body: bytes) -> ResponseBody:
     """Read a response. Raises ProtocolError if it is malformed or has unchecked references."""
     response = wire.decode_response(body)
-    if type(body) is not PlacedBody and has_references(response):
-        raise ProtocolError("the response refers to memory that it may not")
+    if type(body) is not PlacedBody:
+        for tensor in response.outputs:
+            if type(tensor.data) is Reference:
+                raise ProtocolError("the response refers to memory that it may not")
     return response
 
 
 def references_of(response: ResponseBody) -> list[Reference]:
-    return [tensor.data for tensor in response.outputs if type(tensor.data) is Reference]
+    references = []
+    for tensor in response.outputs:
+        if type(tensor.data) is Reference:
+            references.append(tensor.data)
+    return references
 
 
 def blocks_of(data: bytes) -> list[Block]:

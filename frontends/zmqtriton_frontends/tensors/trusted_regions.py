@@ -14,17 +14,16 @@ from zmqtriton_frontends.inference.client_regions import RegionContents
 
 
 class TrustedRegions:
-    def __init__(self, owner: int, settings: dict[str, Any]) -> None:
+    def __init__(self, owner: int) -> None:
         """Set up; `owner` is the serial of this process."""
         self._owner = owner
-        self._is_trusting = bool(settings.get("trust_client_shm"))
         #: By the ids of requests.
-        self.claims: dict[int, ExitStack] = {}
+        self._claims: dict[int, ExitStack] = {}
         self._last = 0
 
     def lend(self, data: Any, claims: ExitStack) -> Reference | None:
         """Lend the region of these data and claim it; None if they are to be copied."""
-        if not self._is_trusting or type(data) is not RegionContents:
+        if type(data) is not RegionContents:
             return None
         self._last += 1
         reference = data.lent(self._owner, self._last)
@@ -34,9 +33,8 @@ class TrustedRegions:
 
     def asked(self, own_id: int, claims: ExitStack) -> None:
         """Keep the claims until answered()."""
-        if self._is_trusting:
-            self.claims[own_id] = claims.pop_all()
+        self._claims[own_id] = claims.pop_all()
 
     def answered(self, own_id: int) -> None:
-        if own_id in self.claims:
-            self.claims.pop(own_id).close()
+        if own_id in self._claims:
+            self._claims.pop(own_id).close()

@@ -52,7 +52,7 @@ PIECES = (
 
 def ours(data: bytes) -> Message | None:
     reader = RequestReader()
-    reader.receive(data)
+    reader.held += data
     try:
         head = reader.read_head()
         if head is None:
@@ -62,7 +62,7 @@ def ours(data: bytes) -> Message | None:
         return None
     if not reader.is_whole:
         return None
-    rest = data[len(data) - reader.held_bytes :]
+    rest = data[len(data) - len(reader.held) :]
     return Message(head.method.encode(), head.target, list(head.fields), body, rest)
 
 

@@ -15,7 +15,7 @@ from falcon.testing import ASGIConductor, Result
 from tests.support.streams import FakeStreams
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
-from zmqtriton_frontends.gateway.broker_connection import Reply
+from zmqtriton_frontends.gateway.replies import Reply
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue

@@ -127,7 +127,7 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
 
         head = InferenceHead(("m", ""), 0, False, None, None)
         fast_path: Any = SimpleNamespace(
-            inference=SimpleNamespace(find=find, reader=None),
+            inference=SimpleNamespace(find=find, parse=None),
             gateway=SimpleNamespace(
                 cancel=lambda own_id: None, traces=SimpleNamespace(is_on=False)
             ),

@@ -217,11 +217,11 @@ def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
         )
         sent = [(False, 1000), (True, 5000), (False, 0)]
         for is_compressed, size in sent:
-            whole = prefix(size, is_compressed=is_compressed) + DATA[:size]
+            whole = prefix(is_compressed, size) + DATA[:size]
             assert [(is_compressed, DATA[:size])] == assembly.feed(memoryview(whole))
         assert [] == arena.asked
 
-        found = assembly.feed(memoryview(prefix(10_001) + DATA[:5000]))
+        found = assembly.feed(memoryview(prefix(False, 10_001) + DATA[:5000]))
         assert 5001 == len(assembly.room())
         assembly.room()[:] = DATA[5000:10_001]
         found += assembly.filled(5001)

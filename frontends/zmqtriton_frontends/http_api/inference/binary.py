@@ -46,26 +46,21 @@ class Tail:
     """The bytes after the JSON, given out in the order of the inputs."""
 
     def __init__(self, data: memoryview, model: str) -> None:
-        self._data = data
-        self._model = model
-        self._position = 0
+        #: What no input has taken.
+        self.rest = data
+        self.model = model
 
     def take(self, name: str, size: int) -> memoryview:
         """Take the next bytes. Raises InvalidArgument if fewer are left."""
-        start = self._position
-        missing = size - (len(self._data) - start)
+        rest = self.rest
+        missing = size - len(rest)
         if missing > 0:
             raise InvalidArgument(
                 f"unexpected size for input '{name}', expecting {missing} additional bytes "
-                f"for model '{self._model}'"
+                f"for model '{self.model}'"
             )
-        self._position = start + size
-        return self._data[start : start + size]
-
-    def end(self) -> None:
-        """Raise InvalidArgument if something is left over."""
-        if self._position != len(self._data):
-            raise InvalidArgument(f"unexpected additional input data for model '{self._model}'")
+        self.rest = rest[size:]
+        return rest[:size]
 
 
 def raw_request(model: ModelVersion, data: bytes | memoryview) -> RequestBody:

@@ -38,7 +38,7 @@ class Writer:
         """
         body = item.body
         size = 0 if body is None else size_of(body)
-        if json_documents.is_long(size):
+        if size >= json_documents.LARGE_BYTES:
             return await json_documents.aside(size, self._document, item, _in_pieces)
         return self._document(item, json_documents.write)
 

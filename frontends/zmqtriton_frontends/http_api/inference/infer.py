@@ -7,7 +7,6 @@ away, the connection cancels the task, and the gateway then cancels the request.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -38,8 +37,6 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: A whole request; a view if it lies in shared memory.
 Body = bytes | memoryview
-#: Makes a request of a body's JSON; may run in a thread.
-Reader = Callable[[bytes], InferRequest]
 
 #: Larger compressed bodies are inflated by a thread.
 _SHORT_BYTES = 1024
@@ -88,31 +85,37 @@ class Inference:
         body: Body,
         begun_ns: int,
     ) -> None:
-        # in no variable: the traceback of an error would keep the reader, and with it the body
-        plan = self.find(target), body, req.header(JSON_LENGTH)
-        parsed = await json_documents.read(*self.reader(*plan))
+        model, header = self.find(target), req.header(JSON_LENGTH)
+        length = None if header is None else binary.json_length(header, len(body))
+        size = len(body) if length is None else length
+        if size < json_documents.LARGE_BYTES:
+            parsed = self.parse(model, body, length)
+        else:
+            parsed = await json_documents.aside(size, self.parse, model, body, length)
+        request, options, form = parsed
         if self._forwarding:
-            self._forwarding.add(parsed.body.parameters, req.spelled_headers())
+            self._forwarding.add(request.parameters, req.spelled_headers())
         # found again: while a thread read the document the model may have been reloaded
-        checked = self.check(self.find(target), parsed)
+        model = self.find(target)
+        checked = admission.prepare(self._gateway.catalogue, model, request, options, form.places)
         traces = self._gateway.traces
         if traces.is_on:
             parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)
             checked = traces.follow(checked, parent, begun)
         with ending(checked.trace, "HTTP_SEND"):
-            await self._respond(req, resp, checked, parsed)
+            await self._respond(req, resp, checked, form)
 
     async def _respond(
         self,
         req: Request,
         resp: falcon.asgi.Response,
         checked: admission.CheckedRequest,
-        parsed: InferRequest,
+        form: OutputForm,
     ) -> None:
         response = await self._gateway.infer(checked)
         if checked.trace is not None:
             checked.trace.mark("INFER_RESPONSE_COMPLETE")
-        wanted = ResponseFormat(checked, parsed, req.header(b"accept-encoding"))
+        wanted = ResponseFormat(checked, form, req.header(b"accept-encoding"))
         if wanted.takes_long(response):
             _answer(req, resp, await wanted.encode_aside(response))
         else:
@@ -132,28 +135,22 @@ class Inference:
             )
         return found
 
-    def reader(self, model: ModelVersion, body: Body, header: str | None) -> tuple[bytes, Reader]:
-        """Return the JSON of a body, and what makes a request of it. Raises InvalidArgument."""
-        if header is None:
-            return bytes(body), _read_json
-        length = binary.json_length(header, len(body))
-        if length == 0:
+    def parse(self, model: ModelVersion, body: Body, json_length: int | None) -> InferRequest:
+        """Parse a body that begins with so many bytes of JSON, or is all JSON.
+
+        May run in a thread. Raises InvalidArgument.
+        """
+        if json_length is None:
+            return infer_request.read(json_documents.parse(bytes(body)), None)
+        if json_length == 0:
             if len(body) > self._max_input_size:
                 raise too_large("raw input", len(body), self._max_input_size)
             raw = binary.raw_request(model, body)
-            request = InferRequest(raw, admission.Options(), OutputForm({}, default=True))
-            return b"", lambda _: request
-        if length > self._max_input_size:
-            raise too_large("JSON", length, self._max_input_size)
-        tail = binary.Tail(memoryview(body)[length:], model.name)
-        return bytes(body[:length]), lambda text: infer_request.read(
-            json_documents.parse(text), tail
-        )
-
-    def check(self, model: ModelVersion, parsed: InferRequest) -> admission.CheckedRequest:
-        """Admit the request. Raises what admission.prepare raises."""
-        body, options, form = parsed
-        return admission.prepare(self._gateway.catalogue, model, body, options, form.places)
+            return raw, admission.Options(), OutputForm({}, default=True)
+        if json_length > self._max_input_size:
+            raise too_large("JSON", json_length, self._max_input_size)
+        tail = binary.Tail(memoryview(body)[json_length:], model.name)
+        return infer_request.read(json_documents.parse(bytes(body[:json_length])), tail)
 
     async def _inflate(
         self, req: Request, resp: falcon.asgi.Response, body: bytes, coding: str
@@ -171,10 +168,6 @@ class Inference:
         inflating.budgets.spend(client, len(whole))
         req.hold(len(whole) - len(body))
         return whole
-
-
-def _read_json(text: bytes) -> InferRequest:
-    return infer_request.read(json_documents.parse(text), None)
 
 
 def _answer(req: Request, resp: falcon.asgi.Response, encoded: Encoded) -> None:

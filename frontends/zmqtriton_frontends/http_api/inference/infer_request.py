@@ -41,10 +41,11 @@ class OutputForm(NamedTuple):
     classes: Classes = NO_CLASSES
 
 
-class InferRequest(NamedTuple):
-    body: RequestBody
-    options: Options
-    form: OutputForm
+#: The request, the wishes to the scheduler, and the outputs as the client wants them.
+InferRequest = tuple[RequestBody, Options, OutputForm]
+
+#: The outputs of a request that lists none, by whether they are sent as binary.
+_ALL_OUTPUTS = {is_binary: OutputForm({}, is_binary) for is_binary in (False, True)}
 
 
 def read(document: Any, tail: Tail | None) -> InferRequest:
@@ -58,16 +59,21 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
     if given is not None:
         parameters, options, default_binary = _parameters(given)
 
-    entries = _array(document, "inputs")
-    form = OutputForm({}, default_binary)
+    entries = document.get("inputs")
+    if type(entries) is not list:
+        raise _no_array(document, "inputs")
     if "outputs" in document:
         form = _outputs(document, default_binary)
+    else:
+        form = _ALL_OUTPUTS[default_binary]
     if len(entries) + len(form.listed) > MAX_TENSORS:
         raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
-    inputs = [_input(entry, tail) for entry in entries]
-    if tail is not None:
-        tail.end()
-    return InferRequest(RequestBody(own_id, parameters, list(form.listed), inputs), options, form)
+    inputs = []
+    for entry in entries:
+        inputs.append(_input(entry, tail))
+    if tail is not None and tail.rest:
+        raise InvalidArgument(f"unexpected additional input data for model '{tail.model}'")
+    return RequestBody(own_id, parameters, list(form.listed), inputs), options, form
 
 
 def request_id(document: dict[str, Any]) -> str:
@@ -84,13 +90,8 @@ def _mismatch(key: str, kind: str) -> InvalidArgument:
     return InvalidArgument(f"Unable to parse '{key}': attempt to access JSON non-{kind} as {kind}")
 
 
-def _array(owner: dict[str, Any], key: str) -> list[Any]:
-    value = owner.get(key)
-    if type(value) is not list:
-        if key in owner:
-            raise _mismatch(key, "array")
-        raise _absent(key)
-    return value
+def _no_array(owner: dict[str, Any], key: str) -> InvalidArgument:
+    return _mismatch(key, "array") if key in owner else _absent(key)
 
 
 def _absent(key: str) -> InvalidArgument:
@@ -115,35 +116,41 @@ def _name(entry: Any, key: str = "name") -> str:
 
 def _input(entry: Any, tail: Tail | None) -> Tensor:
     if type(entry) is not dict:
-        raise _other_than_one_source([])
+        raise _other_than_one_source({}, {})
     name = _name(entry)
-    kind = _name(entry, "datatype")
-    datatype = BY_NAME.get(kind)
+    datatype = BY_NAME.get(_name(entry, "datatype"))
     if datatype is None:
         raise InvalidArgument(f"invalid datatype for input {name}")
     shape = _shape(entry)
-    parameters: Any = entry.get("parameters")
-    if parameters is None and "data" in entry:
+    parameters = entry.get("parameters")
+    if type(parameters) is not dict:
+        parameters = {}
+    is_binary = "binary_data_size" in parameters
+    is_placed = "shared_memory_region" in parameters
+    if is_binary + is_placed + ("data" in entry) != 1:
+        raise _other_than_one_source(entry, parameters)
+    data: Any
+    if is_binary:
+        size = parameters["binary_data_size"]
+        if type(size) is not int or size < 0:
+            raise _mismatch("binary_data_size", "unsigned-integer")
+        if tail is None:
+            raise InvalidArgument(
+                "must specify valid 'Infer-Header-Content-Length' in request header and "
+                "'binary_data_size' when passing inputs in binary data format"
+            )
+        data = tail.take(name, size)
+    elif is_placed:
+        data = _place(parameters)
+    else:
         data = to_bytes(name, datatype, count_elements(shape), entry["data"])
-        return Tensor(name, datatype.number, shape, data)
-    if _source(entry, parameters) == "data":
-        data = to_bytes(name, datatype, count_elements(shape), entry["data"])
-        return Tensor(name, datatype.number, shape, data)
-    if "shared_memory_region" in parameters:
-        return Tensor(name, datatype.number, shape, _place(parameters))
-    size = parameters["binary_data_size"]
-    if type(size) is not int or size < 0:
-        raise _mismatch("binary_data_size", "unsigned-integer")
-    if tail is None:
-        raise InvalidArgument(
-            "must specify valid 'Infer-Header-Content-Length' in request header and "
-            "'binary_data_size' when passing inputs in binary data format"
-        )
-    return Tensor(name, datatype.number, shape, tail.take(name, size))
+    return Tensor(name, datatype.number, shape, data)
 
 
 def _shape(entry: dict[str, Any]) -> list[int]:
-    shape = _array(entry, "shape")
+    shape = entry.get("shape")
+    if type(shape) is not list:
+        raise _no_array(entry, "shape")
     if len(shape) > MAX_RANK:
         raise InvalidArgument(f"Unable to parse 'shape': more than {MAX_RANK} dimensions")
     for dim in shape:
@@ -152,17 +159,9 @@ def _shape(entry: dict[str, Any]) -> list[int]:
     return shape
 
 
-def _source(entry: dict[str, Any], parameters: Any) -> str:
-    """Return the one place of an input's data."""
+def _other_than_one_source(entry: dict[str, Any], parameters: dict[str, Any]) -> InvalidArgument:
     found = ["data"] if "data" in entry else []
-    if type(parameters) is dict:
-        found += [k for k in ("binary_data_size", "shared_memory_region") if k in parameters]
-    if len(found) == 1:
-        return found[0]
-    raise _other_than_one_source(found)
-
-
-def _other_than_one_source(found: list[str]) -> InvalidArgument:
+    found += [k for k in ("binary_data_size", "shared_memory_region") if k in parameters]
     said = "But no field is set"
     if found:
         said = "But set " + " ".join(f"'{key}'" for key in found)
@@ -187,7 +186,9 @@ def _place(parameters: dict[str, Any]) -> RegionSlice:
 
 
 def _outputs(document: dict[str, Any], default_binary: bool) -> OutputForm:
-    entries = _array(document, "outputs")
+    entries = document["outputs"]
+    if type(entries) is not list:
+        raise _mismatch("outputs", "array")
     if len(entries) > MAX_TENSORS:
         raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
     listed: dict[str, bool] = {}
@@ -203,13 +204,13 @@ def _outputs(document: dict[str, Any], default_binary: bool) -> OutputForm:
             is_binary = parameters.get("binary_data", False)
             if type(is_binary) is not bool:
                 raise _mismatch("binary_data", "boolean")
-            if "classification" in parameters:
-                classes[name] = _class_count(parameters)
+            count = _class_count(parameters) if "classification" in parameters else 0
+            if count:
+                classes[name] = count
             if "shared_memory_region" in parameters:
                 places[name] = _place(parameters)
         listed[name] = is_binary
-    wanted = {name: count for name, count in classes.items() if count}
-    return OutputForm(listed, default_binary, places, wanted or NO_CLASSES)
+    return OutputForm(listed, default_binary, places, classes or NO_CLASSES)
 
 
 def _class_count(parameters: dict[str, Any]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InternalError
@@ -13,21 +13,6 @@ from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 
-class WrittenResponse(NamedTuple):
-    text: bytes | list[bytes]
-    #: The binary outputs, after the text.
-    tail: list[bytes | memoryview]
-
-
-def json_bytes(response: ResponseBody, form: OutputForm) -> int:
-    """The size of the outputs that become numbers in JSON."""
-    return sum(
-        len(tensor.data)
-        for tensor in response.outputs
-        if tensor.name not in form.places and not form.listed.get(tensor.name, form.default)
-    )
-
-
 def write(
     model: ModelVersion,
     request_id: str,
@@ -35,8 +20,8 @@ def write(
     form: OutputForm,
     *,
     in_pieces: bool = False,
-) -> WrittenResponse:
-    """Write a response.
+) -> tuple[bytes | list[bytes], list[bytes | memoryview]]:
+    """Return the text of a response, and the binary outputs, which follow it.
 
     Raises InternalError for a tensor whose bytes do not fit its shape, InvalidArgument for one that
     JSON cannot carry.
@@ -63,8 +48,8 @@ def write(
             entry["data"] = from_bytes(tensor.name, tensor.datatype, tensor.data)
         outputs.append(entry)
     if in_pieces:
-        return WrittenResponse(json_documents.pieces(document, "outputs", "data"), tail)
-    return WrittenResponse(json_documents.write(document), tail)
+        return json_documents.pieces(document, "outputs", "data"), tail
+    return json_documents.write(document), tail
 
 
 def _describe(model: ModelVersion, tensor: Tensor, is_placed: bool) -> dict[str, Any]:

@@ -28,9 +28,9 @@ MAX_CONTAINERS = 1 << 21
 MAX_MEMBERS = 1 << 20
 #: Numbers and other values: orjson reads them all in one go, and others wait for that.
 MAX_VALUES = 1 << 23
-#: Larger documents are read by a thread, and garbage collection pauses meanwhile: it would look at
-#: all that is read, many times.
-_LARGE_BYTES = 1 << 20
+#: Documents from this size on are read by a thread, and garbage collection pauses meanwhile: it
+#: would look at all that is read, many times. So many bytes of numbers are written by a thread.
+LARGE_BYTES = 1 << 20
 #: One document after another, which also limits the memory that they take; but none waits for one
 #: that is much larger.
 _lanes = ThreadPoolExecutor(1, "documents"), ThreadPoolExecutor(1, "large-documents")
@@ -54,14 +54,9 @@ async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
 
     orjson never gives way to other threads, but needs a fraction of the time of the rest.
     """
-    if len(text) < _LARGE_BYTES:
+    if len(text) < LARGE_BYTES:
         return reader(text)
     return await aside(len(text), reader, text)
-
-
-def is_long(size: int) -> bool:
-    """True if numbers of so many bytes take so long to write that others should not wait."""
-    return size >= _LARGE_BYTES
 
 
 async def aside(size: int, work: Callable[..., _Read], *arguments: Any) -> _Read:
@@ -78,32 +73,38 @@ def parse(text: bytes) -> Any:
     containers = text.count(b"[") + text.count(b"{")
     if containers > MAX_CONTAINERS:
         raise InvalidArgument(f"request JSON has more than {MAX_CONTAINERS} arrays and objects")
-    if len(text) < _LARGE_BYTES:
-        return _parse(text, containers)
+    is_large = len(text) >= LARGE_BYTES
+    if is_large:
+        _check_counts(text)
+        gc.disable()
+    try:
+        try:
+            document = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            document = _parse_again(text, error)
+        if containers > MAX_DEPTH and _is_too_deep(document):
+            raise InvalidArgument(_TOO_DEEP)
+        return document
+    finally:
+        if is_large:
+            gc.enable()
+
+
+def _check_counts(text: bytes) -> None:
     if text.count(b",") > MAX_VALUES:
         raise InvalidArgument(f"request JSON has more than {MAX_VALUES} values")
     if text.count(b":") > MAX_MEMBERS and _has_too_many_members(text):
         raise InvalidArgument(f"request JSON has more than {MAX_MEMBERS} members of objects")
-    gc.disable()
-    try:
-        return _parse(text, containers)
-    finally:
-        gc.enable()
 
 
-def _parse(text: bytes, containers: int) -> Any:
-    try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        if "depth" in error.msg or "ecursion" in error.msg:  # the text has changed over time
-            raise InvalidArgument(_TOO_DEEP) from None
-        if not any(word in text for word in _NOT_FINITE):
-            reason = error.msg if text.strip() else "The document is empty."
-            raise _unparsable(reason, error.pos if text.strip() else 0) from None
-        document = _parse_with_nan(text)
-    if containers > MAX_DEPTH and _is_too_deep(document):
-        raise InvalidArgument(_TOO_DEEP)
-    return document
+def _parse_again(text: bytes, error: orjson.JSONDecodeError) -> Any:
+    """Parse what orjson has refused, if that was for NaN or Infinity."""
+    if "depth" in error.msg or "ecursion" in error.msg:  # the text has changed over time
+        raise InvalidArgument(_TOO_DEEP) from None
+    if not any(word in text for word in _NOT_FINITE):
+        reason = error.msg if text.strip() else "The document is empty."
+        raise _unparsable(reason, error.pos if text.strip() else 0) from None
+    return _parse_with_nan(text)
 
 
 def _has_too_many_members(text: bytes) -> bool:

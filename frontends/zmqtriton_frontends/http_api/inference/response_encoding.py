@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http_api.inference import binary, compression, json_documents
-from zmqtriton_frontends.http_api.inference.infer_request import InferRequest
-from zmqtriton_frontends.http_api.inference.infer_response import json_bytes, write
+from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
+from zmqtriton_frontends.http_api.inference.infer_response import write
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.process import codecs
@@ -19,13 +19,8 @@ _JSON = ("content-type", "application/json")
 _OCTETS = ("content-type", "application/octet-stream")
 _JSON_LENGTH = binary.HEADER.lower()
 
-
-class Encoded(NamedTuple):
-    #: Those that differ from other responses'.
-    headers: tuple[tuple[str, str], ...]
-    text: bytes
-    #: What follows the text.
-    tail: list[bytes | memoryview]
+#: The headers that differ from other responses'; the text; what follows the text.
+Encoded = tuple[tuple[tuple[str, str], ...], bytes, list[bytes | memoryview]]
 
 
 def size_of(response: ResponseBody) -> int:
@@ -37,24 +32,25 @@ class ResponseFormat(NamedTuple):
     """A client's wishes for the answer."""
 
     checked: CheckedRequest
-    parsed: InferRequest
+    form: OutputForm
     #: Accept-Encoding.
     accepted: str | None
 
     def takes_long(self, response: ResponseBody) -> bool:
         """True if a thread should call encode_in_pieces()."""
-        form = self.parsed.form
-        if self.accepted is not None:
-            return json_documents.is_long(size_of(response))
-        return json_documents.is_long(json_bytes(response, form))
+        form, size = self.form, 0
+        for name, _, _, data in response.outputs:
+            is_json = name not in form.places and not form.listed.get(name, form.default)
+            if is_json or self.accepted is not None:
+                size += len(data)
+        return size >= json_documents.LARGE_BYTES
 
     def encode(self, response: ResponseBody, *, in_pieces: bool = False) -> Encoded:
         """Encode the response. Raises what infer_response.write raises."""
-        checked, parsed, accepted = self
-        form = parsed.form
+        checked, form, accepted = self
         if form.classes:
             response = classify(checked.model, response, form.classes)
-        request_id = parsed.body.request_id
+        request_id = checked.body.request_id
         written, tail = write(checked.model, request_id, response, form, in_pieces=in_pieces)
         text, *others = written if isinstance(written, list) else [written]
         headers: tuple[tuple[str, str], ...] = ()
@@ -66,7 +62,7 @@ class ResponseFormat(NamedTuple):
         if coding:
             text, others, tail = codecs.deflate((text, *others, *tail), coding), [], []
             headers += (("content-encoding", coding),)
-        return Encoded(headers, text, [*others, *tail])
+        return headers, text, [*others, *tail]
 
     def encode_in_pieces(self, response: ResponseBody) -> Encoded:
         return self.encode(response, in_pieces=True)

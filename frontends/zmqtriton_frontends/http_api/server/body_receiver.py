@@ -21,12 +21,11 @@ _head_buffer = _buffer[:_HEAD_BYTES]
 class Receiver(Protocol):
     """The connection."""
 
-    @property
-    def is_amid_body(self) -> bool:
-        """True while what comes is part of a body."""
+    def room(self) -> memoryview | None:
+        """Return where the next bytes of a body may be received; empty if nowhere.
 
-    def room(self) -> memoryview:
-        """Return where the next bytes of a body may be received; empty if nowhere."""
+        None if what comes is no part of a body.
+        """
 
     def filled(self, size: int) -> None:
         """Note that bytes were received there."""
@@ -54,10 +53,10 @@ class BodyReceiver(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         room = self._receiver.room()
-        self._is_filling = len(room) >= _WORTH_BYTES
-        if self._is_filling:
-            return room
-        return _buffer if self._receiver.is_amid_body else _head_buffer
+        self._is_filling = room is not None and len(room) >= _WORTH_BYTES
+        if room is None:
+            return _head_buffer
+        return room if self._is_filling else _buffer
 
     def buffer_updated(self, size: int) -> None:
         if self._is_filling:

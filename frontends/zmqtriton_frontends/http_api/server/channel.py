@@ -6,7 +6,6 @@ All of it is the transport's of the loop; here stands what the parts of a connec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any
 
 #: How much a client may leave unread before whoever writes waits.
@@ -24,12 +23,10 @@ class Channel:
         self.unread: asyncio.Future[None] | None = None
         transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
         self.write = transport.write
+        self.write_all = transport.writelines
         self.abort = transport.abort
         self.info = transport.get_extra_info
         self.set_protocol = transport.set_protocol
-
-    def write_all(self, pieces: Iterable[bytes | memoryview]) -> None:
-        self._transport.writelines(pieces)
 
     # ---------------------------------------------------------------- a client that does not read
 

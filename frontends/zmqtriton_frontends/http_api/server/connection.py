@@ -99,33 +99,33 @@ class Connection(asyncio.Protocol):
         self._received_bytes += len(data)
         if self._closing_since:
             return  # nobody wants it
-        reader.receive(data)
+        reader.held += data
         if reader.head is not None or self.channel.unread is None:
             self._read()
-        if reader.held_bytes > _MAX_HELD_BYTES:
+        if len(reader.held) > _MAX_HELD_BYTES:
             self.channel.pause_reading()
 
-    def room(self) -> memoryview:
-        """Return where the next bytes of a body may be received; empty if nowhere."""
-        exchange = self._exchange
-        if type(exchange) is InferenceExchange and self._reader.missing_bytes:
-            return exchange.room()
-        return _NOTHING
+    def room(self) -> memoryview | None:
+        """Return where the next bytes of a body may be received; empty if nowhere.
+
+        None if what comes is no part of a body.
+        """
+        reader, exchange = self._reader, self._exchange
+        if reader.is_whole:
+            return None
+        arena_body = exchange.arena_body if type(exchange) is InferenceExchange else None
+        return _NOTHING if arena_body is None or reader.held else arena_body.room()
 
     def filled(self, size: int) -> None:
         """Note that bytes were received there."""
         self._received_bytes += size
         self._reader.skip(size)
         exchange = self._exchange
-        assert type(exchange) is InferenceExchange, "it gave the room"
-        exchange.filled(size)
+        assert type(exchange) is InferenceExchange, "it has the room"
+        assert exchange.arena_body is not None, "it is the room"
+        exchange.arena_body.filled(size)
         if self._reader.is_whole:
             exchange.end_body()
-
-    @property
-    def is_amid_body(self) -> bool:
-        """True while what comes is part of a body."""
-        return not self._reader.is_whole
 
     def pause_writing(self) -> None:
         self.channel.fill()
@@ -142,12 +142,20 @@ class Connection(asyncio.Protocol):
             if reader.head is None:
                 head = reader.read_head()
                 if head is None:
-                    if reader.held_bytes and not self._head_since:
+                    if reader.held and not self._head_since:
                         self._head_since = self._host.now()
                     return
                 self._begin(head)
-            elif not reader.is_whole and self._exchange is not None:
-                self._receive_body(self._exchange)
+            elif reader.is_whole:
+                return
+            exchange = self._exchange
+            if exchange is None:
+                return
+            body = reader.read_body()
+            if body:
+                exchange.receive(body)
+            if reader.is_whole:
+                exchange.end_body()
         except Refused as refused:
             self.refuse(refused.status, refused.text)
         except MemoryError:
@@ -172,28 +180,19 @@ class Connection(asyncio.Protocol):
         else:
             exchange = AsgiExchange(self, head, host.application, host.ledger)
         self._exchange = exchange
-        if head.expects_continue and not self._reader.held_bytes:
+        if head.expects_continue and not self._reader.held:
             exchange.say_continue()
-        self._receive_body(exchange)
-
-    def _receive_body(self, exchange: InferenceExchange | AsgiExchange) -> None:
-        reader = self._reader
-        body = reader.read_body()
-        if body:
-            exchange.receive(body)
-        if reader.is_whole:
-            exchange.end_body()
 
     def answered(self) -> None:
         """Take note that the answer to the request was written."""
         self._exchange = None
         reader = self._reader
         if self._is_last:
-            self.close(is_amid_request=not reader.is_whole or bool(reader.held_bytes))
+            self.close(is_amid_request=not reader.is_whole or bool(reader.held))
             return
         reader.end()
         self._idle_since = self._host.now()
-        if reader.held_bytes or self.channel.is_paused:
+        if reader.held or self.channel.is_paused:
             self._go_on_soon()
 
     def _go_on_soon(self) -> None:
@@ -203,9 +202,9 @@ class Connection(asyncio.Protocol):
     def _go_on(self) -> None:
         if self.is_closed or self._closing_since or self.channel.unread is not None:
             return
-        if self._exchange is None and self._reader.held_bytes:
+        if self._exchange is None and self._reader.held:
             self._read()
-        if self._reader.held_bytes <= _MAX_HELD_BYTES:
+        if len(self._reader.held) <= _MAX_HELD_BYTES:
             self.channel.resume_reading()
 
     # -------------------------------------------------------------- for exchanges

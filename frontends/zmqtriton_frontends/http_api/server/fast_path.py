@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
@@ -22,6 +22,7 @@ from zmqtriton_frontends.http_api.asgi.access import Check
 from zmqtriton_frontends.http_api.inference import binary
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
+from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
@@ -41,7 +42,7 @@ Respond = Callable[[int, Encoded], None]
 def refusal(error: ZmqTritonError) -> tuple[int, Encoded]:
     """Return what a client is answered in place of a response."""
     status, text = problems.told(error)
-    return status, Encoded(problems.headers(status), text, [])
+    return status, (problems.headers(status), text, [])
 
 
 class InferenceHead(NamedTuple):
@@ -51,8 +52,9 @@ class InferenceHead(NamedTuple):
     body_bytes: int
     #: Most of the body is tensors, which stubs will map.
     is_large: bool
-    #: Inference-Header-Content-Length and Accept-Encoding.
-    json_length: str | None
+    #: Inference-Header-Content-Length; None if all is JSON.
+    json_length: int | None
+    #: Accept-Encoding.
     accepted: str | None
     parent: Parent | None = None
 
@@ -87,8 +89,12 @@ class FastPath:
             return None
         if any(check(fields) for check in self._checks):
             return None
-        json_length = fields.header(JSON_LENGTH)
-        json_bytes = size if json_length is None else binary.tensors_at(json_length, size)
+        length_text = fields.header(JSON_LENGTH)
+        try:
+            json_length = None if length_text is None else binary.json_length(length_text, size)
+        except InvalidArgument:
+            return None  # and Falcon's refusal
+        json_bytes = size if json_length is None else json_length
         if json_bytes > self._max_json:
             return None
         model, version = match.groups(b"")
@@ -103,8 +109,7 @@ class FastPath:
 
     def arena_body(self, head: InferenceHead) -> ArenaBody:
         """Make what receives a large body."""
-        tensors_at = binary.tensors_at(head.json_length or "", head.body_bytes)
-        payload = self.gateway.payload
+        payload, tensors_at = self.gateway.payload, head.json_length or 0
         return ArenaBody(payload, head.body_bytes, self._announced, lambda _: tensors_at)
 
 
@@ -135,15 +140,16 @@ class PendingHttpInference(PendingRequest):
         target, _, _, json_length, accepted, parent = self._head
         traces = self._gateway.traces
         begun_ns = now_ns() if traces.is_on else 0
-        request_log.log_inference(*target)
+        if request_log.is_on:
+            request_log.log_inference(*target)
         inference = self._fast_path.inference
         model = inference.find(target)
-        text, reader = inference.reader(model, body, json_length)
-        parsed = reader(text)
-        checked = inference.check(model, parsed)
+        request, options, form = inference.parse(model, body, json_length)
+        catalogue = self._gateway.catalogue
+        checked = admission.prepare(catalogue, model, request, options, form.places)
         if traces.is_on:
             checked = traces.follow(checked, parent, ("HTTP_RECV", begun_ns))
-        self._wanted = ResponseFormat(checked, parsed, accepted)
+        self._wanted = ResponseFormat(checked, form, accepted)
         self._send(checked)
 
     def _respond(self, response: ResponseBody) -> None:
@@ -154,7 +160,8 @@ class PendingHttpInference(PendingRequest):
             self._succeed(wanted.encode(response))
 
     def _succeed(self, encoded: Encoded) -> None:
-        self._end_trace()
+        if self._trace is not None:
+            self._trace.end(self.SENDING)
         self._answer(200, encoded)
 
     def _refuse(self, error: Exception) -> None:
@@ -163,4 +170,4 @@ class PendingHttpInference(PendingRequest):
             return
         path = f"/v2/models/{'/versions/'.join(filter(None, self._head.target))}/infer"
         status, text = problems.fault("POST", path, error)
-        self._answer(status, Encoded(problems.headers(status), text, []))
+        self._answer(status, (problems.headers(status), text, []))

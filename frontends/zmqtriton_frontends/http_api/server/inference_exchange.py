@@ -47,9 +47,8 @@ class Owner(Protocol):
 
 class InferenceExchange:
     __slots__ = (
-        *("_arena_body", "_buffer", "_early", "_fast_path", "_head", "_is_refused"),
-        "_ledger",
-        *("_owner", "_pending", "_sending", "_share", "has_begun_answer"),
+        *("_buffer", "_early", "_fast_path", "_head", "_is_refused", "_ledger"),
+        *("_owner", "_pending", "_sending", "_share", "arena_body", "has_begun_answer"),
     )
 
     def __init__(
@@ -62,7 +61,8 @@ class InferenceExchange:
         self.has_begun_answer = False
         #: A small body, or what has come of it.
         self._early: bytes | bytearray = b""
-        self._arena_body: ArenaBody | None = fast_path.arena_body(head) if head.is_large else None
+        #: What receives a large body.
+        self.arena_body: ArenaBody | None = fast_path.arena_body(head) if head.is_large else None
         #: Where a large body is, until it is answered.
         self._buffer: ArenaBuffer | None = None
         #: What an incomplete body, or an answer that is not read, takes.
@@ -70,8 +70,8 @@ class InferenceExchange:
         self._is_refused = False
         self._pending: PendingHttpInference | None = None
         self._sending: asyncio.Task[None] | None = None
-        if self._arena_body is not None:
-            self._arena_body.add(_NOTHING)  # it may have room before anything comes
+        if self.arena_body is not None:
+            self.arena_body.add(_NOTHING)  # it may have room before anything comes
 
     @property
     def held_bytes(self) -> int:
@@ -84,25 +84,16 @@ class InferenceExchange:
         """Tell a client that waits for it to send the body."""
         self._owner.channel.write(responses.CONTINUE)
 
-    def room(self) -> memoryview:
-        """Return where the next bytes of the body may be received; empty if nowhere."""
-        return _NOTHING if self._arena_body is None else self._arena_body.room()
-
-    def filled(self, size: int) -> None:
-        """Note that bytes were received there."""
-        assert self._arena_body is not None, "it gave the room"
-        self._arena_body.filled(size)
-
     def receive(self, part: bytes) -> None:
         if self._is_refused:
             return
-        if self._arena_body is not None:
-            self._arena_body.add(memoryview(part))
-            held = self._arena_body.held_bytes
+        if self.arena_body is not None:
+            self.arena_body.add(memoryview(part))
+            held = self.arena_body.held_bytes
         else:
             self._early = bytearray(self._early) + part if self._early else part
             held = len(self._early)
-        if len(part) < self._head.body_bytes:
+        if self._share is not None or (held and len(part) < self._head.body_bytes):
             self._hold(held)
 
     def _hold(self, held: int) -> None:
@@ -121,8 +112,8 @@ class InferenceExchange:
             self._answer(*refusal(Unavailable(NO_MEMORY)))
             return
         body: Any = self._early
-        if self._arena_body is not None:
-            arena_body, self._arena_body = self._arena_body, None
+        if self.arena_body is not None:
+            arena_body, self.arena_body = self.arena_body, None
             self._buffer = arena_body.whole()
             body = self._buffer.data
         self._early = b""
@@ -131,9 +122,9 @@ class InferenceExchange:
 
     def _free(self) -> None:
         self._early = b""
-        if self._arena_body is not None:
-            self._arena_body.drop()
-            self._arena_body = None
+        if self.arena_body is not None:
+            self.arena_body.drop()
+            self.arena_body = None
         if self._buffer is not None:
             self._buffer.free()
             self._buffer = None
@@ -157,7 +148,8 @@ class InferenceExchange:
     def _answer(self, status: int, encoded: Encoded) -> None:
         headers, text, tail = encoded
         self._pending = None
-        self._free()  # what of it is needed is leased
+        if self._buffer is not None or self._share is not None:
+            self._free()  # what of it is needed is leased
         owner = self._owner
         if owner.is_closed:
             return
@@ -170,12 +162,12 @@ class InferenceExchange:
                 self._answer(*too_many_unread())
                 return
         named = _written(headers) if headers else _JSON
-        head = b"%s%scontent-length: %d\r\n%s\r\n" % (
-            *(responses.status_line(status), named, size, owner.last_fields),
-        )
+        line, last = responses.STATUS_LINES[status], owner.last_fields
+        head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
         if size > INLINE_BYTES:
             self.has_begun_answer = True
-            self._sending = asyncio.ensure_future(self._send(head, [text, *tail]))
+            sending = self._send(head, [text, *tail])
+            self._sending = asyncio.get_running_loop().create_task(sending)
             return
         owner.channel.write(b"".join((head, text, *tail)) if tail else head + text)
         owner.answered()
@@ -185,7 +177,8 @@ class InferenceExchange:
         async with aclosing(large_answer.pieces(head, tail, time.monotonic)) as pieces:
             async for piece in pieces:
                 owner.channel.write_all(piece)
-                await owner.channel.drain()
+                if owner.channel.unread is not None:
+                    await owner.channel.drain()
         self._sending = None
         self._free()
         owner.answered()

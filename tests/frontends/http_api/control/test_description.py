@@ -154,7 +154,7 @@ def test_an_example_is_what_its_model_accepts() -> None:
 
     for name, value in examples(document, "infer").items():
         assert [] == list(faults(value, {"$ref": "/InferRequest"}, schemas))
-        gateway.catalogue.find(name).signature.check(infer_request.read(value, None).body)
+        gateway.catalogue.find(name).signature.check(infer_request.read(value, None)[0])
     for name, value in examples(document, "generate").items():
         signature: Signature = gateway.catalogue.find(name).signature
         signature.check(generate_request.read(value, signature.inputs))

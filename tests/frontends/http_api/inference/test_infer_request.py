@@ -54,11 +54,11 @@ def test_any_document_is_refused_or_becomes_what_the_wire_can_carry(
     document: Any, tail: bytes | None
 ) -> None:
     try:
-        found = read(document, None if tail is None else Tail(memoryview(tail), "m"))
+        request, options, _ = read(document, None if tail is None else Tail(memoryview(tail), "m"))
     except (InvalidArgument, NotFound, Unsupported):
         return
 
-    body = wire.decode_request(wire.encode_body(found.body))
-    assert [bytes(t.data) for t in found.body.inputs] == [t.data for t in body.inputs]
-    row = wire.Request(1, 1, "", -1, *found.options[:4], 0, 0, found.options.correlation)
+    body = wire.decode_request(wire.encode_body(request))
+    assert [bytes(t.data) for t in request.inputs] == [t.data for t in body.inputs]
+    row = wire.Request(1, 1, "", -1, *options[:4], 0, 0, options.correlation)
     assert wire.decode(wire.encode(wire.Infer([row]))) == wire.Infer([row])

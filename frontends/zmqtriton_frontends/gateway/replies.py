@@ -1,0 +1,36 @@
+"""Receivers of the reply to a request: an object that goes on with it, or a task that awaits it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Reply(Protocol):
+    """Called while reading from the broker, so it must not raise."""
+
+    def set_result(self, body: bytes, /) -> None:
+        """Take the final response."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Take the ZmqTritonError in place of a response."""
+
+
+class AwaitedReply:
+    """The reply that a task awaits, unless it was cancelled in this turn of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, discard: Callable[[bytes], None]) -> None:
+        """Set up; `discard` gets a response that nobody awaits any more."""
+        self.future: asyncio.Future[bytes] = loop.create_future()
+        self._discard = discard
+
+    def set_result(self, body: bytes, /) -> None:
+        if self.future.done():
+            self._discard(body)
+        else:
+            self.future.set_result(body)
+
+    def set_exception(self, error: Exception, /) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
