@@ -21,7 +21,7 @@ test-as-nobody: .venv/test.stamp
 		protocols/test_streams.py protocols/test_direct_streams.py protocols/test_shared_memory.py)
 
 quick: .venv/test.stamp
-	$(bin)/python -m pytest -n $(JOBS) -m "not system and not slow and not triton and not gpu" $(ARGS)
+	$(bin)/python -m pytest -n $(JOBS) --quick -m "not system and not triton and not gpu" $(ARGS)
 
 check: .venv/test.stamp
 	$(bin)/ruff format --check . && $(bin)/ruff check . && $(bin)/mypy

@@ -21,9 +21,10 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("same")
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Unit tests, by the beginning of their path, that take seconds or start processes: `make quick`
-#: leaves them out.
+#: Tests, by the beginning of their path, that take seconds or start processes: with --quick they
+#: are not even collected.
 SLOW = (
+    *("system/", "faults/", "conformance/"),
     *("broker/simulation/", "broker/sequences/test_sequence_floods.py"),
     *("environments/", "command_line/", "protos/", "repo/", "repository/test_scan.py"),
     *("frontends/gateway/test_pending_request.py", "frontends/gateway/test_streams.py"),
@@ -39,11 +40,16 @@ _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 _SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    tests = ROOT / "tests"
-    for item in items:
-        if item.path.relative_to(tests).as_posix().startswith(SLOW):
-            item.add_marker(pytest.mark.slow)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out the tests in SLOW")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not config.getoption("--quick") or ROOT / "tests" not in collection_path.parents:
+        return None
+    path = collection_path.relative_to(ROOT / "tests").as_posix()
+    is_slow = (f"{path}/" if collection_path.is_dir() else path).startswith(SLOW)
+    return is_slow or None
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
