@@ -5,7 +5,7 @@ ARGS ?=
 JOBS ?= 2
 bin := .venv/bin
 
-.PHONY: run test test-as-nobody quick check fix bench faults attacks docs coverage conformance-record clean
+.PHONY: run test test-as-nobody quick check fix bench growth faults attacks docs coverage conformance-record clean
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -29,8 +29,15 @@ check: .venv/test.stamp
 fix: .venv/test.stamp
 	$(bin)/ruff format . && $(bin)/ruff check --fix .
 
-bench: .venv/test.stamp
-	$(bin)/python -m tests.bench.run $(ARGS)
+# How fast the server is depends on how its Python was built: distributions' are optimised, pyenv's are not.
+BENCH_PYTHON ?= $(firstword $(wildcard /usr/bin/python3) $(PYTHON))
+
+bench: .venv-bench/stamp
+	.venv-bench/bin/python -m tests.bench.run $(ARGS)
+
+# Thousands of models, connections and streams.
+growth: .venv-bench/stamp
+	.venv-bench/bin/python -m tests.bench.growth $(ARGS)
 
 # With SEED: random faults for MINUTES, in an order that the seed decides.
 MINUTES ?= 20
@@ -64,7 +71,7 @@ conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.conformance.record --ours
 
 clean:
-	rm -rf .venv .venv-protobuf7 build *.egg-info
+	rm -rf .venv .venv-protobuf7 .venv-bench build *.egg-info
 
 .venv/bin/uv: setup.cfg
 	$(PYTHON) -m venv --clear .venv
@@ -82,6 +89,11 @@ clean:
 .venv/docs.stamp: .venv/bin/uv
 	.venv/bin/uv pip install --quiet --python .venv --editable '.[docs]'
 	touch $@ .venv/server.stamp
+
+.venv-bench/stamp: .venv/bin/uv
+	.venv/bin/uv venv --quiet --clear --python $(BENCH_PYTHON) .venv-bench
+	.venv/bin/uv pip install --quiet --python .venv-bench --editable '.[test]'
+	touch $@
 
 # tritonclient holds protobuf below 7; the server must run with either.
 .venv-protobuf7/stamp: .venv/bin/uv

@@ -125,17 +125,23 @@ def grpc_stream(port: int, floats: int = 16) -> SendRequest:
     return ask
 
 
-def _grpc(port: int, floats: int) -> tuple[Any, bytes]:
-    """A channel of its own, and a request."""
-    import grpc
-
+def grpc_request(floats: int = 16) -> bytes:
+    """The bytes of a ModelInferRequest to identity_fp32."""
     from zmqtriton_protos import message
 
     request = message("inference.ModelInferRequest")(model_name="identity_fp32")
     tensor = request.inputs.add(name="INPUT0", datatype="FP32")
     tensor.shape.append(floats)
     request.raw_input_contents.append(struct.pack("<f", 0.5) * floats)
-    data = request.SerializeToString()
+    data: bytes = request.SerializeToString()
+    return data
+
+
+def _grpc(port: int, floats: int) -> tuple[Any, bytes]:
+    """A channel of its own, and a request."""
+    import grpc
+
+    data = grpc_request(floats)
     options = [
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_send_message_length", -1),

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
-import platform
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from tests.bench import clients
+from tests.bench import clients, results
 from tests.support import leaks
 from tests.support.server import ROOT, Server, free_ports
 from tests.support.waiting import eventually
@@ -90,49 +86,8 @@ def _print_echo_server(name: str, connections: int, seconds: float) -> None:
     )
 
 
-RESULTS = Path(__file__).parent / "results"
-
-
-def _machine() -> dict[str, Any]:
-    """Return what the figures depend on besides the code."""
-    cpuinfo = Path("/proc/cpuinfo").read_text("utf-8")
-    models = [line.partition(":")[2] for line in cpuinfo.splitlines() if "model name" in line]
-    return {
-        "cpu": models[0].strip() if models else platform.machine(),
-        "cores": psutil.cpu_count(),
-        "kernel": platform.release(),
-        "python": sys.version.split()[0],
-        # a build without makes the server slower by 6 to 20 %
-        "is_optimised": "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS")),
-    }
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return made.stdout.strip()
-
-
-def _last_saved() -> dict[str, dict[str, float]]:
-    """The rows of the newest saved results, by workload and number of connections."""
-    files = sorted(RESULTS.glob("*.json"))
-    if not files:
-        return {}
-    print(f"last: {files[-1].stem}")
-    rows: list[dict[str, Any]] = json.loads(files[-1].read_text("utf-8"))["rows"]
-    return {f"{row['workload']} {row['connections']}": row for row in rows}
-
-
-def _ratio(last: dict[str, float] | None, cpu_us: float) -> str:
+def _ratio(last: dict[str, Any] | None, cpu_us: float) -> str:
     return f"  {cpu_us / last['cpu_us']:8.2f}" if last and last["cpu_us"] else ""
-
-
-def _save(rows: list[dict[str, Any]]) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    name = f"{time.strftime('%Y-%m-%d-%H%M')}-{_commit()}.json"
-    document = {"commit": _commit(), "machine": _machine(), "rows": rows}
-    (RESULTS / name).write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-    print(f"saved as {RESULTS / name}")
 
 
 def main() -> int:
@@ -149,7 +104,8 @@ def main() -> int:
     print(
         "   CPU us per request: " + "  ".join(f"{role:>6}" for role in roles) + "     all  CPU/last"
     )
-    last, rows = _last_saved(), list[dict[str, Any]]()
+    rows = list[dict[str, Any]]()
+    last = {f"{row['workload']} {row['connections']}": row for row in results.last("requests")}
     folder = tempfile.TemporaryDirectory()
     with folder, Server(Path(folder.name) / "s", models=["identity_fp32"], options=given) as server:
         for name, (connect, protocol, counts) in WORKLOADS.items():
@@ -180,7 +136,7 @@ def main() -> int:
                 if protocol == "grpc":
                     _print_echo_server(name, connections, options.seconds)
     if options.save:
-        _save(rows)
+        results.save("requests", rows)
     return 0
 
 

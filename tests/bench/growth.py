@@ -1,0 +1,224 @@
+"""What a server of many models, instances, connections or streams costs beside a small one.
+
+    python -m tests.bench.growth [--only models] [--save]
+
+Each figure is measured with requests of 16 floats, eight at a time. Measures and prints; asserts
+nothing. With --save the figures are kept in tests/bench/results, and the plot in docs/guides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from tests.bench import clients, plot, results
+from tests.support import leaks
+from tests.support.server import Server
+
+_AT_ONCE = 8
+_SECONDS, _IDLE_SECONDS = 4.0, 10.0
+_STREAMS_PER_CHANNEL = 100
+
+
+class Figure(NamedTuple):
+    """The cost of a server of one size."""
+
+    kind: str
+    size: int
+    #: From the start of the command until it is ready.
+    ready_s: float
+    #: The memory of all its processes; shared pages count in part.
+    memory_mib: float
+    #: The CPU that it takes when nobody asks, in percent of a core.
+    idle_percent: float
+    #: The CPU of all its processes for one request.
+    cpu_us: float
+
+
+def _processes(server: Server) -> list[psutil.Process]:
+    assert server.process is not None
+    main = psutil.Process(server.process.pid)
+    return [main, *main.children(recursive=True)]
+
+
+def _cpu_s(processes: list[psutil.Process]) -> float:
+    spent = [process.cpu_times() for process in processes]
+    return sum(times.user + times.system for times in spent)
+
+
+def _memory_mib(processes: list[psutil.Process]) -> float:
+    total = 0
+    for process in processes:
+        found = re.search(
+            r"^Pss:\s+(\d+)", Path(f"/proc/{process.pid}/smaps_rollup").read_text(), re.M
+        )
+        total += int(found[1]) if found else 0
+    return total / 1024
+
+
+def _ask_in_turns(pipe: Connection, port: int, connections: int) -> None:
+    """Ask eight at a time, each time over another one of the open connections."""
+    asks = [clients.http_binary(port) for _ in range(connections)]
+    for ask in asks:
+        ask()
+    pipe.send(None)
+    pipe.recv()
+    counts = [0] * _AT_ONCE
+    end = time.perf_counter() + _SECONDS
+
+    def loop(number: int) -> None:
+        own = asks[number::_AT_ONCE] or asks[:1]
+        while time.perf_counter() < end:
+            own[counts[number] % len(own)]()
+            counts[number] += 1
+
+    threads = [
+        threading.Thread(target=loop, args=(number,))
+        for number in range(min(_AT_ONCE, connections))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    pipe.send(sum(counts))
+
+
+def _hold_streams(pipe: Connection, port: int, streams: int) -> None:
+    """Hold gRPC streams open, each of which has had one answer."""
+    asyncio.run(_hold(pipe, port, streams))
+
+
+async def _hold(pipe: Connection, port: int, streams: int) -> None:
+    import grpc.aio
+
+    data = clients.grpc_request()
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    calls = []
+    for first in range(0, streams, _STREAMS_PER_CHANNEL):
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options)
+        method = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        own = [method() for _ in range(min(_STREAMS_PER_CHANNEL, streams - first))]
+        for call in own:
+            await call.write(data)
+            await call.read()
+        calls += own
+    pipe.send(None)
+    await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
+    for call in calls:
+        call.cancel()
+
+
+@contextmanager
+def _beside(target: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
+    """Run a client in a process of its own, so that its CPU is not the server's."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=target, args=(theirs, *arguments))
+    process.start()
+    theirs.close()
+    try:
+        ours.recv()
+        yield ours
+    finally:
+        process.join()
+
+
+def _cpu_us(server: Server, connections: int = _AT_ONCE) -> float:
+    with _beside(_ask_in_turns, server.http_port, connections) as client:
+        processes = _processes(server)
+        before = _cpu_s(processes)
+        client.send(None)
+        answered = client.recv()
+        return (_cpu_s(processes) - before) / answered * 1e6
+
+
+def _measure(
+    kind: str, size: int, server: Server, ready_s: float, connections: int = _AT_ONCE
+) -> Figure:
+    cpu_us = _cpu_us(server, connections)
+    processes = _processes(server)
+    before = _cpu_s(processes)
+    time.sleep(_IDLE_SECONDS)
+    idle = (_cpu_s(processes) - before) / _IDLE_SECONDS * 100
+    return Figure(kind, size, ready_s, _memory_mib(processes), idle, cpu_us)
+
+
+@contextmanager
+def _server(models: int = 1, instances: int = 1) -> Iterator[tuple[Server, float]]:
+    with tempfile.TemporaryDirectory(prefix="growth") as folder:
+        server = Server(Path(folder) / "s", models=["identity_fp32"], ready_within_s=600)
+        for number in range(1, models):
+            server.add_model("identity_fp32", f"model_{number}")
+        config = server.repository / "identity_fp32" / "config.pbtxt"
+        config.write_text(config.read_text().replace("count: 1", f"count: {instances}"))
+        before = time.monotonic()
+        with server:
+            yield server, time.monotonic() - before
+
+
+def _models(size: int) -> Figure:
+    with _server(models=size) as (server, ready_s):
+        return _measure("models", size, server, ready_s)
+
+
+def _instances(size: int) -> Figure:
+    with _server(instances=size) as (server, ready_s):
+        return _measure("instances", size, server, ready_s)
+
+
+def _connections(size: int) -> Figure:
+    with _server() as (server, ready_s):
+        return _measure("connections", size, server, ready_s, connections=size)
+
+
+def _streams(size: int) -> Figure:
+    with _server() as (server, ready_s):
+        with _beside(_hold_streams, server.grpc_port, size) as client:
+            figure = _measure("streams", size, server, ready_s)
+            client.send(None)
+        return figure
+
+
+KINDS: dict[str, tuple[Callable[[int], Figure], tuple[int, ...]]] = {
+    "models": (_models, (1, 10, 100, 1000)),
+    "instances": (_instances, (1, 4, 16, 32)),
+    "connections": (_connections, (8, 100, 1000, 5000)),
+    "streams": (_streams, (1, 100, 1000, 10_000)),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="one of " + ", ".join(KINDS))
+    parser.add_argument("--save", action="store_true", help="keep the figures and draw the plot")
+    options = parser.parse_args()
+    leaks.mark_session()
+    rows = []
+    print(f"{'':12} {'':>6} {'ready s':>8} {'MiB':>8} {'idle %':>7} {'CPU us per request':>19}")
+    for kind, (measure, sizes) in KINDS.items():
+        for size in sizes if options.only in kind else ():
+            row = measure(size)
+            rows.append(row._asdict())
+            print(
+                f"{kind:12} {size:6} {row.ready_s:8.1f} {row.memory_mib:8.0f} "
+                f"{row.idle_percent:7.2f} {row.cpu_us:19.1f}",
+                flush=True,
+            )
+    if options.save:
+        results.save("growth", rows)
+        plot.draw(rows)
+
+
+if __name__ == "__main__":
+    main()
