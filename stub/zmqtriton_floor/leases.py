@@ -37,23 +37,28 @@ class Leases:
 
     def add(self, blocks: Iterable[int]) -> None:
         """Add one lease of this process's own for each."""
-        self._changes.extend((block, 1, 0) for block in blocks)
+        for block in blocks:
+            self._changes.append((block, 1, 0))
 
     def end(self, blocks: Iterable[int]) -> None:
         """End one lease of this process's own for each."""
-        self._changes.extend((block, -1, 0) for block in blocks)
+        for block in blocks:
+            self._changes.append((block, -1, 0))
 
     def send(self, blocks: Iterable[int]) -> None:
         """Pass one lease of this process's own for each to the receiver of a message."""
-        self._changes.extend((block, 0, 1) for block in blocks)
+        for block in blocks:
+            self._changes.append((block, 0, 1))
 
     def lend(self, blocks: Iterable[int]) -> None:
         """Add one lease of another process for each."""
-        self._changes.extend((block, 1, 1) for block in blocks)
+        for block in blocks:
+            self._changes.append((block, 1, 1))
 
     def take_back(self, blocks: Iterable[int]) -> None:
         """End one lease of another process for each."""
-        self._changes.extend((block, -1, -1) for block in blocks)
+        for block in blocks:
+            self._changes.append((block, -1, -1))
 
     def doubt(self, confirmed: Iterable[int] = ()) -> None:
         """Doubt all leases given out through a broker that has died with the account of them.

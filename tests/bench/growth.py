@@ -1,4 +1,4 @@
-"""What a server of many models, instances, connections or streams costs beside a small one.
+"""Measures what a server of many models, instances, connections or streams costs.
 
     python -m tests.bench.growth [--only models] [--save]
 

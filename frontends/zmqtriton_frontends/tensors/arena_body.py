@@ -170,13 +170,6 @@ class ArenaBody:
             self._reserved_bytes = 0
 
 
-def arena_body_factory(
-    rooms: Rooms, budget: AnnouncedBytesBudget, tensors_at: TensorsAt
-) -> Callable[[int], ArenaBody]:
-    """Return a function that makes the body of a message of a given size."""
-    return lambda size: ArenaBody(rooms, size, budget, tensors_at)
-
-
 class ArenaBuffer:
     """A body to be used within a with statement; what was placed meanwhile outlives it."""
 

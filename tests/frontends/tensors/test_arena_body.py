@@ -15,7 +15,6 @@ from zmqtriton_frontends.tensors.arena_body import (
     AnnouncedBytesBudget,
     ArenaBody,
     ArenaBuffer,
-    arena_body_factory,
 )
 from zmqtriton_protos import message
 
@@ -212,7 +211,7 @@ def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
         arena = Arena()
         assembly = Assembly(
             Unfinished(Share(Book(2 << 30))),
-            arena_body_factory(arena, AnnouncedBytesBudget(), tensors_at),
+            lambda size: ArenaBody(arena, size, AnnouncedBytesBudget(), tensors_at),
             1000,
         )
         sent = [(False, 1000), (True, 5000), (False, 0)]

@@ -17,12 +17,12 @@ pytestmark = [
 
 #: Of frontend, broker and stub.
 MOST = {
-    "http binary": (138, 114, 89),
-    "http json": (134, 114, 90),
-    "grpc unary": (164, 114, 90),
-    "grpc stream": (166, 114, 90),
-    "http binary 600 KB": (326, 214, 139),
-    "shared memory 600 KB": (287, 214, 139),
+    "http binary": (79, 77, 59),
+    "http json": (78, 77, 59),
+    "grpc unary": (87, 77, 59),
+    "grpc stream": (90, 77, 59),
+    "http binary 600 KB": (209, 136, 92),
+    "shared memory 600 KB": (192, 136, 92),
 }
 #: What runs by the clock adds a little.
 SLACK = 2
