@@ -6,7 +6,11 @@ lives in the floor, which every interpreter has; it is looked up here only when 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zmqtriton.embedded.connection import connect as connect
+    from zmqtriton.embedded.server import Server as Server
 
 
 def __getattr__(name: str) -> Any:
@@ -14,4 +18,12 @@ def __getattr__(name: str) -> Any:
         from zmqtriton_floor import __version__
 
         return __version__
+    if name == "Server":
+        from zmqtriton.embedded.server import Server
+
+        return Server
+    if name == "connect":
+        from zmqtriton.embedded.connection import connect
+
+        return connect
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

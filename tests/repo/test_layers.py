@@ -65,6 +65,12 @@ LAYERS = (
     ),
     Layer("zmqtriton_protos", ("zmqtriton_protos",), ("google",), "is data, not behaviour"),
     Layer(
+        "zmqtriton.embedded",
+        (_FLOOR, "zmqtriton.ctl.client", "zmqtriton.embedded", "zmqtriton_frontends"),
+        ("numpy",),
+        "is a frontend in the user's own process",
+    ),
+    Layer(
         "zmqtriton_frontends",
         (_FLOOR, "zmqtriton_frontends"),
         ("falcon", "gunicorn", "numpy", "orjson", "psutil", "uvloop", "zmq"),
@@ -250,7 +256,11 @@ ONLY_IN = (
     ("multiprocessing", set[str](), "processes are the supervisor's, with a lifeline each"),
 )
 SPAWNING = frozenset({"Popen", "fork", "forkpty", "posix_spawn", "create_subprocess_exec"})
-SPAWNERS = {"zmqtriton.supervisor.machine.processes.process", "zmqtriton_stub.fork_server"}
+SPAWNERS = {
+    "zmqtriton.supervisor.machine.processes.process",
+    "zmqtriton_stub.fork_server",
+    "zmqtriton.embedded.server",  # a user's process, which starts a whole server
+}
 
 FILE_LINES = 500
 #: Files that may be longer, with the reason.

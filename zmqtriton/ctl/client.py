@@ -186,7 +186,7 @@ def _user(number: int) -> str:
 
 class Client:
     def __init__(self, end: socket.socket, directory: Path) -> None:
-        self._line = Lifeline(end)
+        self.line = Lifeline(end)
         self._last_id = 0
         self._identity: ServerIdentity | None = None
         self.directory = directory
@@ -223,13 +223,13 @@ class Client:
         Raises the server's error, or NoServerError if it ends or does not answer.
         """
         self._last_id += 1
-        self._line.send(Call(self._last_id, verb, json.dumps(arguments or {})))
+        self.line.send(Call(self._last_id, verb, json.dumps(arguments or {})))
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._line.ended:
+        while not self.line.ended:
             left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-            if not self._line.wait(left_s):
+            if not self.line.wait(left_s):
                 raise NoServerError(f"the server in {self.directory} does not answer")
-            for message, _ in self._line.receive():
+            for message, _ in self.line.receive():
                 if isinstance(message, CallResult) and message.id == self._last_id:
                     if message.code:
                         raise from_number(message.code, message.text)
@@ -240,7 +240,7 @@ class Client:
         )
 
     def close(self) -> None:
-        self._line.close()
+        self.line.close()
 
     def __enter__(self) -> Client:
         return self

@@ -17,6 +17,8 @@ class Options:
     # Server
     id: str = "triton"
     exit_timeout_secs: int = 30
+    #: -1: nobody owns the server.
+    owner_descriptor: int = -1
     #: 0: as many as the broker can take.
     max_requests: int = 0
     #: 0: any number.

@@ -46,6 +46,10 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "runtime-directory",
             "Directory for sockets, mode 0700. Default is $RUNTIME_DIRECTORY or a new directory.",
         ),
+        a.integer(
+            "owner-descriptor",
+            "Inherited descriptor of a pipe or socket; the server stops when its other end closes.",
+        ),
     ),
     "Logging": (
         a.integer(

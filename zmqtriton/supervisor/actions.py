@@ -46,6 +46,12 @@ class ConfigureLogging(NamedTuple):
     options: LogOptions
 
 
+class AdmitGuest(NamedTuple):
+    """Let a caller on the control socket take part as a frontend."""
+
+    serial: int
+
+
 class Send(NamedTuple):
     """Send a message over the lifeline of a process, or to a caller on the control socket."""
 
@@ -191,6 +197,7 @@ Action = (
     Spawn
     | SpawnStub
     | PrepareEnvironment
+    | AdmitGuest
     | Send
     | Signal
     | ReadModel

@@ -111,10 +111,14 @@ class EventRouter:
 
     def message_received(self, serial: int, message: Any) -> None:
         """A message came from a process, or from a caller on the control socket."""
-        if isinstance(message, wire.Call):
-            self._on_call(serial, message)
-            return
         peer = self._peers.find_peer(serial)
+        if isinstance(message, wire.Call):
+            is_caller = peer is None and self.find_stub(serial)[1] is None
+            if message.verb == "join" and is_caller:
+                self._peers.admit_guest(serial, message.id)
+            else:
+                self._on_call(serial, message)
+            return
         if peer is None:
             self._received_from_stub(serial, message)
         elif isinstance(message, (wire.Drained, wire.ModelCalled)):

@@ -153,6 +153,10 @@ class Service:
         self._control_socket = control = ControlSocket(path, self._children.stub_pids)
         self._selector.register(control, selectors.EVENT_READ, lambda: self._accept_caller(control))
         self._catch_signals()
+        if self._options.owner_descriptor >= 0:
+            self._selector.register(
+                self._options.owner_descriptor, selectors.EVENT_READ, self._end_with_owner
+            )
         tables.log_python_settings(self._options)
         for text in self._model_reader.find_warnings():
             _log.warning("%s", text)
@@ -221,10 +225,15 @@ class Service:
             elif number == signal.SIGHUP:
                 self.runner.reopen_log()
 
+    def _end_with_owner(self) -> None:
+        """Stop: whoever has started this server has closed its end, or is dead."""
+        self._selector.unregister(self._options.owner_descriptor)
+        self._core.stop_requested()
+
     def _accept_caller(self, control: ControlSocket) -> None:
-        line = control.accept()
-        if line is not None:
-            self._children.add_caller(self._core.plan.new_serial(), line)
+        accepted = control.accept()
+        if accepted is not None:
+            self._children.add_caller(self._core.plan.new_serial(), *accepted)
 
 
 def _server_info(

@@ -9,14 +9,14 @@ import signal
 import socket
 import sys
 
-from zmqtriton_floor import logs, metrics, prctl
+from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.metrics_api import exposition, model_metrics, own
+from zmqtriton_frontends.metrics_api import exposition
 from zmqtriton_frontends.metrics_api.gpus import Gpus
 from zmqtriton_frontends.metrics_api.machine import Machine
-from zmqtriton_frontends.metrics_api.series import Series
+from zmqtriton_frontends.metrics_api.scraper import Scraper
 from zmqtriton_frontends.metrics_api.server import Page
 from zmqtriton_frontends.process.hosts import AllowedHosts
 
@@ -49,7 +49,6 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
         return
     settings = gateway.settings
     logs.configure(logs.LogOptions.of(settings))
-    has_latencies = metrics.of_settings(settings).has_counters
     machine = Machine() if settings.get("allow_cpu_metrics", True) else None
     interval_s = max(0.01, settings.get("metrics_interval_ms", 2000.0) / 1000)
     watching = asyncio.ensure_future(machine.watch(interval_s)) if machine is not None else None
@@ -57,27 +56,9 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     gpus = Gpus() if settings.get("allow_gpu_metrics", True) else None
     if gpus is not None:
         gpus.watch(interval_s)
-    busyness = own.Busyness(interval_s)
-
-    async def scrape() -> str:
-        found, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
-        for stat in found["model_stats"]:
-            load_s = status.get("loads", {}).get(stat["name"], {}).get(stat["version"])
-            if load_s is not None:
-                stat["zmqtriton"]["load_s"] = load_s
-        config_of = gateway.catalogue.config_of
-        stats = found["model_stats"]
-        known = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in stats]
-        text = exposition.render(stats, has_latencies=has_latencies, config_of=config_of)
-        text += gpus.render() if gpus is not None else ""
-        text += exposition.render_machine(machine, found["zmqtriton"].get("cache", {}))
-        text += own.render(found["zmqtriton"], status)
-        text += own.render_models(known, status, busyness)
-        return text + model_metrics.render(found.get("measures", []))
-
-    settings = gateway.settings
+    scraper = Scraper(gateway, interval_s, machine, gpus)
     hosts = AllowedHosts(settings["metrics_address"], settings["http_allowed_host"])
-    page = Page("/metrics", exposition.CONTENT_TYPE, scrape, hosts)
+    page = Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts)
     await page.start(listener)
     gateway.listening("Metrics Service", startup.address(*listener.getsockname()[:2]))
     await ending

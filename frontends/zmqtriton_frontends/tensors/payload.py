@@ -55,7 +55,7 @@ class Payload:
 
     def close(self) -> None:
         self.segments.close()
-        self.releases.close()
+        self.releases.end()
 
     # -------------------------------------------------------------- requests
 

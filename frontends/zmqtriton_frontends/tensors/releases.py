@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -26,11 +27,15 @@ class Releases:
         #: in one of gRPC's too.
         self.blocks: deque[Block] = deque()
         self._timer: asyncio.Handle | None = None
+        self._has_ended = False
 
     def add(self, blocks: list[Block]) -> None:
+        if self._has_ended:
+            return  # the broker releases what a process has that has left
         self.blocks.extend(blocks)
         if threading.get_ident() != self._thread:
-            self._loop.call_soon_threadsafe(self._send_all)
+            with contextlib.suppress(RuntimeError):  # the loop is being closed at this moment
+                self._loop.call_soon_threadsafe(self._send_all)
         elif len(self.blocks) > _MAX_WAITING:
             self._send_in(0)
         elif self._timer is None:
@@ -53,6 +58,11 @@ class Releases:
             count = min(len(self.blocks), wire.MAX_ROWS)
             taken.append(wire.Release([self.blocks.popleft() for _ in range(count)]))
         return taken
+
+    def end(self) -> None:
+        """Send nothing more; arrays may be dropped at any time after."""
+        self._has_ended = True
+        self.close()
 
     def close(self) -> None:
         if self._timer is not None:

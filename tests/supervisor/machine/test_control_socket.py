@@ -31,9 +31,11 @@ def test_a_process_of_the_same_user_is_heard(path: Path) -> None:
     control = ControlSocket(path, frozenset)
     caller = call(path)
 
-    line = control.accept()
+    accepted = control.accept()
 
-    assert line is not None
+    assert accepted is not None
+    line, pid = accepted
+    assert pid == os.getpid()
     assert [Call(1, "status", "{}")] == [message for message, _ in line.receive()]
     assert path.stat().st_mode & 0o777 == 0o600
     for end in (caller, line, control):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from zmqtriton.supervisor.actions import Send, Signal, Spawn
+from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
 from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.fleet.introductions import Introductions
@@ -23,11 +23,13 @@ from zmqtriton.supervisor.fleet.roles import (
     CATALOGUE_ROLES,
     CLIENT_FACING_ROLES,
     FORK_SERVER,
+    GUEST,
     HTTP,
     SERVING_ROLES,
 )
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable
 
 #: The longest pause before the next broker: nobody is served meanwhile.
 BROKER_PAUSE_S = 2.0
@@ -112,9 +114,19 @@ class Peers:
         self._peers[serial] = peer
         self._introduce(peer)
 
+    def admit_guest(self, serial: int, call: int) -> None:
+        """Let a caller take part as a frontend."""
+        if self._is_refusing or self.is_stopping:
+            error = Unavailable("the server is stopping")
+            self._plan.enqueue(Send(serial, wire.CallResult(call, error.number, error.text, "")))
+            return
+        self._peers[serial] = Peer(serial, GUEST)
+        self._plan.enqueue(AdmitGuest(serial))
+
     def _introduce(self, peer: Peer) -> None:
-        # Gunicorn's workers are in the process group of their arbiter and die with it.
-        group = peer.pid if peer.role != HTTP else 0
+        # Gunicorn's workers are in the process group of their arbiter and die with it; a guest is
+        # not this server's to kill.
+        group = peer.pid if peer.role not in (HTTP, GUEST) else 0
         self._introductions.introduce(
             peer.serial, peer.role, peer.role, group, lambda: self._send_state(peer)
         )
@@ -170,7 +182,7 @@ class Peers:
 
         A frontend that ends while the server stops has finished; what it had needs the broker.
         """
-        if role == FORK_SERVER and not self._before:
+        if role == GUEST or (role == FORK_SERVER and not self._before):
             return False
         return not (self._is_finishing if role == BROKER else self.is_stopping)
 
@@ -227,7 +239,7 @@ class Peers:
         """Let frontends finish what they have and end."""
         self.is_stopping = True
         for peer in self._peers.values():
-            if peer.role in CLIENT_FACING_ROLES:
+            if peer.role in CLIENT_FACING_ROLES or peer.role == GUEST:
                 self._stop(peer, within_ms)
 
     @property

@@ -15,6 +15,7 @@ from typing import Any
 from zmqtriton.supervisor.actions import Exit, StopListening
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.fleet.peers import Peers
+from zmqtriton.supervisor.fleet.roles import GUEST
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
 from zmqtriton.supervisor.plan import Plan
@@ -129,7 +130,10 @@ class ShutdownSequence:
         if self.phase is ShutdownPhase.UNLOADING and not self._alive():
             self.phase = ShutdownPhase.FINISHING
             self._peers.stop_all(max(1, self._left_s) * 1000)
-        if self.phase is ShutdownPhase.FINISHING and not self._peers.all():
+        # guests may be halted, and end when they like
+        if self.phase is ShutdownPhase.FINISHING and all(
+            peer.role == GUEST for peer in self._peers.all()
+        ):
             self.exit_now(self._status)
 
     def _alive(self) -> list[Generation]:

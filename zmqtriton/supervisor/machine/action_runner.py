@@ -195,6 +195,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.Spawn: lambda runner, action: runner._spawner.spawn(action),
     actions.SpawnStub: lambda runner, action: runner._spawner.spawn_stub(action),
     actions.PrepareEnvironment: lambda runner, action: runner._spawner.prepare_environment(action),
+    actions.AdmitGuest: lambda runner, action: runner._children.guests.admit(action.serial),
     actions.Send: ActionRunner._send,
     actions.Signal: ActionRunner._signal,
     actions.ReadModel: ActionRunner._read_model,

@@ -45,16 +45,18 @@ class ControlSocket:
         self._socket.close()
         os.close(self._reserve)
 
-    def accept(self) -> Lifeline | None:
-        """Accept a connection and return its socket, or None if it is refused."""
+    def accept(self) -> tuple[Lifeline, int] | None:
+        """Accept a connection; return its socket and the caller's pid, or None if it is refused."""
         try:
             connection, _ = self._socket.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._turn_away()
             return None
-        if self._is_allowed(connection):
-            return Lifeline(connection)
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+        pid, uid, _ = _PEER_CREDENTIALS.unpack(data)
+        if self._is_allowed(pid, uid):
+            return Lifeline(connection), pid
         connection.close()
         return None
 
@@ -65,9 +67,7 @@ class ControlSocket:
             self._socket.accept()[0].close()
         self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _is_allowed(self, connection: socket.socket) -> bool:
-        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-        pid, uid, _ = _PEER_CREDENTIALS.unpack(data)
+    def _is_allowed(self, pid: int, uid: int) -> bool:
         reason = "another user's"
         if uid in (0, os.geteuid()):
             try:

@@ -40,7 +40,7 @@ class RuntimeDirectory:
     def __init__(self, path: Path, lock: int, *, is_ours: bool) -> None:
         self.path = path
         self._lock_descriptor = lock
-        #: It was made here; one that was given stays.
+        #: It was made here; one that was there before stays.
         self._was_created = is_ours
 
     @property
@@ -68,7 +68,7 @@ class RuntimeDirectory:
                 shutil.rmtree(path, ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove everything, except a directory that was given."""
+        """Remove everything, except a directory that was there before."""
         if self._was_created:
             shutil.rmtree(self.path, ignore_errors=True)
         else:
@@ -108,6 +108,7 @@ def _claim(given: str) -> RuntimeDirectory:
         path = Path(named).absolute()
         _check_length(path)
         try:
+            is_new = not path.exists()
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_content(path)
             path.chmod(0o700)
@@ -117,7 +118,7 @@ def _claim(given: str) -> RuntimeDirectory:
         if lock is None:
             raise DirectoryError(f"runtime directory '{path}' is in use by another server")
         _clear(path)
-        return RuntimeDirectory(path, lock, is_ours=False)
+        return RuntimeDirectory(path, lock, is_ours=is_new)
     made = create_directory(Path(tempfile.gettempdir()))
     _check_length(made.path)
     return made

@@ -21,6 +21,10 @@ class Child:
     process: Process | None = None
     #: Set for a process that somebody else reaps.
     pidfd: int | None = None
+    #: The process of a caller, by its credentials; 0 if that is not seen from here.
+    caller_pid: int = 0
+    #: A caller that takes part as a frontend.
+    is_guest: bool = False
     output: StubOutput | None = None
     #: It may hand over the lifelines of processes that it has forked.
     can_fork_workers: bool = False

@@ -26,7 +26,8 @@ from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
-from zmqtriton.supervisor.machine.processes.fork_server import ForkServer, StubSpec
+from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServer, StubSpec
+from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.out_of_memory import OomDetector
 from zmqtriton.supervisor.machine.processes.output import StubOutput
 from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifelines
@@ -47,24 +48,6 @@ _FROZEN_POLLS = 2
 
 #: Kills the process with this serial, for this reason.
 Kill = Callable[[int, str], None]
-
-
-class _ForkedStub:
-    """A stub that the fork server was asked for, until its process is known."""
-
-    def __init__(self, child: Child, reading: int, begin: Callable[[Process], None]) -> None:
-        self._child = child
-        self._reading = reading
-        self._begin = begin
-
-    def adopt(self, pid: int) -> None:
-        """Take over the new process. Raises OSError if it does not exist."""
-        self._begin(Process.from_orphan(pid))
-
-    def drop(self) -> None:
-        """Close its lifeline: the stub does not come, or comes too late and ends with it."""
-        self._child.lifeline.close()
-        os.close(self._reading)
 
 
 def _start(
@@ -141,6 +124,7 @@ class Children:
         most_segments = descriptors.most_segments(descriptors.limit())
         self.segments = SegmentRegistry(segment_bytes, self.send, most=most_segments)
         self.fork_server = ForkServer(self)
+        self.guests = Guests(selector, listener, self._children, self._receive, self._remove_child)
         self._probes = ReadinessLifelines(selector, listener.message_received)
         self._out_of_memory = OomDetector(now_s=time.monotonic())
         #: Overrides that remove what models do not get of the server's environment.
@@ -258,7 +242,7 @@ class Children:
         )
         os.close(listener)
 
-    def request_fork(self, fork_server: int, spec: StubSpec) -> _ForkedStub:
+    def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
         """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
         mark = stub_mark.mark(self._directory, spec.serial)
         user = spec.user and {**spec.user._asdict(), "variables": spec.user.variables}
@@ -285,13 +269,13 @@ class Children:
         child = Child(spec.serial, progress_page=spec.page, cores=spec.cores)
         child.lifeline = Lifeline(ours)
         self._update_write_interest(fork_server_process)
-        return _ForkedStub(
+        return ForkedStub(
             child, reading, lambda process: self._start_watching(child, process, reading, spec.stub)
         )
 
-    def add_caller(self, serial: int, line: Lifeline) -> None:
+    def add_caller(self, serial: int, line: Lifeline, pid: int) -> None:
         """Add a caller on the control socket."""
-        caller = Child(serial)
+        caller = Child(serial, caller_pid=pid)
         caller.lifeline = line
         self._watch(caller)
 
@@ -308,7 +292,7 @@ class Children:
         child = self._children.get(serial)
         if child is None:
             return
-        if child.pid:
+        if child.pid and not child.is_guest:
             _log.error("process %d is killed: %s", child.pid, reason)
             self.signal(serial, signal.SIGKILL, group=child.process is not None)
         else:
@@ -341,7 +325,7 @@ class Children:
         """Have all processes that write to the log file themselves write to this one."""
         self.log_descriptor = descriptor
         for child in list(self._children.values()):
-            if child.pid and child.output is None and not child.can_fork:
+            if child.pid and child.output is None and not (child.can_fork or child.is_guest):
                 self.send(child.serial, wire.LogFile(), descriptor)
 
     def _update_write_interest(self, child: Child) -> None:
@@ -412,7 +396,7 @@ class Children:
         """Find frozen processes. To be called once a second."""
         self._out_of_memory.poll(time.monotonic())
         for child in list(self._children.values()):
-            if not child.pid:
+            if not child.pid or child.is_guest:
                 continue
             child.frozen_polls = child.frozen_polls + 1 if processes.is_frozen(child.pid) else 0
             if child.frozen_polls == _FROZEN_POLLS:
@@ -437,7 +421,7 @@ class Children:
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         child = self._children.get(serial)
-        if child is None:
+        if child is None or child.is_guest:
             return
         if child.process is not None:
             child.process.signal(number, group)
@@ -471,6 +455,7 @@ class Children:
         had_begun = child.progress_page is not None and has_begun(child.progress_page)
         for descriptor in (child.pidfd, child.progress_page):
             if descriptor is not None:
+                _unregister(self._selector, descriptor)
                 os.close(descriptor)
         self.on_process_end(child.serial)
         if child.output is not None:

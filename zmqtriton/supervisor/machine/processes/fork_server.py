@@ -16,6 +16,8 @@ from typing import NamedTuple, Protocol
 from zmqtriton.environments.demand import Environment
 from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine.log_ring import StubName
+from zmqtriton.supervisor.machine.processes.child import Child
+from zmqtriton.supervisor.machine.processes.process import Process
 
 #: It loads as much as one stub, while everything else starts, too.
 _READY_WITHIN_S = 20.0
@@ -45,6 +47,24 @@ class PendingStub(Protocol):
 
     def drop(self) -> None:
         """Release what was held: the stub will not come, or comes too late."""
+
+
+class ForkedStub:
+    """A stub that the fork server was asked for, until its process is known."""
+
+    def __init__(self, child: Child, reading: int, begin: Callable[[Process], None]) -> None:
+        self._child = child
+        self._reading = reading
+        self._begin = begin
+
+    def adopt(self, pid: int) -> None:
+        """Take over the new process. Raises OSError if it does not exist."""
+        self._begin(Process.from_orphan(pid))
+
+    def drop(self) -> None:
+        """Close its lifeline: the stub does not come, or comes too late and ends with it."""
+        self._child.lifeline.close()
+        os.close(self._reading)
 
 
 class Spawner(Protocol):

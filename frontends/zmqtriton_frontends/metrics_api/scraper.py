@@ -1,0 +1,46 @@
+"""Gathers what the Prometheus page shows, from the broker and the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+
+from zmqtriton_floor import metrics
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.metrics_api import exposition, model_metrics, own
+from zmqtriton_frontends.metrics_api.gpus import Gpus
+from zmqtriton_frontends.metrics_api.machine import Machine
+from zmqtriton_frontends.metrics_api.series import Series
+
+
+class Scraper:
+    def __init__(
+        self,
+        gateway: Gateway,
+        interval_s: float = 2.0,
+        machine: Machine | None = None,
+        gpus: Gpus | None = None,
+    ) -> None:
+        """Set up; without `machine` and `gpus` the page has nothing of them."""
+        self._gateway = gateway
+        self._machine = machine
+        self._gpus = gpus
+        self._busyness = own.Busyness(interval_s)
+        self._has_latencies = metrics.of_settings(gateway.settings).has_counters
+
+    async def scrape(self) -> str:
+        """Return the text of the page."""
+        gateway, gpus = self._gateway, self._gpus
+        found, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
+        for stat in found["model_stats"]:
+            load_s = status.get("loads", {}).get(stat["name"], {}).get(stat["version"])
+            if load_s is not None:
+                stat["zmqtriton"]["load_s"] = load_s
+        config_of = gateway.catalogue.config_of
+        stats = found["model_stats"]
+        known = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in stats]
+        text = exposition.render(stats, has_latencies=self._has_latencies, config_of=config_of)
+        text += gpus.render() if gpus is not None else ""
+        text += exposition.render_machine(self._machine, found["zmqtriton"].get("cache", {}))
+        text += own.render(found["zmqtriton"], status)
+        text += own.render_models(known, status, self._busyness)
+        return text + model_metrics.render(found.get("measures", []))

@@ -1,0 +1,297 @@
+"""Models asked from this process: values, streams, errors, cancelling, loads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import zmqtriton
+from tests.support.server import Server as Repository
+from tests.support.waiting import eventually
+from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
+
+pytestmark = pytest.mark.system
+
+_LOADED = ("identity_fp32", "add_sub", "string_upper", "tokens", "raising", "bls_sync", "doubled")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    models = (*_LOADED, "counting", "batch_size")
+    return Repository(tmp_path_factory.mktemp("embedded") / "s", models=models)
+
+
+def _one(server: zmqtriton.Server, model: str, **inputs: Any) -> dict[str, Any]:
+    [response] = server.model(model).infer(inputs=inputs)
+    assert response.final
+    assert response.error is None
+    return dict(response.outputs)
+
+
+@pytest.fixture(scope="module")
+def server(repository: Repository) -> Iterator[zmqtriton.Server]:
+    options: dict[str, Any] = {
+        "model_control_mode": "explicit",
+        "load_model": _LOADED,
+        "log_info": False,
+        "id": "mine",
+    }
+    with zmqtriton.Server(repository.repository, **options) as server:
+        # What is opened at first use is no leak of the test that happens to be the first.
+        list(server.model("tokens").infer(inputs={"COUNT": [50], "DELAY_US": [1000]}))
+        large = np.zeros(4 << 20, np.float32)
+        held = [_one(server, "identity_fp32", INPUT0=large) for _ in range(4)]
+        del held
+        yield server
+
+
+def test_it_is_live_and_ready_and_says_who_it_is(server: zmqtriton.Server) -> None:
+    assert server.live
+    assert server.ready
+    assert "mine" == server.metadata()["name"]
+    assert set(_LOADED) == {m["name"] for m in server.models(ready=True)}
+    assert "READY" == server.models(ready=True)[0]["state"]
+
+
+def test_no_port_is_opened(server: zmqtriton.Server) -> None:
+    main = psutil.Process(server.pid)
+
+    for process in (main, *main.children(recursive=True)):
+        assert not [c for c in process.net_connections("tcp") if c.status == "LISTEN"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.array([1, 2, 3], np.float32),
+        [1.0, 2.0, 3.0],
+        (1, 2, 3),
+        np.arange(6, dtype=np.float32)[1:4],
+        np.array([1, 9, 2, 9, 3], np.float32)[::2],
+    ],
+    ids=["array", "list", "tuple", "slice", "with gaps"],
+)
+def test_numbers_come_as_they_are_given(server: zmqtriton.Server, given: Any) -> None:
+    found = _one(server, "identity_fp32", INPUT0=given)["OUTPUT0"]
+
+    assert np.array_equal(np.asarray(given, np.float32), found)
+    assert np.float32 == found.dtype
+
+
+def test_texts_come_as_bytes(server: zmqtriton.Server) -> None:
+    for given in (
+        ["kühl", "b"],
+        np.array(["kühl", "b"]),
+        np.array(["kühl".encode(), b"b"], object),
+    ):
+        found = _one(server, "string_upper", INPUT0=np.asarray(given).reshape(1, 2))["OUTPUT0"]
+        assert ["KÜHL".encode(), b"B"] == found.reshape(-1).tolist()
+
+
+class _OfAnotherLibrary:
+    """An array that is known by DLPack alone."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def test_arrays_of_other_libraries_are_taken(server: zmqtriton.Server) -> None:
+    given = _OfAnotherLibrary(np.array([4, 5], np.float32))
+
+    assert [4, 5] == _one(server, "identity_fp32", INPUT0=given)["OUTPUT0"].tolist()
+
+
+def test_large_outputs_are_views_that_stay_as_they_are(server: zmqtriton.Server) -> None:
+    given = [np.full(4 << 20, number, np.float32) for number in range(4)]
+
+    found = [_one(server, "identity_fp32", INPUT0=array)["OUTPUT0"] for array in given]
+
+    assert all(np.array_equal(a, b) for a, b in zip(given, found, strict=True))
+    assert not any(array.flags.writeable for array in found)
+    del found
+    assert _one(server, "identity_fp32", INPUT0=given[1])["OUTPUT0"][0] == 1
+
+
+def test_a_stream_is_iterated_over(server: zmqtriton.Server) -> None:
+    responses = [*server.model("tokens").infer(inputs={"COUNT": [3]})]
+
+    assert [b"token0", b"token1", b"token2"] == [
+        response.outputs["TOKEN"][0] for response in responses if response.outputs
+    ]
+    assert [False, False, True] == [response.final for response in responses][-3:]
+
+
+def test_a_stream_that_is_closed_is_cancelled(
+    server: zmqtriton.Server, repository: Repository
+) -> None:
+    inputs = {"COUNT": [100_000], "DELAY_US": [1000]}
+    stream = server.model("tokens").infer(inputs=inputs, request_id="closed")
+    next(stream)
+
+    stream.close()  # type: ignore[attr-defined]
+
+    journal = repository.journal
+    eventually(lambda: journal.exists() and "closed" in journal.read_text(), 30, "the cancelling")
+    with pytest.raises(StopIteration):
+        next(stream)
+
+
+def test_a_stream_that_is_dropped_is_cancelled(
+    server: zmqtriton.Server, repository: Repository
+) -> None:
+    inputs = {"COUNT": [100_000], "DELAY_US": [1000]}
+    next(server.model("tokens").infer(inputs=inputs, request_id="dropped"))
+
+    eventually(lambda: "dropped" in repository.journal.read_text(), 30, "the cancelling")
+
+
+def test_ensembles_and_models_that_ask_others_answer(server: zmqtriton.Server) -> None:
+    left, right = np.ones((1, 16), np.float32), np.full((1, 16), 2, np.float32)
+
+    doubled = _one(server, "doubled", LEFT=left, RIGHT=right)
+    asked = _one(server, "bls_sync", INPUT0=left, INPUT1=right)
+
+    assert np.array_equal(2 * left, doubled["LEFT_TWICE"])
+    assert np.array_equal(left + right, asked["OUTPUT0"])
+
+
+def test_errors_are_those_that_clients_get(server: zmqtriton.Server) -> None:
+    def fail(model: str, **inputs: Any) -> None:
+        next(server.model(model).infer(inputs=inputs))
+
+    with pytest.raises(InvalidArgument, match="unknown model: 'nobody'"):
+        fail("nobody", X=[1])
+    with pytest.raises(InvalidArgument, match="data-type is 'FP64'"):
+        fail("identity_fp32", INPUT0=np.zeros(2))
+    with pytest.raises(InvalidArgument, match="expected 1 inputs but got 0"):
+        fail("identity_fp32")
+    with pytest.raises(InvalidArgument, match="'INPUT0' is not an array"):
+        fail("identity_fp32", INPUT0=[[1], [2, 3]])
+    with pytest.raises(InvalidArgument, match="has no datatype"):
+        fail("identity_fp32", INPUT0=np.zeros(2, np.complex64))
+    with pytest.raises(InternalError, match="on purpose"):
+        fail("raising", INPUT0=[1])
+    with pytest.raises(NotFound, match="version 7 is not found"):
+        next(server.model("add_sub", 7).infer(inputs={}))
+
+
+def test_only_the_wanted_outputs_come(server: zmqtriton.Server) -> None:
+    given = np.ones((1, 16), np.float32)
+    request = server.model("add_sub").create_request({"INPUT0": given, "INPUT1": given})
+
+    [response] = server.model("add_sub").infer(request, outputs=["OUTPUT1"], request_id="r")
+
+    assert ["OUTPUT1"] == [*response.outputs]
+    assert "r" == response.request_id
+
+
+def test_a_deadline_ends_a_request(server: zmqtriton.Server) -> None:
+    inputs = {"COUNT": [100_000], "DELAY_US": [1000]}
+
+    stream = server.model("tokens").infer(inputs=inputs, deadline_s=0.2)
+
+    with pytest.raises(TimeoutError, match="deadline has passed"):
+        list(stream)
+
+
+def test_threads_ask_side_by_side(server: zmqtriton.Server) -> None:
+    wrong = []
+
+    def ask(number: int) -> None:
+        for count in range(30):
+            given = np.full(64, number * 1000 + count, np.float32)
+            if not np.array_equal(given, _one(server, "identity_fp32", INPUT0=given)["OUTPUT0"]):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_coroutines_ask_side_by_side(server: zmqtriton.Server) -> None:
+    async def ask(number: int) -> list[float]:
+        model = server.model("identity_fp32")
+        return [
+            response.outputs["OUTPUT0"][0]
+            async for response in model.async_infer(inputs={"INPUT0": [number]})
+        ]
+
+    async def scenario() -> list[list[float]]:
+        return await asyncio.gather(*(ask(number) for number in range(20)))
+
+    assert [[number] for number in range(20)] == asyncio.run(scenario())
+
+
+def test_a_coroutine_that_is_cancelled_cancels_its_request(
+    server: zmqtriton.Server, repository: Repository
+) -> None:
+    async def read() -> None:
+        inputs = {"COUNT": [100_000], "DELAY_US": [1000]}
+        async for _ in server.model("tokens").async_infer(inputs=inputs, request_id="coroutine"):
+            pass
+
+    async def scenario() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(read(), 0.3)
+
+    asyncio.run(scenario())
+    eventually(lambda: "coroutine" in repository.journal.read_text(), 30, "the cancelling")
+
+
+def test_what_a_model_is_can_be_asked(server: zmqtriton.Server) -> None:
+    model = server.model("add_sub")
+
+    assert model.is_ready()
+    assert not server.model("nobody").is_ready()
+    assert model.batch_ready
+    assert not server.model("identity_fp32").batch_ready
+    assert "python" == model.metadata()["platform"]
+    assert "add_sub" == model.config()["name"]
+    next(model.infer(inputs={name: np.ones((1, 16), np.float32) for name in ("INPUT0", "INPUT1")}))
+    assert model.statistics()["model_stats"][0]["inference_count"] > 0
+    assert 'nv_inference_request_success{model="add_sub",version="1"}' in server.metrics()
+
+
+def test_models_are_loaded_and_unloaded(server: zmqtriton.Server) -> None:
+    counting = server.load("counting")
+    numbers = [r.outputs["NUMBER"][0] for r in counting.infer(inputs={"COUNT": [2]}) if r.outputs]
+    assert [0, 1] == numbers
+
+    server.unload("counting")
+    assert not counting.is_ready()
+    with pytest.raises(NotFound, match="no available versions"):
+        next(counting.infer(inputs={"COUNT": [2]}))
+    with pytest.raises(InternalError, match="failed to load 'nobody'"):
+        server.load("nobody")
+
+
+def test_a_model_is_loaded_from_given_files(server: zmqtriton.Server) -> None:
+    source = (Path(__file__).parents[2] / "models/identity_fp32/1/model.py").read_bytes()
+    config = {
+        "name": "given",
+        "backend": "python",
+        "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+        "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+    }
+
+    model = server.load("given", config=json.dumps(config), files={"1/model.py": source})
+
+    assert [7] == next(model.infer(inputs={"INPUT0": [7]})).outputs["OUTPUT0"].tolist()
+    server.unload("given")

@@ -1,0 +1,155 @@
+"""This process as a guest of a server: a frontend on a thread of its own.
+
+Everything that touches the gateway runs on that thread's loop; other threads wait for it or are
+called back. Knows no models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends.gateway.gateway import Gateway
+
+_T = TypeVar("_T")
+
+#: How often a guest looks whether everything is answered, when the server stops.
+_LOOK_MS = 10
+_CLOSED = "the connection to the server is closed"
+_LOST = "the server has ended"
+_FORKED = "this process was forked from the one that is connected; connect anew"
+
+
+class _GuestGateway(Gateway):
+    """A gateway in a process that is not the server's: it leaves that one's log alone."""
+
+    def __init__(self, lifeline: Lifeline, on_end: Callable[[], None]) -> None:
+        super().__init__(lifeline)
+        self._supervisor.on_end = on_end
+
+    def _take_from_supervisor(self, message: Any, descriptors: list[int]) -> None:
+        if type(message) is not wire.LogSettings:
+            super()._take_from_supervisor(message, descriptors)
+
+
+class Guest:
+    """Joins the server behind a control connection. To be closed."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        """Join. Raises the server's error if it refuses, and Unavailable if it ends."""
+        self._lifeline = lifeline
+        self._loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
+        #: Why nothing more is taken; "" while all is well.
+        self._problem = ""
+        #: Held by a thread whose destructors may call start(), too.
+        self._lock = threading.RLock()
+        self.gateway: Gateway
+        self._thread = threading.Thread(target=self._run, name="zmqtriton", daemon=True)
+        self._thread.start()
+        try:
+            self.wait(self._join())
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------- called by other threads
+
+    def start(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Have the loop do this; the result, or the error, is in the future."""
+        problem = _FORKED
+        if os.getpid() == self._pid:
+            with self._lock:
+                problem = self._problem
+                if not problem:
+                    return asyncio.run_coroutine_threadsafe(self._watched(work), self._loop)
+        work.close()
+        raise Unavailable(problem)
+
+    def wait(self, work: Coroutine[Any, Any, _T], timeout_s: float | None = None) -> _T:
+        """Have the loop do this, and wait; cancelled if the time is over or this is interrupted."""
+        future = self.start(work)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Leave the server: what is in flight is cancelled."""
+        if os.getpid() != self._pid:
+            return
+        self._set_problem(_CLOSED)
+        with suppress(RuntimeError):  # the loop has ended by itself
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _set_problem(self, problem: str) -> None:
+        """Take no more work: from here on all of it is refused with this."""
+        with self._lock:
+            self._problem = self._problem or problem
+
+    # ------------------------------------------------------------- on the loop
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self.gateway = gateway = _GuestGateway(self._lifeline, self._lose)
+        gateway.on_stop = self._leave
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._end())
+            gateway.close()
+            self._loop.close()
+
+    async def _end(self) -> None:
+        await asyncio.sleep(0)  # what was given last becomes a task
+        own = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not own]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+
+    def _lose(self) -> None:
+        self._set_problem(_LOST)
+        self._loop.stop()
+
+    def _leave(self, within_ms: int) -> None:
+        """Go when everything is answered: the server stops."""
+        if within_ms <= 0 or not self.gateway.in_flight:
+            self._lose()
+        else:
+            step_ms = min(within_ms, _LOOK_MS)
+            self._loop.call_later(step_ms / 1000, self._leave, within_ms - step_ms)
+
+    async def _watched(self, work: Coroutine[Any, Any, _T]) -> _T:
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self._problem:
+                raise Unavailable(self._problem) from None
+            raise
+
+    async def _join(self) -> None:
+        gateway = self.gateway
+        starting = asyncio.ensure_future(gateway.start())
+        await asyncio.sleep(0)  # the lifeline is open now
+        joining = asyncio.ensure_future(gateway.call("join", {}))
+        await asyncio.wait((starting, joining), return_when=asyncio.FIRST_COMPLETED)
+        if joining.done():
+            starting.cancel()
+            joining.result()
+        joining.cancel()
+        await starting
+        # its answer comes after everything that was sent before, the models among it
+        await gateway.call("ready", {"model": ""})

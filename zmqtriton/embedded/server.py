@@ -1,0 +1,124 @@
+"""A server that this process starts, asks and ends; it ends with this process at the latest."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.ctl import client
+from zmqtriton.embedded.connection import Connection
+from zmqtriton.embedded.guest import Guest
+from zmqtriton_floor.errors import Unavailable
+
+_LOOK_S = 0.02
+#: Nobody but this process asks, unless options say so.
+_NO_PORTS = {"allow_http": False, "allow_grpc": False, "allow_metrics": False}
+
+
+class Server(Connection):
+    """A server inside this process, as far as its models are concerned.
+
+        with zmqtriton.Server(model_repository="models") as server:
+            for response in server.model("add_sub").infer(inputs={"INPUT0": ..., "INPUT1": ...}):
+                response.outputs["OUTPUT0"]
+
+    The options are those of `zmqtriton --help`, with underscores. No port is opened unless one of
+    `allow_http`, `allow_grpc` and `allow_metrics` is given.
+    """
+
+    def __init__(self, model_repository: str | Path | Sequence[str | Path], **options: Any) -> None:
+        if isinstance(model_repository, str | Path):
+            model_repository = [model_repository]
+        self._repositories = [*model_repository]
+        self._options = {**_NO_PORTS, **options}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = -1
+        #: Where it keeps its sockets; it makes and removes the directory itself.
+        self.runtime_directory = ""
+
+    @property
+    def pid(self) -> int:
+        """The number of its first process; 0 while it does not run."""
+        return 0 if self._process is None else self._process.pid
+
+    def start(self, *, wait_until_ready: bool = True, timeout_s: float = 120.0) -> Server:
+        """Start the server. Raises Unavailable if it ends, or is not ready in time."""
+        if self._process is not None:
+            raise Unavailable("the server has been started already")
+        name = f"zmqtriton-{secrets.token_hex(8)}"
+        self.runtime_directory = os.path.join(tempfile.gettempdir(), name)
+        theirs, self._owner = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                self._command(theirs), stdin=subprocess.DEVNULL, pass_fds=(theirs,)
+            )
+        finally:
+            os.close(theirs)
+        deadline_s = time.monotonic() + timeout_s
+        try:
+            self._guest = self._join(deadline_s)
+            while wait_until_ready and not self.ready:
+                self._check(deadline_s)
+                time.sleep(_LOOK_S)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self, timeout_s: float = 60.0) -> int:
+        """Stop the server and return its exit status; what was asked is answered before."""
+        process = self._process
+        if process is None:
+            return 0
+        if hasattr(self, "_guest"):
+            self._guest.close()
+        if self._owner >= 0:
+            os.close(self._owner)
+            self._owner = -1
+        try:
+            status = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = process.wait()
+        self._process = None
+        return status
+
+    def close(self) -> None:
+        self.stop()
+
+    def __enter__(self) -> Server:
+        return self if self._process is not None else self.start()
+
+    def _command(self, owner: int) -> list[str]:
+        words = [sys.executable, "-m", "zmqtriton"]
+        words += [f"--runtime-directory={self.runtime_directory}"]
+        words += [f"--owner-descriptor={owner}"]
+        words += [f"--model-repository={path}" for path in self._repositories]
+        for name, value in self._options.items():
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                text = str(one).lower() if isinstance(one, bool) else str(one)
+                words.append(f"--{name.replace('_', '-')}={text}")
+        return words
+
+    def _join(self, deadline_s: float) -> Guest:
+        while True:
+            self._check(deadline_s)
+            try:
+                return Guest(client.connect(client.ServerSelector(self.runtime_directory)).line)
+            except (client.NoServerError, Unavailable):
+                time.sleep(_LOOK_S)  # it is not there yet, or there no more
+
+    def _check(self, deadline_s: float) -> None:
+        assert self._process is not None
+        status = self._process.poll()
+        if status is not None:
+            raise Unavailable(f"the server has ended with {status}; its log says why")
+        if time.monotonic() > deadline_s:
+            raise Unavailable("the server is not ready in time")

@@ -1,0 +1,66 @@
+"""Tensors between Python's values and those of a request or a response.
+
+Inputs are whatever numpy understands, or has `__dlpack__`; outputs are numpy arrays. Those of large
+tensors are views into the memory of the model's process, which is theirs until they are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.tensors import datatype_of, from_numpy, to_numpy
+from zmqtriton_floor.wire import Tensor
+
+
+def to_tensors(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> list[Tensor]:
+    """Return the inputs of a request to the model with this configuration."""
+    dtypes = {entry["name"]: entry.get("data_type", "") for entry in config.get("input", ())}
+    return [_tensor(name, value, dtypes.get(name, "")) for name, value in inputs.items()]
+
+
+def _tensor(name: str, value: Any, data_type: str) -> Tensor:
+    array = _array(name, value, data_type)
+    try:
+        datatype = datatype_of(array) if array.dtype.kind not in "OU" else None
+    except KeyError:
+        raise InvalidArgument(f"input '{name}' has no datatype for {array.dtype}") from None
+    number = BYTES if datatype is None else datatype.number
+    return Tensor(name, number, list(array.shape), from_numpy(_as_strings(array)))
+
+
+def _array(name: str, value: Any, data_type: str) -> Any:
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    wanted = BY_CONFIG_NAME.get(data_type)
+    kind = None if wanted is None or wanted.number == BYTES else wanted.numpy
+    try:
+        return np.asarray(value, dtype=kind)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidArgument(f"input '{name}' is not an array: {error}") from None
+
+
+def _as_strings(array: Any) -> Any:
+    return array.astype(np.object_) if array.dtype.kind == "U" else array
+
+
+def to_arrays(tensors: list[Tensor]) -> dict[str, Any]:
+    """Return outputs by name. Large ones are views that cannot be written to."""
+    return {tensor.name: _output(tensor) for tensor in tensors}
+
+
+def _output(tensor: Tensor) -> Any:
+    _, datatype, shape, data = tensor
+    try:
+        if type(data) is memoryview and datatype != BYTES:
+            kind = to_numpy(datatype, [0], b"").dtype
+            return np.frombuffer(data, dtype=kind).reshape(shape)
+        return to_numpy(datatype, shape, data)
+    except KeyError:  # numpy has no such type, as for BF16: its bits
+        return np.frombuffer(data, dtype=np.uint16).reshape(shape)
