@@ -210,7 +210,9 @@ def _write_oom_score(pid: str, score: int) -> None:
 def is_frozen(pid: int) -> bool:
     """True if the process was stopped by a signal or a tracer."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        # asked for each process once a second: pathlib would take half of that
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            stat = file.read(4096)
     except OSError:
         return False
-    return stat.rpartition(")")[2].split()[0] in "Tt"
+    return stat[stat.rindex(b")") + 2 :][:1] in (b"T", b"t")
