@@ -142,16 +142,17 @@ def test_data_comes_from_files_or_is_made(repository: Repository) -> None:
 
 
 def test_models_without_batches_and_samples_of_none(repository: Repository) -> None:
-    repository.add("plain", _INPUT + sample(ZERO), batches=0)
+    repository.add("unbatched", _INPUT + sample(ZERO), batches=0)
     repository.add("skipped", _INPUT + sample(ZERO, batch_size=0))
 
-    assert ["", ""] == [repository.load("plain"), repository.load("skipped")]
+    assert ["", ""] == [repository.load("unbatched"), repository.load("skipped")]
 
-    assert [[{"IN": [[2], "float32", "[0.0, 0.0]"]}]] == repository.batches("plain")
+    assert [[{"IN": [[2], "float32", "[0.0, 0.0]"]}]] == repository.batches("unbatched")
     assert [] == repository.batches("skipped")
 
 
 def test_a_model_may_ask_others_in_warm_up(repository: Repository) -> None:
+    repository.add("plain", _INPUT + sample(ZERO), batches=0)
     repository.add("plain_2", _INPUT + sample(ZERO), mode="ask", batches=0)
     repository.load("plain")
 
