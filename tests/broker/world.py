@@ -123,6 +123,10 @@ class BrokerHarness:
     def drain_outbox(self) -> None:
         """Ends the turn and empties the outbox, as the service would."""
         self.core.tick(self.now)
+        assert not self.core._dispatch.marked, "what can be dispatched would wait for an event"
+        self._empty_outbox()
+
+    def _empty_outbox(self) -> None:
         outbox = self.core.outbox
         for serial, rows in outbox.batched_requests.items():
             self.batched_requests.setdefault(serial, []).extend(work for work, _ in rows)

@@ -342,6 +342,7 @@ class Core:
             self._dispatch.dispatch_marked(now_ns)
         if self.deadlocks.fresh:
             self.deadlocks.check_new(now_ns)
+            self._dispatch.dispatch_marked(now_ns)  # a refusal may have made room
         self.due_ns = None
         for part in (self._timers, self.recovery, self.deadlocks, self.waiting_for_load):
             at_ns = part.next_due_ns() if part.timed else None
