@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import multiprocessing
@@ -121,6 +122,25 @@ def grpc_stream(port: int, floats: int = 16) -> SendRequest:
     def ask() -> None:
         requests.put(data)
         next(answers)
+
+    return ask
+
+
+@functools.cache
+def _connection(port: int) -> Any:
+    import zmqtriton
+
+    return zmqtriton.connect(str(port))
+
+
+def python(port: int, floats: int = 16) -> SendRequest:
+    """identity_fp32 without HTTP, over one connection for all threads."""
+    import numpy as np
+
+    model, data = _connection(port).model("identity_fp32"), np.full(floats, 0.5, np.float32)
+
+    def ask() -> None:
+        next(model.infer(inputs={"INPUT0": data}))
 
     return ask
 

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from zmqtriton.embedded.exchange import Exchange
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline
@@ -52,6 +53,8 @@ class Guest:
         self._problem = ""
         #: Held by a thread whose destructors may call start(), too.
         self._lock = threading.RLock()
+        #: Those that are going on.
+        self.exchanges: set[Exchange] = set()
         self.gateway: Gateway
         self._thread = threading.Thread(target=self._run, name="zmqtriton", daemon=True)
         self._thread.start()
@@ -63,16 +66,28 @@ class Guest:
 
     # ------------------------------------------------- called by other threads
 
+    def soon(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Have the loop call this soon. Raises Unavailable without a connection."""
+        self._give(lambda: self._loop.call_soon_threadsafe(call, *arguments))
+
     def start(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Have the loop do this; the result, or the error, is in the future."""
-        problem = _FORKED
-        if os.getpid() == self._pid:
-            with self._lock:
-                problem = self._problem
-                if not problem:
-                    return asyncio.run_coroutine_threadsafe(self._watched(work), self._loop)
-        work.close()
-        raise Unavailable(problem)
+        watched = self._watched(work)
+        try:
+            return self._give(lambda: asyncio.run_coroutine_threadsafe(watched, self._loop))
+        except Unavailable:
+            watched.close()
+            work.close()
+            raise
+
+    def _give(self, give: Callable[[], _T]) -> _T:
+        """Give the loop something to do, which it does though it may be the last."""
+        if os.getpid() != self._pid:
+            raise Unavailable(_FORKED)
+        with self._lock:
+            if self._problem:
+                raise Unavailable(self._problem)
+            return give()
 
     def wait(self, work: Coroutine[Any, Any, _T], timeout_s: float | None = None) -> _T:
         """Have the loop do this, and wait; cancelled if the time is over or this is interrupted."""
@@ -112,7 +127,10 @@ class Guest:
             self._loop.close()
 
     async def _end(self) -> None:
-        await asyncio.sleep(0)  # what was given last becomes a task
+        await asyncio.sleep(0)  # what was given last becomes a task, or an exchange
+        for exchange in list(self.exchanges):
+            exchange.fail(Unavailable(self._problem))
+            exchange.close()
         own = asyncio.current_task()
         others = [task for task in asyncio.all_tasks() if task is not own]
         for task in others:

@@ -4,56 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
+from zmqtriton.embedded.exchange import Coming, Exchange, InferenceRequest, InferenceResponse
 from zmqtriton.embedded.guest import Guest
-from zmqtriton.embedded.tensors import to_arrays, to_tensors
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody
-from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
-from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 
 _LATE = "the request's deadline has passed"
-
-
-class InferenceResponse(NamedTuple):
-    """One response of a model."""
-
-    model: str
-    version: int
-    request_id: str
-    #: numpy arrays by name.
-    outputs: Mapping[str, Any]
-    parameters: Mapping[str, Any]
-    #: An error in place of outputs; only a decoupled model sends one and goes on.
-    error: ZmqTritonError | None
-    #: No other response follows.
-    final: bool
-
-
-class InferenceRequest(NamedTuple):
-    """A request to a model; `create_request` makes one."""
-
-    inputs: Mapping[str, Any]
-    request_id: str = ""
-    #: The wanted outputs; none means all.
-    outputs: Sequence[str] = ()
-    parameters: Mapping[str, Any] = {}
-    priority: int = 0
-    #: How long it may wait for the model, in microseconds; 0 means the model's default.
-    timeout: int = 0
-    #: The sequence that it belongs to; 0 or "" for none.
-    correlation_id: int | str = 0
-    sequence_start: bool = False
-    sequence_end: bool = False
-    #: How long all of it may take, in seconds; it is cancelled then.
-    deadline_s: float | None = None
 
 
 class Model:
@@ -86,8 +47,7 @@ class Model:
         the request. Raises the server's error where there is no response, and TimeoutError when
         the request's deadline has passed.
         """
-        asked = _request(request, inputs, options)
-        return Responses(self._guest, self._begin(asked), asked.deadline_s)
+        return self._ask(_request(request, inputs, options))
 
     def async_infer(
         self,
@@ -97,11 +57,10 @@ class Model:
         **options: Any,
     ) -> AsyncIterator[InferenceResponse]:
         """Iterate likewise, in a coroutine of any event loop."""
-        asked = _request(request, inputs, options)
-        return AsyncResponses(self._guest, self._begin(asked), asked.deadline_s)
+        return AsyncResponses(self._ask(_request(request, inputs, options)))
 
-    def _begin(self, request: InferenceRequest) -> AsyncGenerator[InferenceResponse, None]:
-        return _responses(self._guest, self.name, self.version, request)
+    def _ask(self, request: InferenceRequest) -> Responses:
+        return Responses(self._guest, self.name, self.version, request)
 
     # ------------------------------------------------------------- the model
 
@@ -152,128 +111,63 @@ def _request(
     return request._replace(**options)
 
 
-async def _responses(
-    guest: Guest, name: str, version: str, request: InferenceRequest
-) -> AsyncGenerator[InferenceResponse, None]:
-    """Ask, and iterate over the responses; to be run on the guest's loop."""
-    gateway = guest.gateway
-    deadline_ns = 0
-    if request.deadline_s is not None:
-        deadline_ns = time.monotonic_ns() + int(request.deadline_s * 1e9)
-    try:
-        found = gateway.catalogue.find(name, version)
-    except NotLoaded as missing:
-        await missing.load(deadline_ns)
-        found = gateway.catalogue.find(name, version)
-    checked = _checked(guest, found, request, deadline_ns)
-    if not found.signature.is_decoupled:
-        response = await gateway.infer(checked)
-        yield _response(found, request, response, None, is_final=True)
-        return
-    stream = gateway.stream(checked)
-    try:
-        async for item in stream:
-            if item.body is not None or item.error is not None or item.is_final:
-                yield _of_item(found, request, item)
-    finally:
-        await stream.aclose()
-
-
-def _checked(
-    guest: Guest, found: ModelVersion, request: InferenceRequest, deadline_ns: int
-) -> CheckedRequest:
-    flags = request.sequence_start * SEQUENCE_START | request.sequence_end * SEQUENCE_END
-    options = Options(flags, request.priority, request.timeout, deadline_ns, request.correlation_id)
-    tensors = to_tensors(request.inputs, found.config)
-    body = RequestBody(request.request_id, dict(request.parameters), list(request.outputs), tensors)
-    return prepare(guest.gateway.catalogue, found, body, options)
-
-
-def _of_item(found: ModelVersion, request: InferenceRequest, item: StreamItem) -> InferenceResponse:
-    return _response(found, request, item.body, item.error, is_final=item.is_final)
-
-
-def _response(
-    found: ModelVersion,
-    request: InferenceRequest,
-    body: ResponseBody | None,
-    error: ZmqTritonError | None,
-    *,
-    is_final: bool,
-) -> InferenceResponse:
-    return InferenceResponse(
-        found.name,
-        found.version,
-        request.request_id,
-        {} if body is None else to_arrays(body.outputs),
-        {} if body is None else body.parameters,
-        error,
-        is_final,
-    )
-
-
 class Responses:
     """The responses to one request, for a thread."""
 
-    def __init__(
-        self,
-        guest: Guest,
-        source: AsyncGenerator[InferenceResponse, None],
-        within_s: float | None,
-    ) -> None:
+    def __init__(self, guest: Guest, name: str, version: str, request: InferenceRequest) -> None:
+        """Ask. Raises Unavailable without a connection."""
+        within_s = request.deadline_s
         self._guest = guest
-        self._source = source
         self._until_s = None if within_s is None else time.monotonic() + within_s
-        #: The next response, asked for in advance; None when it is the last.
-        self._next: Future[InferenceResponse | None] | None = guest.start(_next(source))
+        #: None when there is nothing more to come.
+        self._coming: Coming | None = None
+        self._exchange = Exchange(guest.gateway, name, version, request, guest.exchanges)
+        coming: Coming = Future()
+        guest.soon(self._exchange.begin, coming)
+        self._coming = coming
 
     def __iter__(self) -> Responses:
         return self
 
     def __next__(self) -> InferenceResponse:
-        if self._next is None:
+        if self._coming is None:
             raise StopIteration
         try:
-            response = self._next.result(self.left_s())
+            response = self._coming.result(self.left_s())
         except FutureTimeoutError:
             self.close()
             raise TimeoutError(_LATE) from None
         except BaseException:
             self.close()
             raise
-        if response is None:
-            self._next = None
-            raise StopIteration
         self.proceed(response)
+        if response is None:
+            raise StopIteration
         return response
 
     @property
-    def coming(self) -> Future[InferenceResponse | None] | None:
+    def coming(self) -> Coming | None:
         """The next response, or None if there is none any more."""
-        return self._next
+        return self._coming
 
     def left_s(self) -> float | None:
         """Return how long the rest may take; None without a deadline."""
         return None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
 
-    def proceed(self, response: InferenceResponse) -> None:
+    def proceed(self, response: InferenceResponse | None) -> None:
         """Ask for the response after this one, if there is one."""
-        if response.final:
-            self._next = None
-            self._end()
-        else:
-            self._next = self._guest.start(_next(self._source))
+        self._coming = None
+        if response is not None and not response.final:
+            coming: Coming = Future()
+            self._guest.soon(self._exchange.proceed, coming)
+            self._coming = coming
 
     def close(self) -> None:
         """Cancel the request, if it is not answered."""
-        coming, self._next = self._next, None
-        if coming is not None:
-            coming.cancel()
-            self._end()
-
-    def _end(self) -> None:
-        with suppress(ZmqTritonError):  # with the connection everything ends
-            self._guest.start(_close(self._source))
+        if self._coming is not None:
+            self._coming = None
+            with suppress(ZmqTritonError):  # with the connection everything ends
+                self._guest.soon(self._exchange.close)
 
     def __enter__(self) -> Responses:
         return self
@@ -282,20 +176,15 @@ class Responses:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_next"):
+        if hasattr(self, "_exchange"):
             self.close()
 
 
 class AsyncResponses:
     """The responses to one request, for a coroutine of any event loop."""
 
-    def __init__(
-        self,
-        guest: Guest,
-        source: AsyncGenerator[InferenceResponse, None],
-        within_s: float | None,
-    ) -> None:
-        self._responses = Responses(guest, source, within_s)
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
 
     def __aiter__(self) -> AsyncResponses:
         return self
@@ -304,7 +193,7 @@ class AsyncResponses:
         responses = self._responses
         if responses.coming is None:
             raise StopAsyncIteration
-        coming = asyncio.wrap_future(responses.coming)
+        coming = asyncio.shield(asyncio.wrap_future(responses.coming))
         try:
             response = await asyncio.wait_for(coming, responses.left_s())
         except asyncio.TimeoutError:
@@ -313,27 +202,11 @@ class AsyncResponses:
         except BaseException:
             responses.close()
             raise
-        if response is None:
-            responses.close()
-            raise StopAsyncIteration
         responses.proceed(response)
+        if response is None:
+            raise StopAsyncIteration
         return response
 
     async def aclose(self) -> None:
         """Cancel the request, if it is not answered."""
         self._responses.close()
-
-
-async def _next(source: AsyncGenerator[InferenceResponse, None]) -> InferenceResponse | None:
-    async for response in source:
-        return response
-    return None
-
-
-async def _close(source: AsyncGenerator[InferenceResponse, None]) -> None:
-    for _ in range(2):
-        try:
-            await source.aclose()
-            return
-        except RuntimeError:  # what it was asked for is being cancelled at this moment
-            await asyncio.sleep(0)

@@ -1,0 +1,188 @@
+"""One request and its responses, on the loop of the guest."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from zmqtriton.embedded.tensors import to_arrays, to_tensors
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+
+
+class InferenceResponse(NamedTuple):
+    """One response of a model."""
+
+    model: str
+    version: int
+    request_id: str
+    #: numpy arrays by name.
+    outputs: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+    #: An error in place of outputs; only a decoupled model sends one and goes on.
+    error: ZmqTritonError | None
+    #: No other response follows.
+    final: bool
+
+
+class InferenceRequest(NamedTuple):
+    """A request to a model; `create_request` makes one."""
+
+    inputs: Mapping[str, Any]
+    request_id: str = ""
+    #: The wanted outputs; none means all.
+    outputs: Sequence[str] = ()
+    parameters: Mapping[str, Any] = {}
+    priority: int = 0
+    #: How long it may wait for the model, in microseconds; 0 means the model's default.
+    timeout: int = 0
+    #: The sequence that it belongs to; 0 or "" for none.
+    correlation_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
+    #: How long all of it may take, in seconds; it is cancelled then.
+    deadline_s: float | None = None
+
+
+#: The next response; None if there is none any more.
+Coming = Future[InferenceResponse | None]
+
+
+class Exchanges(Protocol):
+    """The exchanges that are going on, which end with the connection."""
+
+    def add(self, exchange: Exchange, /) -> None: ...
+
+    def discard(self, exchange: Exchange, /) -> None: ...
+
+
+class Exchange(PendingRequest):
+    """Asks once; gives each response to the future that waits for it."""
+
+    __slots__ = ("_coming", "_deadline_ns", "_found", "_name", "_open", "_request", "_stream")
+
+    SENDING = "GUEST_SEND"
+
+    def __init__(
+        self, gateway: Gateway, name: str, version: str, request: InferenceRequest, among: Exchanges
+    ) -> None:
+        super().__init__(gateway)
+        self._name = name, version
+        self._request = request
+        self._open = among
+        self._found: ModelVersion
+        self._stream: AsyncGenerator[StreamItem, None] | None = None
+        self._coming: Coming | None = None
+        self._deadline_ns = 0
+        if request.deadline_s is not None:
+            self._deadline_ns = time.monotonic_ns() + int(request.deadline_s * 1e9)
+
+    def begin(self, coming: Coming) -> None:
+        """Ask; the future gets the first response."""
+        self._open.add(self)
+        self._coming = coming
+        try:
+            self._ask()
+        except NotLoaded as missing:
+            self._await(missing.load(self._deadline_ns), lambda _: self._ask())
+        except Exception as error:  # noqa: BLE001 - an edge: whoever waits is told
+            self._refuse(error)
+
+    def _ask(self) -> None:
+        catalogue = self._gateway.catalogue
+        self._found = found = catalogue.find(*self._name)
+        checked = self._checked(found)
+        if found.signature.is_decoupled:
+            self._stream = self._gateway.stream(checked)
+            self._await(_next(self._stream), self._take_item)
+        else:
+            self._send(checked)
+
+    def _checked(self, found: ModelVersion) -> CheckedRequest:
+        asked = self._request
+        flags = asked.sequence_start * SEQUENCE_START | asked.sequence_end * SEQUENCE_END
+        options = Options(
+            flags, asked.priority, asked.timeout, self._deadline_ns, asked.correlation_id
+        )
+        tensors = to_tensors(asked.inputs, found.config)
+        body = RequestBody(asked.request_id, dict(asked.parameters), list(asked.outputs), tensors)
+        return prepare(self._gateway.catalogue, found, body, options)
+
+    def proceed(self, coming: Coming) -> None:
+        """Have the future get the response of a stream that follows."""
+        assert self._stream is not None
+        self._coming = coming
+        self._await(_next(self._stream), self._take_item)
+
+    def close(self) -> None:
+        """Cancel the request, if it is not answered."""
+        self._open.discard(self)
+        self.cancel()
+        if self._stream is not None:
+            asyncio.get_running_loop().create_task(_close(self._stream))
+
+    def fail(self, error: Exception) -> None:
+        """End it: the connection is gone."""
+        self._refuse(error)
+
+    # ------------------------------------------------------------- responses
+
+    def _respond(self, response: ResponseBody) -> None:
+        self._settle(self._response(response, None, is_final=True))
+
+    def _take_item(self, item: StreamItem | None) -> None:
+        if item is None:
+            self._settle(None)
+        else:
+            self._settle(self._response(item.body, item.error, is_final=item.is_final))
+
+    def _refuse(self, error: Exception) -> None:
+        self._open.discard(self)
+        coming, self._coming = self._coming, None
+        if coming is not None:
+            coming.set_exception(error)
+
+    def _settle(self, response: InferenceResponse | None) -> None:
+        if response is None or response.final:
+            self._open.discard(self)
+        coming, self._coming = self._coming, None
+        if coming is not None:
+            coming.set_result(response)
+
+    def _response(
+        self, body: ResponseBody | None, error: ZmqTritonError | None, *, is_final: bool
+    ) -> InferenceResponse:
+        found = self._found
+        return InferenceResponse(
+            found.name,
+            found.version,
+            self._request.request_id,
+            {} if body is None else to_arrays(body.outputs),
+            {} if body is None else body.parameters,
+            error,
+            is_final,
+        )
+
+
+async def _next(stream: AsyncGenerator[StreamItem, None]) -> StreamItem | None:
+    async for item in stream:
+        return item
+    return None
+
+
+async def _close(stream: AsyncGenerator[StreamItem, None]) -> None:
+    for _ in range(2):
+        try:
+            await stream.aclose()
+            return
+        except RuntimeError:  # what was read from it is being cancelled at this moment
+            await asyncio.sleep(0)
