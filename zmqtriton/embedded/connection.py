@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from zmqtriton.ctl import client
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.model import Model
+from zmqtriton.embedded.shared_arrays import array_in, size_of
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.metrics_api.scraper import Scraper
@@ -68,6 +72,15 @@ class Connection:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> Any:
+        """Return a new array in the memory that models read: as an input it is not copied.
+
+        Its contents are undefined. Raises Unavailable if there is no memory.
+        """
+        payload, size = self._guest.gateway.payload, size_of(shape, dtype)
+        room = self._guest.wait(payload.segments.allocate(size))
+        return array_in(payload.arena, room, shape, dtype)
 
     # ------------------------------------------------------------ the models
 

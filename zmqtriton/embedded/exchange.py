@@ -113,7 +113,7 @@ class Exchange(PendingRequest):
         options = Options(
             flags, asked.priority, asked.timeout, self._deadline_ns, asked.correlation_id
         )
-        tensors = to_tensors(asked.inputs, found.config)
+        tensors = to_tensors(asked.inputs, found.config, self._gateway.payload.arena)
         body = RequestBody(asked.request_id, dict(asked.parameters), list(asked.outputs), tensors)
         return prepare(self._gateway.catalogue, found, body, options)
 

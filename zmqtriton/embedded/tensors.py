@@ -11,26 +11,30 @@ from typing import Any
 
 import numpy as np
 
+from zmqtriton.embedded.shared_arrays import view_of
+from zmqtriton_floor.arena import INLINE_BYTES, Arena
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.tensors import datatype_of, from_numpy, to_numpy
 from zmqtriton_floor.wire import Tensor
 
 
-def to_tensors(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> list[Tensor]:
+def to_tensors(inputs: Mapping[str, Any], config: Mapping[str, Any], arena: Arena) -> list[Tensor]:
     """Return the inputs of a request to the model with this configuration."""
     dtypes = {entry["name"]: entry.get("data_type", "") for entry in config.get("input", ())}
-    return [_tensor(name, value, dtypes.get(name, "")) for name, value in inputs.items()]
+    return [_tensor(name, value, dtypes.get(name, ""), arena) for name, value in inputs.items()]
 
 
-def _tensor(name: str, value: Any, data_type: str) -> Tensor:
+def _tensor(name: str, value: Any, data_type: str, arena: Arena) -> Tensor:
     array = _array(name, value, data_type)
     try:
         datatype = datatype_of(array) if array.dtype.kind not in "OU" else None
     except KeyError:
         raise InvalidArgument(f"input '{name}' has no datatype for {array.dtype}") from None
     number = BYTES if datatype is None else datatype.number
-    return Tensor(name, number, list(array.shape), from_numpy(_as_strings(array)))
+    shared = view_of(arena, array) if array.nbytes > INLINE_BYTES else None
+    data = from_numpy(_as_strings(array)) if shared is None else shared
+    return Tensor(name, number, list(array.shape), data)
 
 
 def _array(name: str, value: Any, data_type: str) -> Any:

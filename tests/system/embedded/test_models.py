@@ -17,6 +17,7 @@ import zmqtriton
 from tests.support.server import Server as Repository
 from tests.support.waiting import eventually
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
+from zmqtriton_frontends.tensors.placement import Placement
 
 pytestmark = pytest.mark.system
 
@@ -124,6 +125,32 @@ def test_large_outputs_are_views_that_stay_as_they_are(server: zmqtriton.Server)
     assert not any(array.flags.writeable for array in found)
     del found
     assert _one(server, "identity_fp32", INPUT0=given[1])["OUTPUT0"][0] == 1
+
+
+def test_an_array_of_the_server_is_not_copied(
+    server: zmqtriton.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[int] = []
+    put = Placement._put
+
+    def counting(self: Placement, data: Any, room: Any) -> Any:
+        copies.append(len(data))
+        return put(self, data, room)
+
+    monkeypatch.setattr(Placement, "_put", counting)
+    for _ in range(3):
+        given = server.empty((4, 1 << 20))
+        given[:] = np.arange(4)[:, None]
+        rows = [_one(server, "identity_fp32", INPUT0=row)["OUTPUT0"] for row in given]
+        assert [0, 1, 2, 3] == [row[-1] for row in rows]
+        whole = _one(server, "identity_fp32", INPUT0=given.reshape(-1))["OUTPUT0"]
+        assert np.array_equal(given.reshape(-1), whole)
+    assert copies == []
+
+    _one(server, "identity_fp32", INPUT0=given[:, ::2].reshape(-1))
+    assert [given.nbytes // 2] == copies
+    with pytest.raises(TypeError, match="no bytes to share"):
+        server.empty((2,), object)
 
 
 def test_a_stream_is_iterated_over(server: zmqtriton.Server) -> None:
