@@ -51,6 +51,7 @@ class Guest:
         self._pid = os.getpid()
         #: Why nothing more is taken; "" while all is well.
         self._problem = ""
+        self._is_ending = False
         #: Held by a thread whose destructors may call start(), too.
         self._lock = threading.RLock()
         #: Those that are going on.
@@ -104,7 +105,7 @@ class Guest:
             return
         self._set_problem(_CLOSED)
         with suppress(RuntimeError):  # the loop has ended by itself
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -140,7 +141,13 @@ class Guest:
 
     def _lose(self) -> None:
         self._set_problem(_LOST)
-        self._loop.stop()
+        self._stop()
+
+    def _stop(self) -> None:
+        """Let the loop end, once: what is said while it does must not cut that short."""
+        if not self._is_ending:
+            self._is_ending = True
+            self._loop.stop()
 
     def _leave(self, within_ms: int) -> None:
         """Go when everything is answered: the server stops."""
