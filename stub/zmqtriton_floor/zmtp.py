@@ -294,11 +294,6 @@ class Dealer(Connection):
             self._is_dry = size < _PIECE
         return True
 
-    @property
-    def has_more(self) -> bool:
-        """True if more was read along with the last message."""
-        return bool(self.messages)
-
     def receive(self) -> list[bytes]:
         """Return all frames of one message; to be called after has_input() only."""
         return self.messages.popleft()

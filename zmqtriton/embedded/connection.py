@@ -27,41 +27,24 @@ class Connection:
     @property
     def live(self) -> bool:
         """True while the server runs and this is connected to it."""
-        try:
-            return self._guest.wait(self._is_live())
-        except Unavailable:
-            return False
+        return self._guest.is_open
 
     @property
     def ready(self) -> bool:
         """True if every model of the server is."""
         try:
-            return self._guest.wait(self._is_ready())
+            return self._guest.ask(self._guest.gateway.catalogue.is_ready)
         except Unavailable:
             return False
 
-    async def _is_live(self) -> bool:
-        return True
-
-    async def _is_ready(self) -> bool:
-        return self._guest.gateway.catalogue.is_ready()
-
     def metadata(self) -> dict[str, Any]:
         """Return the name and version of the server."""
-
-        async def ask() -> dict[str, Any]:
-            settings = self._guest.gateway.settings
-            return {"name": settings["id"], "version": settings["server_version"]}
-
-        return self._guest.wait(ask())
+        settings = self._guest.ask(lambda: self._guest.gateway.settings)
+        return {"name": settings["id"], "version": settings["server_version"]}
 
     def metrics(self) -> str:
         """Return the server's metrics as Prometheus reads them."""
-
-        async def ask() -> str:
-            return await Scraper(self._guest.gateway).scrape()
-
-        return self._guest.wait(ask())
+        return self._guest.wait(Scraper(self._guest.gateway).scrape())
 
     def close(self) -> None:
         """Leave the server: what is in flight is cancelled, and nobody else's."""
@@ -78,8 +61,8 @@ class Connection:
 
         Its contents are undefined. Raises Unavailable if there is no memory.
         """
-        payload, size = self._guest.gateway.payload, size_of(shape, dtype)
-        room = self._guest.wait(payload.segments.allocate(size))
+        payload = self._guest.gateway.payload
+        room = self._guest.wait(payload.segments.allocate(size_of(shape, dtype)))
         return array_in(payload.arena, room, shape, dtype)
 
     # ------------------------------------------------------------ the models
@@ -90,7 +73,8 @@ class Connection:
 
     def models(self, *, ready: bool = False) -> list[dict[str, Any]]:
         """Return the repository index: name, version, state and reason of each version."""
-        found: list[dict[str, Any]] = self._guest.wait(self._call("index", {"ready": ready}))
+        call = self._guest.gateway.call("index", {"ready": ready})
+        found: list[dict[str, Any]] = self._guest.wait(call)
         return found
 
     def load(
@@ -117,10 +101,7 @@ class Connection:
     ) -> None:
         """Unload a model; what it has begun is answered."""
         arguments = {"model": name, "unload_dependents": unload_dependents}
-        self._guest.wait(self._call("unload", arguments), timeout_s)
-
-    async def _call(self, verb: str, arguments: dict[str, Any]) -> Any:
-        return await self._guest.gateway.call(verb, arguments)
+        self._guest.wait(self._guest.gateway.call("unload", arguments), timeout_s)
 
 
 def connect(id: str = "", *, path: str = "") -> Connection:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from zmqtriton.embedded.tensors import to_arrays, to_tensors
 from zmqtriton_floor.errors import ZmqTritonError
@@ -57,14 +57,6 @@ class InferenceRequest(NamedTuple):
 Coming = Future[InferenceResponse | None]
 
 
-class Exchanges(Protocol):
-    """The exchanges that are going on, which end with the connection."""
-
-    def add(self, exchange: Exchange, /) -> None: ...
-
-    def discard(self, exchange: Exchange, /) -> None: ...
-
-
 class Exchange(PendingRequest):
     """Asks once; gives each response to the future that waits for it."""
 
@@ -73,8 +65,14 @@ class Exchange(PendingRequest):
     SENDING = "GUEST_SEND"
 
     def __init__(
-        self, gateway: Gateway, name: str, version: str, request: InferenceRequest, among: Exchanges
+        self,
+        gateway: Gateway,
+        name: str,
+        version: str,
+        request: InferenceRequest,
+        among: set[Exchange],
     ) -> None:
+        """Set up; `among` are those that are going on, which end with the connection."""
         super().__init__(gateway)
         self._name = name, version
         self._request = request
@@ -113,7 +111,7 @@ class Exchange(PendingRequest):
         options = Options(
             flags, asked.priority, asked.timeout, self._deadline_ns, asked.correlation_id
         )
-        tensors = to_tensors(asked.inputs, found.config, self._gateway.payload.arena)
+        tensors = to_tensors(asked.inputs, found.config)
         body = RequestBody(asked.request_id, dict(asked.parameters), list(asked.outputs), tensors)
         return prepare(self._gateway.catalogue, found, body, options)
 
@@ -133,6 +131,7 @@ class Exchange(PendingRequest):
     def fail(self, error: Exception) -> None:
         """End it: the connection is gone."""
         self._refuse(error)
+        self.close()
 
     # ------------------------------------------------------------- responses
 

@@ -99,6 +99,19 @@ class Guest:
             future.cancel()
             raise
 
+    def ask(self, question: Callable[[], _T]) -> _T:
+        """Return what this returns on the loop, where the gateway and the catalogue live."""
+
+        async def answer() -> _T:
+            return question()
+
+        return self.wait(answer())
+
+    @property
+    def is_open(self) -> bool:
+        """True while this process is connected."""
+        return os.getpid() == self._pid and not self._problem
+
     def close(self) -> None:
         """Leave the server: what is in flight is cancelled."""
         if os.getpid() != self._pid:
@@ -131,7 +144,6 @@ class Guest:
         await asyncio.sleep(0)  # what was given last becomes a task, or an exchange
         for exchange in list(self.exchanges):
             exchange.fail(Unavailable(self._problem))
-            exchange.close()
         own = asyncio.current_task()
         others = [task for task in asyncio.all_tasks() if task is not own]
         for task in others:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from zmqtriton.embedded.exchange import Coming, Exchange, InferenceRequest, InferenceResponse
@@ -66,26 +66,23 @@ class Model:
 
     def is_ready(self) -> bool:
         """True if it could execute a request now."""
+        catalogue = self._guest.gateway.catalogue
 
-        async def ask() -> bool:
+        def ask() -> bool:
             try:
-                return self._guest.gateway.catalogue.is_model_ready(self.name, self.version)
+                return catalogue.is_model_ready(self.name, self.version)
             except ZmqTritonError:
                 return False
 
-        return self._guest.wait(ask())
+        return self._guest.ask(ask)
 
     def metadata(self) -> dict[str, Any]:
-        async def ask() -> dict[str, Any]:
-            return self._guest.gateway.catalogue.metadata(self.name, self.version)
-
-        return self._guest.wait(ask())
+        catalogue = self._guest.gateway.catalogue
+        return self._guest.ask(lambda: catalogue.metadata(self.name, self.version))
 
     def config(self) -> dict[str, Any]:
-        async def ask() -> dict[str, Any]:
-            return self._guest.gateway.catalogue.find(self.name, self.version).config
-
-        return self._guest.wait(ask())
+        catalogue = self._guest.gateway.catalogue
+        return self._guest.ask(lambda: catalogue.find(self.name, self.version).config)
 
     @property
     def batch_ready(self) -> bool:
@@ -122,9 +119,7 @@ class Responses:
         #: None when there is nothing more to come.
         self._coming: Coming | None = None
         self._exchange = Exchange(guest.gateway, name, version, request, guest.exchanges)
-        coming: Coming = Future()
-        guest.soon(self._exchange.begin, coming)
-        self._coming = coming
+        self._await(self._exchange.begin)
 
     def __iter__(self) -> Responses:
         return self
@@ -132,18 +127,24 @@ class Responses:
     def __next__(self) -> InferenceResponse:
         if self._coming is None:
             raise StopIteration
-        try:
+        with self.receiving():
             response = self._coming.result(self.left_s())
-        except FutureTimeoutError:
+        self.proceed(response)
+        if response is None:
+            raise StopIteration
+        return response
+
+    @contextmanager
+    def receiving(self) -> Iterator[None]:
+        """Cancel the request if waiting for its next response raises."""
+        try:
+            yield
+        except (FutureTimeoutError, asyncio.TimeoutError):
             self.close()
             raise TimeoutError(_LATE) from None
         except BaseException:
             self.close()
             raise
-        self.proceed(response)
-        if response is None:
-            raise StopIteration
-        return response
 
     @property
     def coming(self) -> Coming | None:
@@ -158,9 +159,13 @@ class Responses:
         """Ask for the response after this one, if there is one."""
         self._coming = None
         if response is not None and not response.final:
-            coming: Coming = Future()
-            self._guest.soon(self._exchange.proceed, coming)
-            self._coming = coming
+            self._await(self._exchange.proceed)
+
+    def _await(self, ask: Callable[[Coming], None]) -> None:
+        """Have the exchange get the next response. Raises Unavailable without a connection."""
+        coming: Coming = Future()
+        self._guest.soon(ask, coming)
+        self._coming = coming
 
     def close(self) -> None:
         """Cancel the request, if it is not answered."""
@@ -193,15 +198,9 @@ class AsyncResponses:
         responses = self._responses
         if responses.coming is None:
             raise StopAsyncIteration
-        coming = asyncio.shield(asyncio.wrap_future(responses.coming))
-        try:
+        with responses.receiving():
+            coming = asyncio.shield(asyncio.wrap_future(responses.coming))
             response = await asyncio.wait_for(coming, responses.left_s())
-        except asyncio.TimeoutError:
-            responses.close()
-            raise TimeoutError(_LATE) from None
-        except BaseException:
-            responses.close()
-            raise
         responses.proceed(response)
         if response is None:
             raise StopAsyncIteration

@@ -12,28 +12,29 @@ from typing import Any
 import numpy as np
 
 from zmqtriton.embedded.shared_arrays import view_of
-from zmqtriton_floor.arena import INLINE_BYTES, Arena
-from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.datatypes import BF16, BY_CONFIG_NAME, BY_NUMBER, BYTES
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.tensors import datatype_of, from_numpy, to_numpy
 from zmqtriton_floor.wire import Tensor
 
 
-def to_tensors(inputs: Mapping[str, Any], config: Mapping[str, Any], arena: Arena) -> list[Tensor]:
+def to_tensors(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> list[Tensor]:
     """Return the inputs of a request to the model with this configuration."""
     dtypes = {entry["name"]: entry.get("data_type", "") for entry in config.get("input", ())}
-    return [_tensor(name, value, dtypes.get(name, ""), arena) for name, value in inputs.items()]
+    return [_tensor(name, value, dtypes.get(name, "")) for name, value in inputs.items()]
 
 
-def _tensor(name: str, value: Any, data_type: str, arena: Arena) -> Tensor:
+def _tensor(name: str, value: Any, data_type: str) -> Tensor:
     array = _array(name, value, data_type)
+    if array.dtype.kind == "U":
+        array = array.astype(np.object_)
     try:
-        datatype = datatype_of(array) if array.dtype.kind not in "OU" else None
+        number = datatype_of(array).number
     except KeyError:
         raise InvalidArgument(f"input '{name}' has no datatype for {array.dtype}") from None
-    number = BYTES if datatype is None else datatype.number
-    shared = view_of(arena, array) if array.nbytes > INLINE_BYTES else None
-    data = from_numpy(_as_strings(array)) if shared is None else shared
+    shared = view_of(array) if array.nbytes > INLINE_BYTES else None
+    data = from_numpy(array) if shared is None else shared
     return Tensor(name, number, list(array.shape), data)
 
 
@@ -50,10 +51,6 @@ def _array(name: str, value: Any, data_type: str) -> Any:
         raise InvalidArgument(f"input '{name}' is not an array: {error}") from None
 
 
-def _as_strings(array: Any) -> Any:
-    return array.astype(np.object_) if array.dtype.kind == "U" else array
-
-
 def to_arrays(tensors: list[Tensor]) -> dict[str, Any]:
     """Return outputs by name. Large ones are views that cannot be written to."""
     return {tensor.name: _output(tensor) for tensor in tensors}
@@ -61,10 +58,8 @@ def to_arrays(tensors: list[Tensor]) -> dict[str, Any]:
 
 def _output(tensor: Tensor) -> Any:
     _, datatype, shape, data = tensor
-    try:
-        if type(data) is memoryview and datatype != BYTES:
-            kind = to_numpy(datatype, [0], b"").dtype
-            return np.frombuffer(data, dtype=kind).reshape(shape)
-        return to_numpy(datatype, shape, data)
-    except KeyError:  # numpy has no such type, as for BF16: its bits
+    if datatype == BF16:  # numpy has no such type: its bits
         return np.frombuffer(data, dtype=np.uint16).reshape(shape)
+    if type(data) is memoryview and datatype != BYTES:
+        return np.frombuffer(data, dtype=BY_NUMBER[datatype].numpy).reshape(shape)
+    return to_numpy(datatype, shape, data)

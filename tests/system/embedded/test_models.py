@@ -153,6 +153,21 @@ def test_an_array_of_the_server_is_not_copied(
         server.empty((2,), object)
 
 
+def test_arrays_over_other_memory_are_read_where_they_lie(server: zmqtriton.Server) -> None:
+    numbers = np.arange(1 << 20, dtype=np.float32)
+    memory = memoryview(numbers.tobytes())
+
+    for given in (
+        np.frombuffer(memory, np.float32, offset=4096),
+        np.frombuffer(memory[4096:], np.float32),
+        np.frombuffer(memory, np.float32).reshape(1024, 1024)[1:].reshape(-1)[: -(1 << 10)],
+        np.frombuffer(memory.cast("H"), np.float32)[1024:],
+    ):
+        found = _one(server, "identity_fp32", INPUT0=given)["OUTPUT0"]
+        assert found[0] == 1024
+        assert np.array_equal(given, found)
+
+
 def test_a_stream_is_iterated_over(server: zmqtriton.Server) -> None:
     responses = [*server.model("tokens").infer(inputs={"COUNT": [3]})]
 

@@ -34,19 +34,14 @@ class Provenance:
         named = set(blocks)
         if not named.issuperset(map(block_of, references)):
             return False
-        given: _Given | None = None
-        for block in named:
-            if block.owner == stub:
-                continue
-            if given is None:
-                given = _given([request])
+        foreign = [block for block in named if block.owner != stub]
+        if not foreign:
+            return True
+        given = _given([request])
+        for block in foreign:
             if not self._has(stub, block, given):
                 return False
-        if given is not None:
-            for reference in references:
-                if not self._covers(stub, reference, given):
-                    return False
-        return True
+        return all(self._covers(stub, reference, given) for reference in references)
 
     def may_ask(self, stub: int, requests: Iterable[InflightRequest], body: bytes) -> bool:
         """True if a stub that has these requests may make this request of another model."""
