@@ -1,0 +1,1 @@
+"""The backend `fil`: forests of decision trees."""

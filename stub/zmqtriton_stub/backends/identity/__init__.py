@@ -1,0 +1,1 @@
+"""The backend `identity`: outputs that are the inputs."""

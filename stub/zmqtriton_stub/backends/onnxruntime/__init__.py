@@ -1,0 +1,1 @@
+"""The backend `onnxruntime`: models that are ONNX files."""

@@ -1,0 +1,1 @@
+"""The backend `repeat`: a response for each element of the input."""

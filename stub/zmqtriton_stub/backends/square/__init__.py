@@ -1,0 +1,1 @@
+"""The backend `square`: as many responses as the input says."""

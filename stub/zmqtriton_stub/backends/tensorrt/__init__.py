@@ -1,0 +1,1 @@
+"""The backend `tensorrt`: plans, which belong to a GPU."""

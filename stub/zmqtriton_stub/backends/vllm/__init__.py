@@ -1,0 +1,1 @@
+"""The backend `vllm`: text from large language models."""

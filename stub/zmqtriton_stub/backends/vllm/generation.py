@@ -1,0 +1,158 @@
+"""One request for text: what it asks for, and the tensors that answer it, named as in Triton.
+
+Knows vLLM's objects by their attributes, and imports none of it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterator, List, NamedTuple
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+#: name, type, dims and whether it may be left out
+_INPUTS = (
+    ("text_input", "TYPE_STRING", [1], False),
+    ("stream", "TYPE_BOOL", [1], True),
+    ("sampling_parameters", "TYPE_STRING", [1], True),
+    ("exclude_input_in_output", "TYPE_BOOL", [1], True),
+    ("return_finish_reason", "TYPE_BOOL", [1], True),
+    ("return_cumulative_logprob", "TYPE_BOOL", [1], True),
+    ("return_logprobs", "TYPE_BOOL", [1], True),
+    ("return_num_input_tokens", "TYPE_BOOL", [1], True),
+    ("return_num_output_tokens", "TYPE_BOOL", [1], True),
+)
+_OUTPUTS = (
+    ("text_output", "TYPE_STRING", [-1]),
+    ("finish_reason", "TYPE_STRING", [-1]),
+    ("cumulative_logprob", "TYPE_FP32", [-1]),
+    ("logprobs", "TYPE_STRING", [-1]),
+    ("num_input_tokens", "TYPE_UINT32", [1]),
+    ("num_output_tokens", "TYPE_UINT32", [-1]),
+)
+
+
+def complete(config: Any) -> Any:
+    """Return the ModelConfig with the tensors that it lacks, decoupled and without batches."""
+    document = config.as_dict()
+    known = {entry["name"] for kind in ("input", "output") for entry in document.get(kind, ())}
+    for name, kind, dims, is_optional in _INPUTS:
+        if name not in known:
+            tensor = {"name": name, "data_type": kind, "dims": dims}
+            config.add_input({**tensor, "optional": True} if is_optional else tensor)
+    for name, kind, dims in _OUTPUTS:
+        if name not in known:
+            config.add_output({"name": name, "data_type": kind, "dims": dims})
+    config.set_model_transaction_policy({"decoupled": True})
+    config.set_max_batch_size(0)
+    return config
+
+
+class Question(NamedTuple):
+    prompt: str
+    is_streamed: bool
+    has_prompt_in_output: bool
+    #: Arguments of SamplingParams.
+    sampling: Dict[str, Any]
+    #: The other outputs that the request asks for.
+    more: List[str]
+
+    @classmethod
+    def of(cls, request: Any) -> Question:
+        """Return what a request asks. Raises ValueError."""
+        given = {tensor.name(): tensor.as_numpy().reshape(-1) for tensor in request.inputs()}
+        is_streamed = bool(given["stream"][0]) if "stream" in given else False
+        has_prompt = not is_streamed
+        if "exclude_input_in_output" in given:
+            has_prompt = not given["exclude_input_in_output"][0]
+        if has_prompt and is_streamed:
+            raise ValueError("When streaming, `exclude_input_in_output` = False is not allowed.")
+        text = request.parameters()
+        if "sampling_parameters" in given:
+            text = given["sampling_parameters"][0].decode()
+        sampling = json.loads(text or "{}")
+        if not isinstance(sampling, dict):
+            raise ValueError(f"sampling_parameters must be a JSON object, got '{text}'")
+        more = [
+            name[len("return_") :]
+            for name, array in given.items()
+            if name.startswith("return_") and array[0]
+        ]
+        prompt = given["text_input"][0].decode()
+        return cls(prompt, is_streamed, has_prompt, sampling, more)
+
+
+class Answer:
+    """The responses to a question, made from the engine's outputs, which grow."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        #: How much of each text, and how many tokens of it, are sent.
+        self._sent: Dict[int, int] = {}
+        self._tokens: Dict[int, int] = {}
+
+    def response(self, found: Any) -> Any:
+        """Return the response for an output of the engine: what is new in it, if streamed."""
+        question = self._question
+        texts = [self._new_text(place, one) for place, one in enumerate(found.outputs)]
+        tensors = [_strings("text_output", texts)]
+        counts = [self._new_tokens(place, one) for place, one in enumerate(found.outputs)]
+        for name in question.more:
+            tensors.extend(_additional(name, found, counts))
+        return pb_utils.InferenceResponse(tensors)
+
+    def _new_text(self, place: int, one: Any) -> str:
+        question = self._question
+        if not question.is_streamed:
+            return (question.prompt if question.has_prompt_in_output else "") + str(one.text)
+        sent = self._sent.get(place, 0)
+        self._sent[place] = len(one.text)
+        return str(one.text[sent:])
+
+    def _new_tokens(self, place: int, one: Any) -> int:
+        count = len(one.token_ids)
+        if not self._question.is_streamed:
+            return count
+        before = self._tokens.get(place, 0)
+        self._tokens[place] = count
+        return count - before
+
+
+def _additional(name: str, found: Any, counts: list[int]) -> Iterator[Any]:
+    outputs = found.outputs
+    if name == "finish_reason":
+        yield _strings(name, [str(one.finish_reason) for one in outputs])
+    elif name == "cumulative_logprob":
+        values = [one.cumulative_logprob or 0.0 for one in outputs]
+        yield pb_utils.Tensor(name, np.array(values, dtype=np.float32))
+    elif name == "logprobs":
+        yield _strings(name, [_log_probabilities(one.logprobs) for one in outputs])
+    elif name == "num_input_tokens":
+        count = len(found.prompt_token_ids or ())
+        yield pb_utils.Tensor(name, np.array([count], dtype=np.uint32))
+    elif name == "num_output_tokens":
+        yield pb_utils.Tensor(name, np.array(counts, dtype=np.uint32))
+
+
+def _strings(name: str, texts: list[str]) -> Any:
+    return pb_utils.Tensor(name, np.array([t.encode() for t in texts], dtype=np.object_))
+
+
+def _log_probabilities(steps: Any) -> str:
+    """Return the alternatives of each token as JSON, "null" if nobody has asked for them."""
+    if steps is None:
+        return "null"
+    return json.dumps(
+        [
+            {
+                token: {
+                    "logprob": one.logprob,
+                    "rank": one.rank,
+                    "decoded_token": one.decoded_token,
+                }
+                for token, one in step.items()
+            }
+            for step in steps
+        ]
+    )

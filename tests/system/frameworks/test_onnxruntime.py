@@ -1,0 +1,264 @@
+"""ONNX files on a real server: completed, batched, in ensembles, reloaded, and broken."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from tests.support.server import Server
+from tests.system.frameworks import onnx_models
+
+pytestmark = pytest.mark.system
+
+MODELS = ("string_upper",)
+OPTIONS = (
+    "--model-control-mode=explicit",
+    "--load-model=*",
+    "--exit-on-error=false",
+    "--strict-readiness=false",
+    "--log-verbose=1",
+)
+IO = """
+input [ { name: "X" data_type: TYPE_FP32 dims: [ 3 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 3 ] } ]
+"""
+ONE = "instance_group [ { kind: KIND_CPU count: 1 } ]\n"
+SETTINGS = """
+optimization { graph { level: -1 } }
+parameters { key: "intra_op_thread_count" value { string_value: "1" } }
+parameters { key: "execution_mode" value { string_value: "1" } }
+parameters { key: "session.disable_prepacking" value { string_value: "1" } }
+model_warmup { name: "w" batch_size: 2
+  inputs { key: "X" value { data_type: TYPE_FP32 dims: [ 3 ] random_data: true } } }
+"""
+#: Executed when four have come, or never.
+FOUR = "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }\n"
+PYTHON = """
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        found = []
+        for request in requests:
+            [tensor] = request.inputs()
+            moved = pb_utils.Tensor("OUT", tensor.as_numpy() + 1)
+            found.append(pb_utils.InferenceResponse([moved]))
+        return found
+"""
+PLUS_ONE = """backend: "python" max_batch_size: 8
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ 3 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 3 ] } ]
+"""
+ENSEMBLE = """platform: "ensemble" max_batch_size: 4
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 3 ] } ]
+output [ { name: "D" data_type: TYPE_FP32 dims: [ 3 ] } ]
+ensemble_scheduling { step [
+  { model_name: "plus_one" model_version: -1
+    input_map { key: "IN" value: "A" } output_map { key: "OUT" value: "B" } },
+  { model_name: "bare" model_version: -1
+    input_map { key: "X" value: "B" } output_map { key: "Y" value: "C" } },
+  { model_name: "plus_one" model_version: -1
+    input_map { key: "IN" value: "C" } output_map { key: "OUT" value: "D" } } ] }
+"""
+ACCELERATED = """
+optimization { execution_accelerators { cpu_execution_accelerator : [ { name : "%s" } ] } }
+"""
+
+
+def prepare(server: Server) -> None:
+    root = server.repository
+
+    def configure(model: str, text: str) -> None:
+        (root / model).mkdir(exist_ok=True)
+        (root / model / "config.pbtxt").write_text(text)
+
+    for name in ("bare", "batched", "configured", "reloaded", "wrong_type", "wrong_name"):
+        onnx_models.scaling(root / name / "1" / "model.onnx")
+    for name in ("wrong_accelerator", "no_openvino", "wrong_batch", "elsewhere"):
+        onnx_models.scaling(root / name / "1" / "model.onnx", shape=(2, 3))
+    onnx_models.scaling(root / "directory" / "1" / "model.onnx" / "model.onnx", shape=(2, 3))
+    onnx_models.joining_words(root / "words" / "1" / "model.onnx")
+    onnx_models.adding_default(root / "defaults" / "1" / "model.onnx")
+    onnx_models.scaling(root / "rows" / "1" / "model.onnx", shape=("N",))
+    configure("batched", 'backend: "onnxruntime" max_batch_size: 8' + IO + FOUR + ONE)
+    configure("configured", 'platform: "onnxruntime_onnx" max_batch_size: 2' + IO + SETTINGS)
+    configure("reloaded", "max_batch_size: 2\n" + ONE)
+    (root / "plus_one" / "1").mkdir(parents=True)
+    (root / "plus_one" / "1" / "model.py").write_text(PYTHON)
+    configure("plus_one", PLUS_ONE)
+    (root / "pipeline" / "1").mkdir(parents=True)
+    configure("pipeline", ENSEMBLE)
+    # What cannot be served.
+    whole = onnx_models.scaling(root / "truncated" / "1" / "model.onnx")
+    whole.write_bytes(whole.read_bytes()[:60])
+    onnx_models.scaling(root / "opset" / "1" / "model.onnx", opset=900)
+    onnx_models.with_a_sequence(root / "sequence" / "1" / "model.onnx")
+    (root / "missing" / "1").mkdir(parents=True)
+    configure("missing", 'backend: "onnxruntime"')
+    configure(
+        "wrong_type",
+        'backend: "onnxruntime"'
+        + IO.replace("FP32 dims: [ 3 ] } ]\nout", "FP64 dims: [ -1, 3 ] } ]\nout").replace(
+            "dims: [ 3 ]", "dims: [ -1, 3 ]"
+        ),
+    )
+    configure("wrong_name", 'backend: "onnxruntime" max_batch_size: 1' + IO.replace('"Y"', '"V"'))
+    configure("wrong_batch", 'backend: "onnxruntime" max_batch_size: 1')
+    configure("wrong_accelerator", 'backend: "onnxruntime"' + ACCELERATED % "nonsense")
+    configure("no_openvino", 'backend: "onnxruntime"' + ACCELERATED % "openvino")
+    executable = 'parameters { key: "PYTHON_EXECUTABLE" value { string_value: "%s" } }'
+    configure("elsewhere", executable % getattr(sys, "_base_executable", ""))
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[Any]:
+    with triton.InferenceServerClient(server.url.removeprefix("http://"), concurrency=4) as client:
+        yield client
+
+
+def ask(client: Any, model: str, outputs: tuple[str, ...] = (), **inputs: Any) -> dict[str, Any]:
+    """Return the outputs as lists; `client` may be one for HTTP or for gRPC."""
+    module = triton if isinstance(client, triton.InferenceServerClient) else grpc_client
+    tensors = []
+    for name, array in inputs.items():
+        tensors.append(module.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype)))
+        tensors[-1].set_data_from_numpy(array)
+    wanted = [module.InferRequestedOutput(name) for name in outputs] or None
+    answer = client.infer(model, tensors, outputs=wanted)
+    found = answer.get_response()
+    entries = found["outputs"] if isinstance(found, dict) else found.outputs
+    names = [entry["name"] if isinstance(entry, dict) else entry.name for entry in entries]
+    return {name: answer.as_numpy(name).tolist() for name in names}
+
+
+def floats(*rows: Sequence[float]) -> Any:
+    return np.array(rows, dtype=np.float32)
+
+
+def words(*rows: list[bytes]) -> Any:
+    return np.array(rows, dtype=np.object_)
+
+
+def reason(client: Any, model: str) -> str:
+    (entry,) = [m for m in client.get_model_repository_index() if m["name"] == model]
+    return str(entry.get("reason", ""))
+
+
+@pytest.mark.row("K03")
+def test_a_file_alone_is_a_model_with_its_tensors_and_batches(server: Server, client: Any) -> None:
+    given = floats([1, 2, 3], [4, 5, 6])
+    expected = {"Y": [[2, 4, 6], [8, 10, 12]], "Z": [[-1, -2, -3], [-4, -5, -6]]}
+
+    assert expected == ask(client, "bare", X=given)
+    with grpc_client.InferenceServerClient(server.grpc_address) as other:
+        assert expected == ask(other, "bare", X=given)
+    config = client.get_model_config("bare")
+    assert ("onnxruntime", "onnxruntime_onnx") == (config["backend"], config["platform"])
+    assert (4, [4]) == (
+        config["max_batch_size"],
+        config["dynamic_batching"]["preferred_batch_size"],
+    )
+    assert [("bare", "KIND_CPU", 2)] == [
+        (group["name"], group["kind"], group["count"]) for group in config["instance_group"]
+    ]
+    assert [("X", [3])] == [(entry["name"], entry["dims"]) for entry in config["input"]]
+
+
+def test_the_file_may_be_a_directory_and_its_shapes_fixed(client: Any) -> None:
+    assert {"Y": [[2, 4, 6], [0, 0, 0]]} == ask(
+        client, "directory", ("Y",), X=floats([1, 2, 3], [0, 0, 0])
+    )
+    config = client.get_model_config("directory")
+    assert (0, [2, 3]) == (config["max_batch_size"], config["input"][0]["dims"])
+    assert "dynamic_batching" not in config
+
+
+@pytest.mark.row("K03")
+def test_requests_of_several_clients_are_one_batch(server: Server, client: Any) -> None:
+    arrays = [floats(*[[size, row, 0] for row in range(size)]) for size in (1, 1, 2)]
+    asked = []
+    for array in arrays:
+        given = triton.InferInput("X", list(array.shape), "FP32")
+        given.set_data_from_numpy(array)
+        asked.append(client.async_infer("batched", [given]))
+
+    found = [one.get_result() for one in asked]
+
+    assert [(2 * a).tolist() for a in arrays] == [one.as_numpy("Y").tolist() for one in found]
+    statistics = server.statistics("batched")
+    assert (4, 1) == (statistics["inference_count"], statistics["execution_count"])
+
+
+def test_strings_come_and_go(client: Any) -> None:
+    both = ask(client, "words", LEFT=words([b"a", b"\xc3\xa4"]), RIGHT=words([b"b", b""]))
+
+    assert {"BOTH": [[b"ab", "ä".encode()]]} == both
+    with pytest.raises(InferenceServerException, match="'LEFT' holds a string that is not UTF-8"):
+        ask(client, "words", LEFT=words([b"\xff"]), RIGHT=words([b""]))
+
+
+def test_an_input_with_a_default_may_be_left_out(client: Any) -> None:
+    one, five = np.array([1, 2], dtype=np.int64), np.array([5], dtype=np.int64)
+
+    assert {"OUT": [11, 12]} == ask(client, "defaults", IN=one)
+    assert {"OUT": [6, 7]} == ask(client, "defaults", IN=one, BIAS=five)
+
+
+def test_a_tensor_of_nothing_but_the_batch_has_one_element_for_each(client: Any) -> None:
+    assert {"Y": [[2], [4]]} == ask(client, "rows", ("Y",), X=floats([1], [2]))
+    tensor = client.get_model_config("rows")["input"][0]
+    assert ([1], {"shape": []}) == (tensor["dims"], tensor["reshape"])
+
+
+@pytest.mark.row("K03")
+def test_settings_reach_the_session_and_samples_warm_it_up(server: Server, client: Any) -> None:
+    assert {"Y": [[2, 0, 0]]} == ask(client, "configured", X=floats([1, 0, 0]))
+    assert "session of configured_0: ['CPUExecutionProvider'], 1 threads" in server.log_text()
+
+
+def test_it_is_a_step_of_an_ensemble_between_models_in_python(client: Any) -> None:
+    assert {"D": [[5, 7, 9]]} == ask(client, "pipeline", A=floats([1, 2, 3]))
+
+
+def test_another_file_is_served_after_a_reload(server: Server, client: Any) -> None:
+    assert {"Y": [[2, 0, 0]]} == ask(client, "reloaded", ("Y",), X=floats([1, 0, 0]))
+
+    onnx_models.scaling(server.repository / "reloaded" / "1" / "model.onnx", factor=7)
+    client.load_model("reloaded")
+
+    assert {"Y": [[7, 0, 0]]} == ask(client, "reloaded", ("Y",), X=floats([1, 0, 0]))
+
+
+@pytest.mark.row("K03")
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("truncated", "onnxruntime: "),
+        ("opset", "Opset 900"),
+        ("sequence", "Unsupported ONNX Type 'seq(tensor(float))' for I/O 'S'"),
+        ("missing", "/missing/1/model.onnx' for model 'missing'"),
+        (
+            "wrong_type",
+            "configuration expects datatype TYPE_FP64 for input 'X', model provides TYPE_FP32",
+        ),
+        ("wrong_name", "unexpected inference output 'V', allowed outputs are: Y, Z"),
+        (
+            "wrong_batch",
+            "autofill failed for model 'wrong_batch': model does not support batching while "
+            "non-zero max_batch_size is specified",
+        ),
+        ("wrong_accelerator", "unknown Execution Accelerator 'nonsense' is requested"),
+        ("no_openvino", "has no OpenVINOExecutionProvider, only "),
+        ("elsewhere", "backend 'onnxruntime' needs the module 'onnxruntime', which "),
+    ],
+)
+def test_what_cannot_be_served_has_a_reason(client: Any, model: str, text: str) -> None:
+    assert text in reason(client, model)

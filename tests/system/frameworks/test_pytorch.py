@@ -1,0 +1,94 @@
+"""Models of PyTorch on a real server; `make test-frameworks` has it installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+
+from tests.support.server import Server
+from tests.system.frameworks import torch_models
+from zmqtriton.main import main
+
+pytest.importorskip("torch")
+
+pytestmark = pytest.mark.system
+
+OPTIONS = (
+    "--model-control-mode=explicit",
+    "--load-model=*",
+    "--exit-on-error=false",
+    "--strict-readiness=false",
+    "--backend-config=pytorch,INTRA_OP_THREAD_COUNT=1",
+)
+#: Executed when four have come, or never.
+BATCHED = """backend: "pytorch" max_batch_size: 8
+input [ { name: "INPUT__0" data_type: TYPE_FP32 dims: [ 2 ] } ]
+output [ { name: "OUTPUT__0" data_type: TYPE_FP32 dims: [ 2 ] } ]
+dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }
+"""
+
+
+def prepare(server: Server) -> None:
+    root = server.repository
+    torch_models.write_script(root / "batched" / "1" / "model.pt", "Doubled")
+    (root / "batched" / "config.pbtxt").write_text(BATCHED)
+    torch_models.write_program(root / "bare" / "1" / "model.pt2")
+    torch_models.write_script(root / "unconfigured" / "1" / "model.pt", "Doubled")
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[Any]:
+    with triton.InferenceServerClient(server.url.removeprefix("http://"), concurrency=4) as client:
+        yield client
+
+
+def given(name: str, array: Any) -> Any:
+    found = triton.InferInput(name, list(array.shape), "FP32")
+    found.set_data_from_numpy(array)
+    return found
+
+
+@pytest.mark.row("K02")
+def test_an_exported_program_needs_no_configuration(client: Any) -> None:
+    ones = np.ones((1, 2), dtype=np.float32)
+
+    answer = client.infer("bare", [given("x", 3 * ones), given("y", ones)])
+
+    assert [[2, 2]] == answer.as_numpy("OUTPUT__0").tolist()
+    assert 4 == client.get_model_config("bare")["max_batch_size"]
+
+
+@pytest.mark.row("K01")
+def test_requests_for_torchscript_are_one_batch(server: Server, client: Any) -> None:
+    arrays = [np.full((size, 2), size, dtype=np.float32) for size in (1, 2, 1)]
+
+    asked = [client.async_infer("batched", [given("INPUT__0", array)]) for array in arrays]
+    found = [one.get_result().as_numpy("OUTPUT__0").tolist() for one in asked]
+
+    assert [(2 * array).tolist() for array in arrays] == found
+    statistics = server.statistics("batched")
+    assert (4, 1) == (statistics["inference_count"], statistics["execution_count"])
+
+
+def test_the_example_names_colours(tmp_path: Path) -> None:
+    main(["example", "torch", str(tmp_path)])
+    python = [sys.executable, "-B", "-W", "ignore"]
+    subprocess.run([*python, str(tmp_path / "make.py")], check=True, capture_output=True)
+
+    client = [*python, str(tmp_path / "client.py"), "--serve", "fe0201"]
+    told = subprocess.run(client, check=True, capture_output=True, text=True)
+
+    assert "fe0201: red\n" == told.stdout
+
+
+def test_torchscript_needs_one(client: Any) -> None:
+    (entry,) = [m for m in client.get_model_repository_index() if m["name"] == "unconfigured"]
+
+    assert "must specify 'input' and 'output' in config.pbtxt" in entry["reason"]

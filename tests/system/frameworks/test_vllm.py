@@ -1,0 +1,180 @@
+"""Text from a stand-in for the engine of vLLM, which has its names and no language model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+#: Says the prompt backwards, a word at a time, again and again up to max_tokens.
+ENGINE = """
+import asyncio
+from types import SimpleNamespace
+
+
+class AsyncEngineArgs:
+    def __init__(self, model, journal):
+        self.journal = journal
+
+
+class SamplingParams:
+    def __init__(self, max_tokens=16, n=1):
+        self.max_tokens, self.n = max_tokens, n
+
+
+class AsyncLLMEngine:
+    @classmethod
+    def from_engine_args(cls, arguments):
+        engine = cls()
+        engine.journal = arguments.journal
+        return engine
+
+    async def generate(self, prompt, sampling, request_id):
+        words = prompt.split()[::-1]
+        said = []
+        for number in range(sampling.max_tokens):
+            await asyncio.sleep(0.002)
+            said.append(words[number % len(words)])
+            one = SimpleNamespace(
+                text=" ".join(said),
+                token_ids=list(range(len(said))),
+                finish_reason="length" if number + 1 == sampling.max_tokens else None,
+                cumulative_logprob=-0.5 * len(said),
+                logprobs=None,
+            )
+            yield SimpleNamespace(
+                outputs=[one] * sampling.n,
+                prompt_token_ids=words,
+                finished=number + 1 == sampling.max_tokens,
+            )
+
+    async def abort(self, request_id):
+        with open(self.journal, "a") as file:
+            file.write("aborted\\n")
+
+    def shutdown(self):
+        with open(self.journal, "a") as file:
+            file.write("shut down\\n")
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("vllm")
+    (directory / "packages" / "vllm").mkdir(parents=True)
+    (directory / "packages" / "vllm" / "__init__.py").write_text(ENGINE)
+    server = Server(
+        directory / "s",
+        options=("--strict-readiness=false", "--exit-on-error=false"),
+        environment={"PYTHONPATH": str(directory / "packages")},
+    )
+    for name, text in (("talker", ""), ("broken", "{")):
+        version = server.repository / name / "1"
+        version.mkdir(parents=True)
+        arguments = {"model": "none", "journal": str(server.journal)}
+        (version / "model.json").write_text(text or json.dumps(arguments))
+        (version.parent / "config.pbtxt").write_text('backend: "vllm"')
+    with server:
+        yield server
+
+
+def streamed(client: Any, found: list[Any], **inputs: Any) -> None:
+    tensors = []
+    for name, value in inputs.items():
+        kind: Any = np.bool_ if isinstance(value, bool) else np.object_
+        array = np.array([value], dtype=kind)
+        tensors.append(grpc_client.InferInput(name, [1], np_to_triton_dtype(array.dtype)))
+        tensors[-1].set_data_from_numpy(array)
+    client.start_stream(lambda result, error: found.append(error or result))
+    client.async_stream_infer("talker", tensors)
+
+
+def answers(server: Server, **inputs: Any) -> list[Any]:
+    found: list[Any] = []
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        streamed(client, found, **inputs)
+        client.stop_stream()
+    return found
+
+
+def texts(found: list[Any]) -> list[str]:
+    return [one.as_numpy("text_output")[0].decode() for one in found]
+
+
+def test_a_stream_has_what_is_new(server: Server) -> None:
+    found = answers(
+        server, text_input="you are who", stream=True, sampling_parameters='{"max_tokens": 4}'
+    )
+
+    assert ["who", " are", " you", " who"] == texts(found)
+
+
+def test_one_response_has_the_prompt_and_what_was_asked_for(server: Server) -> None:
+    asked = {"text_input": "b a", "sampling_parameters": '{"max_tokens": 2, "n": 2}'}
+    more = {"return_finish_reason": True, "return_num_output_tokens": True}
+
+    [plain] = answers(server, **asked, **more, return_num_input_tokens=True)
+    [short] = answers(server, **asked, exclude_input_in_output=True)
+
+    assert [b"b aa b", b"b aa b"] == plain.as_numpy("text_output").tolist()
+    assert [b"length", b"length"] == plain.as_numpy("finish_reason").tolist()
+    assert [2, 2] == plain.as_numpy("num_output_tokens").tolist()
+    assert [2] == plain.as_numpy("num_input_tokens").tolist()
+    assert [b"a b", b"a b"] == short.as_numpy("text_output").tolist()
+    assert short.as_numpy("finish_reason") is None
+
+
+def test_generate_answers_over_http(server: Server) -> None:
+    status, answer = server.request_json(
+        "/v2/models/talker/generate",
+        {"text_input": "b a", "exclude_input_in_output": True, "parameters": {"max_tokens": 3}},
+    )
+
+    assert (200, "a b a") == (status, answer["text_output"])
+
+
+def test_what_cannot_be_meant_is_the_request_s_error(server: Server) -> None:
+    for wrong, text in (
+        ({"sampling_parameters": '{"heat": 1}'}, "unexpected keyword argument 'heat'"),
+        ({"sampling_parameters": "[]"}, "sampling_parameters must be a JSON object"),
+        ({"stream": True, "exclude_input_in_output": False}, "= False is not allowed"),
+    ):
+        [error] = answers(server, text_input="a", **wrong)
+        assert isinstance(error, InferenceServerException)
+        assert text in str(error)
+
+
+def test_the_engine_is_told_when_the_client_leaves(server: Server) -> None:
+    found: list[Any] = []
+    client = grpc_client.InferenceServerClient(server.grpc_address)
+    streamed(
+        client, found, text_input="a", stream=True, sampling_parameters='{"max_tokens": 1000000}'
+    )
+    eventually(lambda: found, 30, "a first response")
+
+    client.stop_stream(cancel_requests=True)
+    client.close()
+
+    eventually(lambda: "aborted" in _read(server.journal), 30, "the request is aborted")
+
+
+def test_arguments_that_are_no_json_are_the_reason(server: Server) -> None:
+    _, index = server.request_json("/v2/repository/index", {})
+    (entry,) = [model for model in index if model["name"] == "broken"]
+
+    assert "/broken/1/model.json is no JSON: " in entry["reason"]
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
