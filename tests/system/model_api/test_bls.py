@@ -158,7 +158,7 @@ def _unknown_input(model: str) -> str:
             "for model 'told'",
         ),
         (
-            {"model_name": "told", "correlation_id": -1},
+            {"model_name": "told", "correlation_id": "c" * 2000},
             "INVALID_ARG",
             "the request cannot be sent: Request: correlation is out of range",
         ),

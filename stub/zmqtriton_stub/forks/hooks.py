@@ -1,0 +1,72 @@
+"""The steps in this process, and in the new one, when the model forks.
+
+The new process has a copy of everything and none of the threads, so what other threads may hold is
+held by the one that forks, and let go in both.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton_stub import instance as this_process
+from zmqtriton_stub.api.inference import sender_lock
+from zmqtriton_stub.execution.responses import state_lock
+from zmqtriton_stub.forks.line import ForkedBlsClient, InstanceLine
+from zmqtriton_stub.forks.relay import Relay
+
+if TYPE_CHECKING:
+    from zmqtriton_floor import wire
+    from zmqtriton_stub.instance import Instance
+    from zmqtriton_stub.memory.tensor_memory import TensorMemory
+
+#: They are held for a few steps; longer only by a thread that is in the middle of its own end.
+_PATIENCE_S = 1.0
+
+
+class Forks:
+    """Prepares for forks, and takes note of them on both sides."""
+
+    def __init__(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
+        self._instance = instance
+        self._bootstrap = bootstrap
+        self._memory = memory
+        self._relay = Relay(instance)
+        #: What destructors take, in the order in which they do.
+        self._locks = (state_lock, sender_lock, memory.passing.lock, memory.mappings.lock)
+        self._held: list[Any] = []
+
+    def begin(self) -> None:
+        os.register_at_fork(
+            before=self._prepare, after_in_parent=self._go_on, after_in_child=self._become_fork
+        )
+
+    def _prepare(self) -> None:
+        for lock in self._locks:
+            if lock.acquire(timeout=_PATIENCE_S):
+                self._held.append(lock)
+        if not this_process.is_forked:
+            self._relay.open_door()
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, []
+        for lock in reversed(held):
+            lock.release()
+
+    def _go_on(self) -> None:
+        self._let_go()
+        if not this_process.is_forked:
+            self._relay.serve()
+
+    def _become_fork(self) -> None:
+        self._let_go()
+        current, asker = self._instance, self._instance.asker
+        if current.line is None:
+            door = self._relay.leave()
+        else:  # a fork of a fork
+            door = current.line.door
+            current.line.abandon()
+            if asker is not None:
+                asker.abandon()
+        line = InstanceLine(door)
+        current.become_fork(line, ForkedBlsClient(self._bootstrap, self._memory, line))

@@ -1,0 +1,169 @@
+"""A fork's side: what a process that the model has forked asks of the instance.
+
+The fork has no connection of its own to the server. It shares a door with those that it forks in
+turn: through it each passes one end of every connection that it makes, whose other end it keeps.
+"""
+
+from __future__ import annotations
+
+import array
+import itertools
+import json
+import os
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError, from_number
+from zmqtriton_floor.zmtp import Dealer
+from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.api.tensor import packed
+from zmqtriton_stub.broker.bls_client import BlsClient, refuse
+from zmqtriton_stub.broker.outbox import Outbox
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.api.inference import InferenceResponse
+    from zmqtriton_stub.memory.tensor_memory import TensorMemory
+
+_GONE = "the instance that this process was forked from has ended"
+
+
+class InstanceLine:
+    """Calls to the instance from a fork, from any thread; each call waits for its answer."""
+
+    def __init__(self, door: socket.socket | None) -> None:
+        """Set up; without a door, because there were no descriptors for one, every call fails."""
+        self.door = door
+        self._dealer: Dealer | None = None
+        self._outbox = Outbox(self._send)
+        #: One call at a time.
+        self._calling = threading.Lock()
+        self._numbers = itertools.count(1)
+        self.metrics = ForkedMetrics(self)
+
+    def connect(self) -> Dealer:
+        """Return a new connection to the instance; a closed one if that has ended."""
+        ours, theirs = socket.socketpair()
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))
+        try:
+            if self.door is not None:
+                self.door.sendmsg([b"\0"], [rights], socket.MSG_NOSIGNAL)
+        except OSError:
+            pass  # nobody has the other end, and so it is closed
+        finally:
+            theirs.close()
+        return Dealer("", ours)
+
+    def abandon(self) -> None:
+        """Leave the connection to the parent after a fork; the door is shared."""
+        if self._dealer is not None:
+            self._dealer.abandon()
+
+    def tell(self, message: Any) -> None:
+        """Send a message that has no answer; it is lost if the instance has ended."""
+        self._outbox.put([wire.encode(message)])
+
+    def _send(self, frames: list[bytes]) -> None:
+        if self._dealer is None:
+            self._dealer = self.connect()
+        self._dealer.put(frames)
+        self._dealer.finish()
+
+    def call(self, verb: str, arguments: str, *bodies: bytes) -> Any:
+        """The result of a call with arguments in JSON. Raises the instance's error."""
+        with self._calling:
+            call = wire.encode(wire.Call(next(self._numbers), verb, arguments))
+            self._outbox.put([call, *bodies])
+            answer = wire.decode(self._receive())
+        if type(answer) is not wire.CallResult:
+            raise InternalError("the instance's answer does not decode")
+        if answer.code:
+            raise from_number(answer.code, answer.text)
+        return json.loads(answer.result)
+
+    def _receive(self) -> bytes:
+        while self._dealer is None:
+            time.sleep(0.001)  # another thread is about to make it, and sends for us
+        poller = select.poll()
+        poller.register(self._dealer.fileno(), select.POLLIN)
+        while not self._dealer.has_input():
+            if not self._dealer.is_open:
+                raise Unavailable(_GONE)
+            poller.poll()
+        return self._dealer.receive()[0]
+
+    def is_cancelled(self, route: tuple[int, int]) -> bool:
+        return bool(self.call("is_cancelled", json.dumps(route)))
+
+    def send(self, route: tuple[int, int], response: InferenceResponse | None, flags: int) -> None:
+        """Have the instance send one of the model's responses."""
+        error = None if response is None else response._error
+        bodies: list[bytes] = []
+        if response is not None and error is None:
+            tensors = [packed(tensor) for tensor in response._output_tensors]
+            bodies = [wire.encode_body(wire.ResponseBody(response._parameters, tensors))]
+        failure = None if error is None else [int(error.code()), error.message()]
+        try:
+            self.call("send", json.dumps([*route, flags, failure]), *bodies)
+        except ZmqTritonError as refusal:
+            raise TritonModelException(refusal.text) from None
+
+
+class ForkedBlsClient(BlsClient):
+    """The calls of other models that a fork makes; the instance passes them on to the broker."""
+
+    def __init__(self, bootstrap: wire.Bootstrap, memory: TensorMemory, line: InstanceLine) -> None:
+        super().__init__(
+            bootstrap, memory, dict, lambda: None, dial=lambda bootstrap: line.connect()
+        )
+        self._refusal = Unavailable(_GONE)
+
+    def _unwatch(self, socket: Dealer) -> None:
+        super()._unwatch(socket)
+        self._is_closed = True  # no other connection would lead anywhere
+        refuse(self._open, self._refusal)
+
+
+class ForkedMeasured:
+    """A metric of the instance, as a fork knows it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class ForkedMetrics:
+    """The metrics of the instance, as a fork changes and asks for them."""
+
+    def __init__(self, line: InstanceLine) -> None:
+        self._line = line
+        #: What this process has made; what it has copied is not its to drop.
+        self._own: set[int] = set()
+        self._made_by = os.getpid()
+
+    def add_family(self, name: str, description: str, kind: int) -> int:
+        return self._make("family", name, description, kind)
+
+    def add(
+        self, family: int, kind: int, labels: dict[str, str], buckets: list[float]
+    ) -> ForkedMeasured:
+        return ForkedMeasured(self._make("metric", family, kind, labels, buckets))
+
+    def _make(self, verb: str, *arguments: Any) -> int:
+        number = int(self._line.call(verb, json.dumps(arguments)))
+        self._own.add(number)
+        return number
+
+    def change(self, measured: Any, verb: str, value: float) -> None:
+        self._line.tell(wire.Call(0, "change", json.dumps([measured.number, verb, value])))
+
+    def drop(self, number: int) -> None:
+        """Drop a metric or a family of this process's own; by a destructor, too."""
+        if number in self._own and self._made_by == os.getpid():
+            self._own.discard(number)
+            self._line.tell(wire.Call(0, "drop", json.dumps(number)))
+
+    def value(self, measured: Any) -> float:
+        return float(self._line.call("value", json.dumps(measured.number)))

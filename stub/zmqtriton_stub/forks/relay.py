@@ -1,0 +1,303 @@
+"""The instance's side: serves the processes that its model has forked, in a thread of its own.
+
+The thread runs while there are such processes. Everything that is asked here is asked by the
+model's own code, so it is judged as if the model had asked in this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Callable
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ProtocolError, Unavailable, ZmqTritonError
+from zmqtriton_floor.zmtp import Connection
+from zmqtriton_stub.api.bls import open_reply, prepare
+from zmqtriton_stub.broker.bell import Bell
+from zmqtriton_stub.forks.calls import Calls
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.broker.bls_call import BlsCall
+    from zmqtriton_stub.instance import Instance
+
+_PIECE = 1 << 18
+_NOT_SERVING = Unavailable("BLS is only supported during the 'execute' function.")
+
+
+class _Fork:
+    """One connection of a child."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        #: Its calls of other models without their final reply, by its own numbers.
+        self.questions: dict[int, BlsCall] = {}
+        #: The metrics and families that it has made.
+        self.measured: set[int] = set()
+
+
+class Relay:
+    """The doors of all forks of this process, and the connections that came through them."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._calls = Calls(instance, self._answer)
+        #: The ends of doors that forks are about to get, by the thread that forks.
+        self._opening: dict[int, tuple[socket.socket, socket.socket]] = {}
+        self._doors: dict[int, socket.socket] = {}
+        self._forks: dict[int, _Fork] = {}
+        #: Steps that other threads want done here.
+        self._steps: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._epoll: select.epoll | None = None
+        #: Wakes the thread; there once that runs.
+        self._bell: Bell | None = None
+        #: The descriptor of the calls' client while some fork awaits replies; else -1.
+        self._watched = -1
+        self._piece = bytearray(_PIECE)
+
+    # ------------------------------------------------------------------ forks
+
+    def open_door(self) -> None:
+        """Make a door for the process that this thread is about to child."""
+        with contextlib.suppress(OSError):  # without one its calls are refused
+            ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._opening[threading.get_ident()] = ends
+
+    def serve(self) -> None:
+        """Take the instance's end of that door, and serve."""
+        ends = self._opening.pop(threading.get_ident(), None)
+        if ends is None:
+            return
+        ends[1].close()
+        with self._lock:
+            self._steps.append(lambda: self._add_door(ends[0]))
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="forks", daemon=True).start()
+        self._wake()
+
+    def leave(self) -> socket.socket | None:
+        """Return the fork's end of its door; the rest is left to the parent."""
+        own = self._opening.pop(threading.get_ident(), None)
+        for end in [
+            *self._doors.values(),
+            *(end for ends in self._opening.values() for end in ends),
+        ]:
+            end.close()
+        self._opening.clear()
+        for child in self._forks.values():
+            child.connection.abandon()
+        if own is None:
+            return None
+        own[0].close()
+        return own[1]
+
+    # ----------------------------------------------------------------- thread
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException:
+            # nobody may wait for an answer that does not come
+            for child in list(self._forks.values()):
+                child.connection.break_off()
+            for door in self._doors.values():
+                door.close()
+            raise
+
+    def _serve(self) -> None:
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            bell = self._bell = Bell()
+            self._epoll.register(bell.descriptor, select.EPOLLIN)
+        while True:
+            while self._steps:
+                self._steps.popleft()()
+            with self._lock:
+                if not (self._steps or self._doors or self._forks):
+                    self._is_running = False
+                    return
+            for descriptor, _ in self._epoll.poll():
+                self._look(descriptor)
+
+    def _wake(self) -> None:
+        bell = self._bell
+        if bell is not None:
+            bell.ring()
+
+    def _do(self, step: Callable[[], None]) -> None:
+        """Have the thread take a step; from any thread."""
+        self._steps.append(step)
+        self._wake()
+
+    def _look(self, descriptor: int) -> None:
+        if descriptor in self._doors:
+            self._accept(descriptor)
+        elif descriptor in self._forks:
+            self._read(self._forks[descriptor])
+        elif descriptor == self._watched:
+            if self._instance.asker is not None:
+                self._instance.asker.turn()
+        elif self._bell is not None:
+            self._bell.silence()
+
+    def _watch(self, descriptor: int) -> None:
+        assert self._epoll is not None
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def _unwatch(self, descriptor: int) -> None:
+        assert self._epoll is not None
+        self._epoll.unregister(descriptor)
+
+    def _add_door(self, door: socket.socket) -> None:
+        self._doors[door.fileno()] = door
+        self._watch(door.fileno())
+
+    def _accept(self, descriptor: int) -> None:
+        """Take a connection that a fork passes through its door, or the end of all such forks."""
+        door = self._doors[descriptor]
+        message, ancillary, _, _ = door.recvmsg(1, socket.CMSG_SPACE(4))
+        if not message:
+            del self._doors[descriptor]
+            self._unwatch(descriptor)
+            door.close()
+        for _, _, data in ancillary:
+            end = socket.socket(fileno=int.from_bytes(data[:4], "little"))
+            child = _Fork(Connection(end, b"ROUTER", b"DEALER", self._piece))
+            self._forks[child.connection.descriptor] = child
+            self._watch(child.connection.descriptor)
+
+    # ------------------------------------------------------------------ calls
+
+    def _read(self, child: _Fork) -> None:
+        connection = child.connection
+        connection.flush()
+        connection.read()
+        while connection.messages:
+            try:
+                self._take(child, connection.messages.popleft())
+            except ProtocolError:
+                connection.break_off()
+        if not connection.is_open:
+            self._end(child)
+            return
+        self._flush(child)
+
+    def _flush(self, child: _Fork) -> None:
+        connection = child.connection
+        connection.flush()
+        assert self._epoll is not None
+        room = select.EPOLLOUT if connection.is_blocked else 0
+        self._epoll.modify(connection.descriptor, select.EPOLLIN | room)
+
+    def _end(self, child: _Fork) -> None:
+        del self._forks[child.connection.descriptor]
+        self._unwatch(child.connection.descriptor)
+        child.connection.close()
+        asker = self._instance.asker
+        for question in child.questions.values():
+            if asker is not None:
+                asker.cancel(question)
+                asker.drop(question)
+        child.questions.clear()
+        for number in list(child.measured):
+            self._instance.measures.drop(number)
+        self._watch_replies()
+
+    def _take(self, child: _Fork, frames: list[bytes]) -> None:
+        message = wire.decode(frames[0])
+        kind, asker = type(message), self._instance.asker
+        if kind is wire.Infer and len(frames) == 2:
+            self._ask(child, message.requests[0], frames[1])
+        elif kind is wire.LogLine:
+            self._instance.tell(message)
+        elif kind is wire.Call:
+            self._calls.take(child.connection, message, frames[1:], child.measured)
+        elif asker is not None and kind is wire.Cancel:
+            for question in filter(None, map(child.questions.get, message.ids)):
+                asker.cancel(question)
+        elif asker is not None and kind is wire.StreamAcks:
+            for grant in message.acks:
+                granted = child.questions.get(grant.id)
+                if granted is not None:
+                    asker.grant(granted, grant.responses)
+
+    def _answer(self, connection: Connection, answer: wire.CallResult) -> None:
+        """Send what a call has led to; from any thread."""
+        self._do(lambda: self._send(connection, [wire.encode(answer)]))
+
+    def _send(self, connection: Connection, frames: list[bytes]) -> None:
+        child = self._forks.get(connection.descriptor)
+        if child is not None and child.connection is connection:
+            connection.put(frames)
+            self._flush(child)
+
+    # -------------------------------------------------------------------- BLS
+
+    def _ask(self, child: _Fork, row: wire.Request, body: bytes) -> None:
+        """Ask another model in the name of a child."""
+        asker = self._instance.asker
+        number = row.id
+        if asker is None:
+            self._refuse(child, number, _NOT_SERVING)
+            return
+        try:
+            # a fork waits, and not this process; and who asks of it again is no broker
+            flags = row.flags & ~(wire.CALLER_BLOCKS | wire.RESENT)
+            request = wire.RequestBody(*wire.decode_request(body))
+            prepared = prepare(row._replace(flags=flags), request, self._instance.memory)
+        except ZmqTritonError as error:
+            self._refuse(child, number, error)
+            return
+        question = asker.ask(
+            prepared.row,
+            prepared.body,
+            prepared.blocks,
+            lambda question: self._do(lambda: self._reply(child, number, question)),
+            prepared.held,
+        )
+        child.questions[number] = question
+        self._watch_replies()
+
+    def _refuse(self, child: _Fork, number: int, error: ZmqTritonError) -> None:
+        row = wire.Reply(number, error.number, error.text, wire.FINAL)
+        child.connection.put([wire.encode(wire.Replies([row])), b""])
+
+    def _reply(self, child: _Fork, number: int, question: BlsCall) -> None:
+        """Pass on what has come, with the bytes that it refers to."""
+        while not question.inbox.empty():
+            answered = question.inbox.get()
+            if answered is None:
+                continue
+            row, body = answered
+            own = row._replace(id=number, flags=row.flags & ~wire.HAS_REFERENCES)
+            try:
+                if body:
+                    body = wire.encode_body(
+                        open_reply(answered, self._instance.memory, takes_gpu=False)
+                    )
+            except ZmqTritonError as error:
+                own, body = own._replace(code=error.number, text=error.text), b""
+            if row.flags & wire.FINAL:
+                child.questions.pop(number, None)
+            self._send(child.connection, [wire.encode(wire.Replies([own])), body])
+        self._watch_replies()
+
+    def _watch_replies(self) -> None:
+        """Read replies while a fork awaits some."""
+        asker = self._instance.asker
+        is_awaiting = any(child.questions for child in self._forks.values())
+        wanted = asker.descriptor if is_awaiting and asker is not None else -1
+        if wanted == self._watched:
+            return
+        if self._watched >= 0:
+            with contextlib.suppress(OSError):  # it is closed
+                self._unwatch(self._watched)
+        self._watched = wanted
+        if wanted >= 0:
+            self._watch(wanted)

@@ -1,0 +1,1 @@
+"""Cases that are about the module that models import, and its classes."""
