@@ -1,0 +1,78 @@
+"""The fields of a client's header, read by name and type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.inference.admission import MAX_NAME
+
+_MAX_COUNT = 2**63 - 1
+
+
+class Fields:
+    """The fields of one map; `check_known` is to be called after the last was read."""
+
+    __slots__ = ("_given", "_of", "_read")
+
+    def __init__(self, given: Any, of: str) -> None:
+        """Set up; `of` says in errors what has the fields."""
+        if type(given) is not dict:
+            raise InvalidArgument(f"{of} must be a map")
+        self._given: dict[str, Any] = given
+        self._of = of
+        self._read: set[str] = set()
+
+    def take(self, name: str) -> Any:
+        """Return a value of any type; None if there is none."""
+        self._read.add(name)
+        return self._given.get(name)
+
+    def _take(self, name: str, kind: type[Any], default: Any, noun: str) -> Any:
+        if name not in self._given:
+            return default
+        self._read.add(name)
+        value = self._given[name]
+        if type(value) is not kind:
+            raise InvalidArgument(f"'{name}' of {self._of} must be {noun}")
+        return value
+
+    def text(self, name: str, default: str = "", most: int = MAX_NAME) -> str:
+        value: str = self._take(name, str, default, "a string")
+        if len(value) > most:
+            raise InvalidArgument(f"'{name}' of {self._of} is longer than {most} characters")
+        return value
+
+    def name(self, name: str) -> str:
+        """Return a text that must be there."""
+        if name not in self._given:
+            raise InvalidArgument(f"{self._of} has no '{name}'")
+        return self.text(name)
+
+    def count(self, name: str, default: int = 0) -> int:
+        value: int = self._take(name, int, default, "an integer")
+        if not 0 <= value <= _MAX_COUNT:
+            raise InvalidArgument(f"'{name}' of {self._of} is out of range")
+        return value
+
+    def flag(self, name: str) -> bool:
+        return bool(self._take(name, bool, False, "true or false"))
+
+    def items(self, name: str) -> list[Any]:
+        found: list[Any] = self._take(name, list, [], "an array")
+        return found
+
+    def map(self, name: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._take(name, dict, {}, "a map")
+        return found
+
+    def has(self, name: str) -> bool:
+        return name in self._given
+
+    def check_known(self) -> None:
+        """Raise InvalidArgument if there are fields that nobody has read."""
+        unknown = self._given.keys() - self._read
+        if unknown:
+            name = min(map(str, unknown))
+            raise InvalidArgument(f"{self._of} has no field '{name[:MAX_NAME]}'")

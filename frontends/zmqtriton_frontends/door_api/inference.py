@@ -1,0 +1,160 @@
+"""One inference through the door: its request, and its response or stream of responses.
+
+A request to a model that is not decoupled needs no task; a stream is one, which waits for credit of
+its client and for room among what the client has yet to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Protocol
+
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.door_api import responses
+from zmqtriton_frontends.door_api.infer_request import DoorRequest
+from zmqtriton_frontends.door_api.responses import Message
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.classification import classify
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.inference.request_trace import followed, now_ns
+from zmqtriton_frontends.tensors.references import is_large
+
+_SENDING = "DOOR_SEND"
+
+
+class Asker(Protocol):
+    """The client, as far as one of its requests is concerned."""
+
+    def answer(self, number: int, message: Message) -> None:
+        """Send the final message of a request."""
+
+    async def send(self, message: Message) -> None:
+        """Send another message when there is room for it."""
+
+    def hold_back(self, number: int) -> None:
+        """Begin no further request until this one has its place in the order of requests."""
+
+    def let_go(self, number: int) -> None:
+        """End that."""
+
+
+class DoorInference(PendingRequest):
+    """A request from its header to its last response."""
+
+    __slots__ = ("_asker", "_credit", "_granted", "_model", "_number", "_request")
+
+    SENDING = _SENDING
+
+    def __init__(self, gateway: Gateway, asker: Asker, number: int, request: DoorRequest) -> None:
+        super().__init__(gateway)
+        self._asker = asker
+        self._number = number
+        self._request = request
+        self._model: ModelVersion
+        #: How many responses of a stream may be sent now; None without a limit.
+        self._credit = request.credit
+        #: What the stream waits for while it has no credit.
+        self._granted: asyncio.Future[None] | None = None
+
+    def begin(self) -> None:
+        """Begin; it may be answered before this returns."""
+        try:
+            self._ask()
+        except NotLoaded as missing:
+            awaited = missing.load(self._request.options.deadline_ns)
+            self._await(awaited, lambda _: self._ask())
+        except Exception as error:  # noqa: BLE001 - an edge: the client's other requests go on
+            self.set_exception(error)
+
+    def grant(self, responses: int) -> None:
+        """Let so many responses more be sent."""
+        if self._credit is not None:
+            self._credit += responses
+        if self._granted is not None and not self._granted.done():
+            self._granted.set_result(None)
+
+    def _ask(self) -> None:
+        request, gateway = self._request, self._gateway
+        begun_ns = now_ns() if gateway.traces.is_on else 0
+        found = gateway.catalogue.find(request.model, request.version)
+        checked = prepare(gateway.catalogue, found, request.body, request.options, request.places)
+        if gateway.traces.is_on:
+            begun = "DOOR_RECV", begun_ns
+            checked = gateway.traces.follow(checked, request.parent, begun)
+        self._model = found
+        is_stream = found.signature.is_decoupled
+        if is_stream or is_large(checked.body):
+            # room for its tensors may have to be made; what comes next must not overtake it
+            self._asker.hold_back(self._number)
+            checked = checked._replace(on_asked=lambda: self._asker.let_go(self._number))
+            # they are where they are to be, or will be
+            self._request = request._replace(body=request.body._replace(inputs=[]))
+        if is_stream:
+            self._trace = checked.trace
+            self._await(self._follow(checked), lambda _: None)
+        else:
+            self._send(checked)
+
+    # --------------------------------------------------------- a response
+
+    def _respond(self, response: ResponseBody) -> None:
+        message = self._message(response, is_final=True)
+        if self._trace is not None:
+            self._end_trace()
+        self._asker.answer(self._number, message)
+
+    def _refuse(self, error: Exception) -> None:
+        problem = responses.told("infer", error)
+        self._asker.answer(self._number, responses.error(self._number, problem))
+
+    def _message(self, response: ResponseBody, *, is_final: bool) -> Message:
+        request = self._request
+        if request.classes:
+            response = classify(self._model, response, request.classes)
+        return responses.response(
+            self._number,
+            self._model,
+            request.body.request_id,
+            response,
+            request.places,
+            is_final=is_final,
+        )
+
+    # ----------------------------------------------------------- a stream
+
+    async def _follow(self, checked: CheckedRequest) -> None:
+        items = followed(self._gateway.stream(checked), checked.trace, _SENDING)
+        async with aclosing(items):
+            async for item in items:
+                message = self._item(item)
+                if item.is_final:
+                    self._asker.answer(self._number, message)
+                    return
+                # while this waits nothing more of the model's stream is taken
+                await self._spend_credit()
+                await self._asker.send(message)
+
+    async def _spend_credit(self) -> None:
+        if self._credit is None:
+            return
+        while not self._credit:
+            self._granted = asyncio.get_running_loop().create_future()
+            await self._granted
+        self._credit -= 1
+
+    def _item(self, item: StreamItem) -> Message:
+        number = self._number
+        if item.error is not None:
+            return responses.error(number, item.error, is_final=item.is_final)
+        if item.body is None:
+            return responses.end(number)
+        try:
+            return self._message(item.body, is_final=item.is_final)
+        except ZmqTritonError as unsendable:
+            return responses.error(number, unsendable, is_final=item.is_final)

@@ -1,0 +1,296 @@
+"""The door's ROUTER on the loop of the process, its clients, and the verbs that they may ask for.
+
+A client is a connection. ZeroMQ tells of connections by their descriptors and of messages by their
+routing id, and messages know their descriptor: so the death of a client is seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import zmq
+
+from zmqtriton_floor import endpoints
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
+from zmqtriton_frontends.door_api import headers, infer_request, responses
+from zmqtriton_frontends.door_api.control import Control, ControlExchange, Verb
+from zmqtriton_frontends.door_api.fields import Fields
+from zmqtriton_frontends.door_api.inference import DoorInference
+from zmqtriton_frontends.door_api.memory_limit import limit_memory
+from zmqtriton_frontends.door_api.peer import COPIED_BYTES, Asked, Exchange, Peer
+from zmqtriton_frontends.door_api.responses import Message
+from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.inference.catalogue import STOPPING
+from zmqtriton_frontends.inference.restrictions import by_category
+from zmqtriton_frontends.process.descriptors import most_connections
+from zmqtriton_frontends.process.ledger import Ledger
+
+_log = logging.getLogger(__name__)
+
+#: Messages that ZeroMQ keeps for a client that does not read, and those that it reads ahead.
+_UNREAD, _AHEAD = 64, 4
+#: Messages that are read before others have their turn on the loop.
+_MOST_A_TURN = 64
+_CHECK_EVERY_S = 1.0
+_LOOK_S = 0.01
+#: For sending the last answers once all requests are answered.
+_LINGER_MS = 1000
+_INFER, _CANCEL, _CREDIT = "infer", "cancel", "credit"
+#: The first byte of the routing ids that libzmq makes; others are of clients' own making.
+_OWN_ID = 0
+
+
+class DoorServer:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._loop = asyncio.get_running_loop()
+        settings = gateway.settings
+        self._ledger = Ledger(settings["client_bytes"])
+        self._memory = ClientMemoryReport(gateway.call, self._ledger)
+        self._verbs: dict[str, Verb] = Control(gateway).verbs()
+        self._restrictions = by_category(settings["zmq_door_restricted"])
+        self._context = zmq.Context()
+        self._socket: Any = None
+        self._monitor: Any = None
+        #: By routing id, with their descriptors.
+        self._peers: dict[bytes, tuple[Peer, int]] = {}
+        #: The connections that there are, with the routing id of the client once it has asked.
+        self._connections: dict[int, bytes] = {}
+        self._most_connections = most_connections()
+        #: Those whom ZeroMQ has no room for.
+        self._blocked: dict[Peer, None] = {}
+        self._is_read_due = False
+        self._checking: asyncio.TimerHandle | None = None
+
+    def start(self, listener: int) -> str:
+        """Serve clients that connect to this bound socket; return its path."""
+        limit_memory(self._ledger.requests.limit)
+        with socket.socket(fileno=os.dup(listener)) as bound:
+            path: str = bound.getsockname()
+            bound.listen(socket.SOMAXCONN)
+        self._socket, self._monitor = endpoints.open_door(
+            self._context, path, listener, headers.MAX_FRAME_BYTES, (_UNREAD, _AHEAD)
+        )
+        for watched in (self._socket, self._monitor):
+            self._loop.add_reader(watched.get(zmq.FD), self._read)
+        self._check()
+        self._read()
+        return path
+
+    async def stop(self, within_s: float) -> None:
+        """Return when everything is answered, or the time is up and the rest is cancelled."""
+        end_s = self._loop.time() + within_s
+        while self._loop.time() < end_s and not all(p.is_idle for p, _ in self._peers.values()):
+            await asyncio.sleep(_LOOK_S)
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket; what is in flight is cancelled."""
+        for identity in list(self._peers):
+            self._remove(identity)
+        if self._checking is not None:
+            self._checking.cancel()
+        if self._socket is not None:
+            for watched in (self._socket, self._monitor):
+                self._loop.remove_reader(watched.get(zmq.FD))
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+            self._socket.close(_LINGER_MS)
+            self._socket = None
+        self._context.term()
+
+    # ------------------------------------------------------------ the socket
+
+    def _read(self) -> None:
+        self._is_read_due = False
+        if endpoints.has_input(self._monitor):
+            self._hear()
+        # to ask is cheaper than to be refused, and nothing is here as often as something
+        left = _MOST_A_TURN
+        while left and endpoints.has_input(self._socket):
+            left -= 1
+            frames = endpoints.take_frames(self._socket)
+            if frames is None:
+                break
+            try:
+                self._take(frames)
+            except Exception:  # noqa: BLE001 - an edge: other clients' messages are behind it
+                _log.exception("a message at the door could not be taken")
+        if not left:
+            self._read_soon()
+        for peer in list(self._blocked):
+            peer.flush()
+            if not peer.is_blocked:
+                self._blocked.pop(peer, None)
+
+    def _read_soon(self) -> None:
+        # Whatever is done with a socket of libzmq may consume the edge of its descriptor.
+        if not self._is_read_due:
+            self._is_read_due = True
+            self._loop.call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        if self._socket is not None:
+            self._read()
+
+    def _hear(self) -> None:
+        """Hear of connections that have begun and ended."""
+        while (event := endpoints.connection_event(self._monitor)) is not None:
+            has_begun, descriptor = event
+            identity = self._connections.pop(descriptor, b"")
+            if identity:
+                self._remove(identity)
+            if not has_begun:
+                continue
+            self._connections[descriptor] = b""
+            if len(self._connections) > self._most_connections:
+                _log.warning("a client was turned away: there are too many connections")
+                _hang_up(descriptor)
+
+    def _put(self, identity: bytes, message: Message) -> bool:
+        self._read_soon()
+        try:
+            endpoints.send_frames(self._socket, [identity, *message], COPIED_BYTES)
+        except zmq.Again:
+            self._blocked[self._peers[identity][0]] = None
+            return False
+        except zmq.ZMQError as error:
+            # whoever answers reads from the broker, and goes on with the others' answers
+            if error.errno != zmq.EHOSTUNREACH:
+                _log.error("a client of the door cannot be answered: %s", error)
+            self._loop.call_soon(self._remove, identity)
+        return True
+
+    def _check(self) -> None:
+        """Do what is to be done once a second."""
+        self._memory.check()
+        now = self._loop.time()
+        for peer, descriptor in list(self._peers.values()):
+            if peer.is_stalled(now):
+                _log.warning("a client of the door reads too slowly and is shut out")
+                _hang_up(descriptor)
+        self._checking = self._loop.call_later(_CHECK_EVERY_S, self._check)
+
+    # ------------------------------------------------------------ the clients
+
+    def _peer_of(self, identity: bytes, frame: Any) -> Peer | None:
+        """Return who has sent this frame; None if the connection has ended since."""
+        found = self._peers.get(identity)
+        if found is not None:
+            return found[0]
+        self._hear()
+        descriptor = endpoints.descriptor_of(frame)
+        if descriptor not in self._connections:
+            if descriptor < 0:
+                self._turn_away(identity)
+            return None
+        earlier = self._connections[descriptor]
+        if earlier:
+            self._remove(earlier)
+        self._connections[descriptor] = identity
+        put, shut_out = partial(self._put, identity), partial(_hang_up, descriptor)
+        peer = Peer(self._ledger, put, shut_out)
+        self._peers[identity] = peer, descriptor
+        return peer
+
+    def _turn_away(self, identity: bytes) -> None:
+        """Refuse a client whose end would not be noticed."""
+        refusal = Unsupported("a client of the door must speak ZMTP 3, as libzmq 4 does")
+        message = responses.error(headers.NO_ID, refusal)
+        self._read_soon()
+        with suppress(zmq.ZMQError):  # it does not read that either
+            endpoints.send_frames(self._socket, [identity, *message], COPIED_BYTES)
+
+    def _remove(self, identity: bytes) -> None:
+        peer, _ = self._peers.pop(identity, (None, 0))
+        if peer is not None:
+            self._blocked.pop(peer, None)
+            peer.leave()
+
+    # ----------------------------------------------------------- the messages
+
+    def _take(self, frames: list[Any]) -> None:
+        identity = frames[0].bytes
+        if len(frames) < 2:
+            return
+        peer = self._peer_of(identity, frames[1])
+        if peer is None:
+            return
+        number = headers.NO_ID
+        try:
+            header = headers.decode(frames[1].buffer)
+            number = header.id
+            if identity[0] != _OWN_ID:
+                raise InvalidArgument("a client must not choose its routing id")
+            self._follow(peer, header, frames[2:])
+        except ZmqTritonError as error:
+            number = error.id if isinstance(error, headers.BadHeader) else number
+            peer.answer(headers.NO_ID, responses.error(number, error))
+
+    def _follow(self, peer: Peer, header: headers.Header, frames: Sequence[Any]) -> None:
+        verb, number, given = header
+        if not number:
+            raise InvalidArgument("the id of a request must be an integer from 1")
+        if verb == _CANCEL:
+            Fields(given, verb).check_known()
+            peer.cancel(number)
+            return
+        if verb == _CREDIT:
+            fields = Fields(given, verb)
+            responses = fields.count("responses")
+            fields.check_known()
+            peer.grant(number, responses)
+            return
+        if len(frames) > headers.MAX_FRAMES:
+            raise InvalidArgument(f"a message cannot have more than {headers.MAX_FRAMES} frames")
+        begin = self._beginning(peer, verb, number, given, frames)
+        peer.ask(Asked(number, sum(map(len, frames)), begin))
+
+    def _beginning(
+        self, peer: Peer, verb: str, number: int, given: dict[str, Any], frames: Sequence[Any]
+    ) -> Callable[[], Exchange | None]:
+        """Return what begins a request when it is its turn."""
+        found = self._verbs.get(verb)
+        if found is None and verb != _INFER:
+            raise Unsupported(f"there is no verb '{verb[:64]}'")
+        keys = given.pop("keys", None)
+        self._check_keys("inference" if found is None else found.category, keys)
+        fields = Fields(given, verb)
+
+        def infer() -> Exchange:
+            request = infer_request.read(fields, frames)
+            exchange = DoorInference(self._gateway, peer, number, request)
+            exchange.begin()
+            return exchange
+
+        def answer() -> Exchange:
+            assert found is not None
+            if self._gateway.is_ending:
+                raise Unavailable(STOPPING)
+            answering = found.handle(fields, frames)
+            return ControlExchange(verb, answering, number, partial(peer.answer, number))
+
+        return infer if found is None else answer
+
+    def _check_keys(self, category: str, keys: Any) -> None:
+        """Raise Unavailable, as gRPC does, for a verb whose key the client lacks."""
+        restriction = self._restrictions.get(category)
+        if restriction is None:
+            return
+        given = keys.get(restriction.header) if type(keys) is dict else None
+        if type(given) is not str or not restriction.admits([given.encode()]):
+            raise Unavailable(f"This protocol is restricted, expecting key '{restriction.header}'")
+
+
+def _hang_up(descriptor: int) -> None:
+    """End a connection of libzmq's, which sees that its other end is closed."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
