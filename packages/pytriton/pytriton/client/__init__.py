@@ -1,0 +1,3 @@
+"""Clients of models: the names of `zmqtriton.pytriton.client`."""
+
+from zmqtriton.pytriton.client import *

@@ -1,0 +1,3 @@
+"""Headers with access tokens: the names of `zmqtriton.pytriton.client.auth`."""
+
+from zmqtriton.pytriton.client.auth import *

@@ -1,0 +1,3 @@
+"""The clients: the names of `zmqtriton.pytriton.client.client`."""
+
+from zmqtriton.pytriton.client.client import *

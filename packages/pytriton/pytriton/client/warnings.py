@@ -1,0 +1,3 @@
+"""Warnings of clients: the names of `zmqtriton.pytriton.client.warnings`."""
+
+from zmqtriton.pytriton.client.warnings import *

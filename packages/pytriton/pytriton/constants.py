@@ -1,0 +1,3 @@
+"""Numbers and names: the names of `zmqtriton.pytriton.constants`."""
+
+from zmqtriton.pytriton.constants import *

@@ -1,0 +1,3 @@
+"""Errors: the names of `zmqtriton.pytriton.exceptions`."""
+
+from zmqtriton.pytriton.exceptions import *

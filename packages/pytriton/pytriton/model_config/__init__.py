@@ -1,0 +1,3 @@
+"""Descriptions of models: the names of `zmqtriton.pytriton.model_config`."""
+
+from zmqtriton.pytriton.model_config import *

@@ -1,0 +1,3 @@
+"""Configurations for the server: the names of `zmqtriton.pytriton.model_config.generator`."""
+
+from zmqtriton.pytriton.model_config.generator import *

@@ -1,0 +1,3 @@
+"""Spans of OpenTelemetry: the names of `zmqtriton.pytriton.proxy.telemetry`."""
+
+from zmqtriton.pytriton.proxy.telemetry import *

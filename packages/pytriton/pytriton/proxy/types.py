@@ -1,0 +1,3 @@
+"""Request: the names of `zmqtriton.pytriton.proxy.types`."""
+
+from zmqtriton.pytriton.proxy.types import *
