@@ -2,15 +2,15 @@
 # `make test ARGS="-k options"` passes arguments on to pytest, `JOBS=1` tests one file at a time.
 PYTHON ?= python3
 ARGS ?=
-JOBS ?= 2
+JOBS ?= 3
 bin := .venv/bin
 
-.PHONY: run test test-as-nobody quick check fix bench growth faults attacks docs coverage conformance-record clean
+.PHONY: run test test-as-nobody test-frameworks quick check fix bench growth faults attacks docs coverage conformance-record clean
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
 
-test: .venv/test.stamp .venv-protobuf7/stamp
+test: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp
 	$(bin)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 # What has most to do with who models run as, with models of another user; for root.
@@ -19,6 +19,12 @@ test-as-nobody: .venv/test.stamp
 		$(addprefix tests/system/,faults/test_deaths.py faults/test_forks.py faults/test_last_words.py \
 		loads/test_environments.py model_api/test_bls.py model_api/test_tensor_forwarding.py \
 		protocols/test_streams.py protocols/test_direct_streams.py protocols/test_shared_memory.py)
+
+# Models of frameworks that are large; their environment takes 6 GB, most of it PyTorch's CUDA.
+# A process for each, as models have: some do not bear others.
+test-frameworks: .venv-frameworks/stamp
+	set -e; for file in tests/stub/backends/test_*.py tests/system/frameworks/test_pytorch.py; do \
+		.venv-frameworks/bin/python -m pytest -q $$file $(ARGS); done
 
 quick: .venv/test.stamp
 	$(bin)/python -m pytest -n $(JOBS) --quick -m "not system and not triton and not gpu" $(ARGS)
@@ -54,7 +60,7 @@ docs: .venv/docs.stamp
 
 # Every process counts, those that are forked or killed in order too; takes twice as long as `make test`.
 # The test that is left out is about SIGTERM in processes of models, where coverage has a handler of its own.
-coverage: .venv/test.stamp .venv-protobuf7/stamp
+coverage: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp
 	mkdir -p build/coverage
 	$(bin)/coverage erase
 	$(bin)/coverage run -m pytest -n $(JOBS) --dist loadfile $(ARGS) \
@@ -64,14 +70,18 @@ coverage: .venv/test.stamp .venv-protobuf7/stamp
 
 # What starts real Triton: it is given `run REPOSITORY HTTP GRPC METRICS` and options.
 TRITON ?= start_triton.sh
+# A Python that has nvidia-pytriton, if that is to be asked too.
+PYTRITON ?=
 
 conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.conformance.record $(ARGS) $(TRITON)
 	$(bin)/python -m tests.conformance.spans $(TRITON)
 	$(bin)/python -m tests.conformance.record --ours
+	$(if $(PYTRITON),$(bin)/python -m tests.conformance.pytriton.record $(PYTRITON))
+	$(bin)/python -m tests.conformance.pytriton.record --ours
 
 clean:
-	rm -rf .venv .venv-protobuf7 .venv-bench build *.egg-info
+	rm -rf .venv .venv-protobuf7 .venv-pytriton .venv-bench .venv-frameworks build *.egg-info
 
 .venv/bin/uv: setup.cfg
 	$(PYTHON) -m venv --clear .venv
@@ -95,8 +105,19 @@ clean:
 	.venv/bin/uv pip install --quiet --python .venv-bench --editable '.[test]'
 	touch $@
 
+.venv-frameworks/stamp: .venv/bin/uv
+	.venv/bin/uv venv --quiet --clear --python $(PYTHON) .venv-frameworks
+	.venv/bin/uv pip install --quiet --python .venv-frameworks --editable '.[test,openvino,torch]' tensorflow-cpu xgboost-cpu
+	touch $@
+
 # tritonclient holds protobuf below 7; the server must run with either.
 .venv-protobuf7/stamp: .venv/bin/uv
 	.venv/bin/uv venv --quiet --clear .venv-protobuf7
 	.venv/bin/uv pip install --quiet --python .venv-protobuf7 --editable . 'protobuf>=7'
+	touch $@
+
+# NVIDIA's package, whose clients must work with our server; it has a numpy that newer Pythons do not.
+.venv-pytriton/stamp: .venv/bin/uv
+	.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.13' .venv-pytriton
+	.venv/bin/uv pip install --quiet --python .venv-pytriton nvidia-pytriton==0.7.0
 	touch $@

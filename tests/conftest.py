@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -53,6 +54,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # we are in a shell's background; what tests start must not ignore it, too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     session.config.stash[_SHARED_MEMORY] = leaks.shared_memory()
 
 
@@ -116,6 +120,15 @@ def pytest_runtest_makereport(
 def python_with_protobuf7() -> Path:
     """An interpreter with the server and protobuf 7; made by `make test`."""
     python = ROOT / ".venv-protobuf7" / "bin" / "python"
+    if not python.exists():
+        skip_missing(str(python.relative_to(ROOT)))
+    return python
+
+
+@pytest.fixture
+def python_with_pytriton() -> Path:
+    """An interpreter with NVIDIA's PyTriton and nothing of ours; made by `make test`."""
+    python = ROOT / ".venv-pytriton" / "bin" / "python"
     if not python.exists():
         skip_missing(str(python.relative_to(ROOT)))
     return python

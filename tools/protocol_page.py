@@ -24,7 +24,8 @@ def _document(cls: type[Any], number: int | None) -> list[str]:
 def describe() -> str:
     """Return the whole protocol as Markdown."""
     lines = ["# Protocol", "", "Written by `python -m tools.protocol_page` from wire.py;"]
-    lines += ["edit that file.", "", f"Version {wire.VERSION}.", "", "```text"]
+    lines += ["edit that file. That of clients over ZeroMQ is on [a page of its own](door.md).", ""]
+    lines += [f"Version {wire.VERSION}.", "", "```text"]
     lines += [(wire.__doc__ or "").strip(), "```", ""]
     lines += ["## Kinds of fields", "", "| kind | bound |", "|---|---|"]
     lines += [f"| {kind} | {low} … {high} |" for kind, (low, high) in schemas.INTEGERS.items()]

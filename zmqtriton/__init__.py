@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zmqtriton.door.connection import Door as Door
     from zmqtriton.embedded.connection import connect as connect
     from zmqtriton.embedded.server import Server as Server
 
@@ -22,6 +23,10 @@ def __getattr__(name: str) -> Any:
         from zmqtriton.embedded.server import Server
 
         return Server
+    if name == "Door":
+        from zmqtriton.door.connection import Door
+
+        return Door
     if name == "connect":
         from zmqtriton.embedded.connection import connect
 

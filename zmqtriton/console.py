@@ -112,14 +112,8 @@ def backend_table(backends: Iterable[BackendRow], width: int | None = None) -> s
 
 def backend_config(options: Options, backend: str) -> str:
     """Return a backend's settings as JSON: those for all backends, then its own."""
-    settings = {
-        "auto-complete-config": "false" if options.strict_model_config else "true",
-        "backend-directory": options.backend_directory,
-        "min-compute-capability": f"{options.min_supported_compute_capability:.6f}",
-        "default-max-batch-size": "4",
-        **options.backend_settings(backend),
-    }
-    return json.dumps({"cmdline": settings}, separators=(",", ":"))
+    settings = {"cmdline": options.backend_command_line(backend)}
+    return json.dumps(settings, separators=(",", ":"))
 
 
 def option_table(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket as _socket
-from typing import Any, Sequence
+import struct
+from typing import Any, List, Optional, Sequence, Tuple
 
 import zmq
 
@@ -24,6 +25,8 @@ _EVENTS = int(zmq.EVENTS)
 _POLLIN = int(zmq.POLLIN)
 _SNDMORE = int(zmq.DONTWAIT | zmq.SNDMORE)
 _LAST = int(zmq.DONTWAIT)
+#: The event and its value, a descriptor.
+_MONITOR_EVENT = struct.Struct("=Hi")
 # What a socket's own send() calls after it has looked at options that we never use.
 _put: Any = zmq.backend.Socket.send
 
@@ -63,6 +66,11 @@ def _open(context: Any, kind: int) -> Socket:
     socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.LINGER, 0)
     return socket
+
+
+def door_path(directory: str) -> str:
+    """Return the file of the socket at which clients on this machine ask."""
+    return os.path.join(directory, "door")
 
 
 def spans_address(directory: str) -> str:
@@ -119,6 +127,90 @@ def open_subscriber(context: Any, serial: int) -> Socket:
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 10_000)
     socket.setsockopt(zmq.SUBSCRIBE, topic(serial))
     return socket
+
+
+def open_door(
+    context: Any, path: str, listener: int, most_bytes: int, waiting: Tuple[int, int]
+) -> Tuple[Socket, Socket]:
+    """Open the ROUTER of the door over a listening socket, which is closed with it.
+
+    Of each client it keeps up to so many messages that the client does not read, and so many that
+    nobody takes here. A larger frame than that ends its connection. The other socket tells of all
+    connections.
+    """
+    socket = _open(context, zmq.ROUTER)
+    socket.setsockopt(zmq.SNDHWM, waiting[0])
+    socket.setsockopt(zmq.RCVHWM, waiting[1])
+    socket.setsockopt(zmq.MAXMSGSIZE, most_bytes)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.USE_FD, listener)
+    # before anybody is accepted: some may have connected already
+    monitor = watch_connections(socket)
+    socket.bind("ipc://" + path)
+    return socket, monitor
+
+
+def open_client(context: Any, path: str) -> Tuple[Socket, Socket]:
+    """Open a DEALER that is connected to a door, and what tells of the end of the connection."""
+    socket = _open(context, zmq.DEALER)
+    monitor = watch_connections(socket)
+    socket.connect("ipc://" + path)
+    return socket, monitor
+
+
+def watch_connections(socket: Socket) -> Socket:
+    """Return a socket that tells of connections that begin and end, for connection_event()."""
+    return socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+
+
+def connection_event(monitor: Socket) -> Optional[Tuple[bool, int]]:
+    """Return whether a connection has begun or ended, and its descriptor; None if there is none."""
+    frames = take(monitor)
+    if frames is None:
+        return None
+    event, descriptor = _MONITOR_EVENT.unpack(frames[0])
+    return event == zmq.EVENT_ACCEPTED, descriptor
+
+
+def take_frames(socket: Socket) -> Optional[List[Any]]:
+    """Return all frames of one message as zmq.Frame, or None; then wait on the FD."""
+    try:
+        frames = [socket.recv(_LAST, False)]
+    except zmq.Again:
+        return None
+    while frames[-1].more:
+        frames.append(socket.recv(_LAST, False))
+    return frames
+
+
+def await_frames(socket: Socket) -> List[Any]:
+    """Wait for a message as long as the socket's RCVTIMEO says. Raises zmq.Again after that."""
+    frames = [socket.recv(0, False)]
+    while frames[-1].more:
+        frames.append(socket.recv(_LAST, False))
+    return frames
+
+
+def descriptor_of(frame: Any) -> int:
+    """Return the descriptor of the connection that a zmq.Frame came by.
+
+    -1 for one of a protocol older than ZMTP 3, of which libzmq does not tell.
+    """
+    try:
+        return int(frame.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return -1
+
+
+def send_frames(socket: Socket, frames: Sequence[Any], copied_bytes: int) -> None:
+    """Queue one message of buffers, of which larger ones are not copied. Raises as send() does."""
+    last = len(frames) - 1
+    for i, frame in enumerate(frames):
+        flags = _LAST if i == last else _SNDMORE
+        if len(frame) > copied_bytes:
+            socket.send(frame, flags, copy=False)
+        else:
+            _put(socket, frame, flags)
 
 
 def has_input(socket: Socket) -> bool:

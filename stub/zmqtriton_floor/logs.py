@@ -2,7 +2,8 @@
 
     I1120 07:03:33.259775 4711 service.py:480] "loading: add_sub:1"
 
-The text is quoted as JSON, so that no name or message can forge a line of its own.
+The text is quoted as JSON, so that no name or message can forge a line of its own; unless Triton's
+variable TRITON_SERVER_ESCAPE_LOG_MESSAGES is 0 or FALSE.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ LEVEL_NUMBERS = {
 FORMS = ("default", "ISO8601", "json")
 #: The levels in syslog's numbers, which journald reads at the beginning of a line.
 _PRIORITIES = {"E": 3, "W": 4, "I": 6, "V": 7}
+
+_ESCAPES = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
 
 #: The limit for one place in the code: clients can cause some lines as often as they like.
 MAX_LINES_A_SECOND = 100
@@ -82,6 +85,7 @@ class Formatter(logging.Formatter):
     def __init__(self, *, is_journal: bool = False) -> None:
         super().__init__()
         self.form = "default"
+        self._is_escaped = os.environ.get(_ESCAPES, "").upper() not in ("0", "FALSE")
         #: journald reads the stream; it makes a record of each line.
         self._is_journal = is_journal
 
@@ -93,7 +97,9 @@ class Formatter(logging.Formatter):
             text += "\n" + self.formatException(record.exc_info)
         level = _LEVELS.get(record.levelno, "I")
         raw: str | None = getattr(record, "raw", None)
-        if raw is None or self.form == "json":
+        if raw is None and not self._is_escaped and self.form != "json":
+            whole = _head(level, origin, record.created, self.form) + text
+        elif raw is None or self.form == "json":
             whole = line(level, origin, text if raw is None else raw, record.created, self.form)
         else:
             head = _head(level, origin, record.created, self.form)

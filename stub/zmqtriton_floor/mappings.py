@@ -121,7 +121,7 @@ class Mappings:
         self._pagemap = Pagemap() if is_private else None
         self._on_release = on_release or (lambda blocks: None)
         self._segments: dict[Name, _Segment] = {}
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     # -------------------------------------------------------------- segments
 
@@ -151,7 +151,7 @@ class Mappings:
         finally:
             if memory is None or not self._is_private:
                 os.close(descriptor)
-        with self._lock:
+        with self.lock:
             kept = descriptor if self._is_private else -1
             self._segments[owner, segment] = _Segment(memory, size, kept)
 
@@ -160,7 +160,7 @@ class Mappings:
 
         What is still being read stays until nobody does.
         """
-        with self._lock:
+        with self.lock:
             found = self._segments.pop((owner, segment), None)
             if found is not None and found.descriptor >= 0:
                 os.close(found.descriptor)
@@ -188,7 +188,7 @@ class Mappings:
 
     def leased(self) -> list[Block]:
         """Return the leased blocks that are still read."""
-        with self._lock:
+        with self.lock:
             views = [v for s in self._segments.values() for v in list(s.views.values())]
         return [block for view in views for block in view.leased]
 
@@ -199,7 +199,7 @@ class Mappings:
         """
         ranges: dict[Block, tuple[int, int]] = {}
         leases: dict[Block, list[Block]] = {}
-        with self._lock:
+        with self.lock:
             for reference in references:
                 segment = self._segments.get((reference.owner, reference.segment))
                 check_inside(reference, None if segment is None else segment.size)
@@ -274,7 +274,7 @@ class Mappings:
         if pagemap is None or data.readonly or not self._segments:
             return None
         address = ctypes.addressof(ctypes.c_char.from_buffer(data))
-        with self._lock:
+        with self.lock:
             for (_, number), segment in self._segments.items():
                 start = address - segment.address
                 if number < REGIONS_FROM and 0 <= start < segment.size:

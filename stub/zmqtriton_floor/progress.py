@@ -19,6 +19,8 @@ SIZE = mmap.PAGESIZE
 EPOCH_SHIFT = 40
 #: A fence counts once it has been there for so long: by then each side sees what the other wrote.
 FENCE_NS = 20_000_000
+#: Above those of all brokers.
+_NO_EPOCH = (1 << 64 - EPOCH_SHIFT) - 1
 #: More requests than this are not named.
 MOST_KEYS = 16
 
@@ -36,6 +38,11 @@ RequestKey = Tuple[int, int]
 def has_begun(descriptor: int) -> bool:
     """True if the stub has begun to execute a batch; without mapping its page."""
     return any(os.pread(descriptor, _NUMBER.size, 0))
+
+
+def end(descriptor: int) -> None:
+    """Have the stub begin nothing any more, of any broker; without mapping its page."""
+    os.pwrite(descriptor, _NUMBER.pack(_NO_EPOCH), _FENCE_AT)
 
 
 class Progress:

@@ -346,6 +346,7 @@ class LoadModel(NamedTuple):
     path: Text  # of model.py
     config: Document
     auto_complete: Flags
+    backend_settings: Document = "{}"  # --backend-config for its backend
 
 
 class Initialize(NamedTuple):
@@ -504,6 +505,16 @@ class NewEpoch(NamedTuple):
     """A new broker: close the old sockets, connect to those of this epoch, send Hello."""
 
     epoch: Count  # 0, to frontends: the broker has died and the next one does not listen yet
+
+
+class HostInstance(NamedTuple):
+    """Asks a guest to run an instance of what it has bound.
+
+    Carries the instance's lifeline, its page and its listener for subscribers.
+    """
+
+    binding: Count  # the guest's own number
+    instance: Name  # m_0_0
 
 
 class AddRegion(NamedTuple):
@@ -686,7 +697,7 @@ _KINDS: tuple[type[Any], ...] = (
         HeldBlocks,
     ),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
-    *(ConnectionLost, LogFile),
+    *(ConnectionLost, LogFile, HostInstance),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

@@ -266,13 +266,14 @@ class Dealer(Connection):
     `is_blocked`, flush() must be called when the descriptor is writable.
     """
 
-    def __init__(self, address: str) -> None:
-        end = socket.socket(socket.AF_UNIX)
-        try:
-            end.connect(_path(address))
-            is_connected = True
-        except OSError:
-            is_connected = False
+    def __init__(self, address: str, connected: socket.socket | None = None) -> None:
+        """Connect to the address, unless the other end of a connected socket has a Router."""
+        end = connected or socket.socket(socket.AF_UNIX)
+        is_connected = connected is not None
+        if not is_connected:
+            with contextlib.suppress(OSError):
+                end.connect(_path(address))
+                is_connected = True
         super().__init__(end, b"DEALER", b"ROUTER", bytearray(_PIECE))
         if not is_connected:
             self.break_off()

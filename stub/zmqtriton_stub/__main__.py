@@ -7,7 +7,7 @@ outside the guard, since children that a model makes with multiprocessing's spaw
 too, under another name.
 
 Exit status: 0 finished, 1 the model failed to load or nobody is left, 2 wrong arguments, 3 the
-environment lacks a module; what a model passes to sys.exit() is passed on.
+environment lacks a module; what a coroutine in the background passes to sys.exit() is passed on.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Collection
 
-from zmqtriton_floor import logs, wire
+from zmqtriton_floor import logs, stub_mark, wire
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.signature import Signature, takes_gpu
 from zmqtriton_stub.api.errors import TritonModelException, clip
@@ -23,6 +23,7 @@ from zmqtriton_stub.tracing import Tracing
 
 if TYPE_CHECKING:
     from zmqtriton_stub.broker.bls_client import BlsClient
+    from zmqtriton_stub.forks.line import InstanceLine
     from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 #: The limit for the batches of one instance, and the model parameter that sets their number.
@@ -73,6 +74,10 @@ class Instance:
         self.outputs: Collection[str] = ()
         #: Makes a control call with JSON arguments and waits; None while that is not allowed.
         self.call: Callable[[str, str], Any] | None = None
+        #: Finds a request that has no final outcome yet, by peer and id.
+        self.find_request: Callable[[tuple[int, int]], Any] = lambda key: None
+        #: The way to the instance if this process is a fork of it; else None.
+        self.line: InstanceLine | None = None
         #: Where it stages files for loads, and under which number.
         self.runtime = ""
         self.serial = 0
@@ -84,8 +89,17 @@ class Instance:
         self.states: States | None = None
         #: Reports traced requests; none until there is a server.
         self.tracing = Tracing("", has_contexts=False)
+        #: The command line's settings for its backend.
+        self.backend_settings: dict[str, str] = json.loads(load.backend_settings)
         self._directory = load.directory
         self._outbox = Outbox(tell)
+
+    def begin(self, bootstrap: wire.Bootstrap) -> None:
+        """Take note of the server that it belongs to."""
+        self.runtime = bootstrap.directory
+        self.serial = bootstrap.serial
+        mode = json.loads(bootstrap.settings).get("trace", {}).get("mode", "")
+        self.tracing = Tracing(bootstrap.directory, has_contexts=mode == "opentelemetry")
 
     def configure(self, config: str) -> None:
         """Take the final configuration."""
@@ -105,6 +119,14 @@ class Instance:
         """Send the supervisor a message; from any thread."""
         self._outbox.put(message)
 
+    def become_fork(self, line: InstanceLine, asker: BlsClient) -> None:
+        """Take note that this process is a fork: all that it says and asks goes over the line."""
+        self.line, self.asker = line, asker
+        # memory that others read is the instance's: here tensors travel in messages
+        self.memory = None
+        self.call = line.call
+        self._outbox = Outbox(line.tell)
+
     def failure(self, text: str) -> str:
         """Return Triton's words for a batch that failed."""
         return f"Failed to process the request(s) for model '{self.name}', message: {text}"
@@ -119,7 +141,7 @@ class Instance:
 
 
 current: Instance | None = None
-#: True in a process that the model has forked: it is not the instance, and nobody talks to it.
+#: True in a process that the model has forked: it is not the instance, and has only its `line`.
 is_forked = False
 #: What closes this process's copies of the instance's connections there.
 on_fork: list[Callable[[], None]] = []
@@ -146,6 +168,16 @@ def end_forked() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0 if error is None else 1)
+
+
+def check_is_no_program() -> None:
+    """Raise in a program that a model has started, which is neither the instance nor its fork."""
+    if current is None and stub_mark.VARIABLE in os.environ:
+        raise TritonModelException(
+            "this process was started by a model, by multiprocessing's spawn or forkserver "
+            "perhaps, and has no connection to the server: use multiprocessing's fork, or do this "
+            "in the model's own process"
+        )
 
 
 def refusal(doing: str, text: str) -> TritonModelException:

@@ -7,7 +7,6 @@ model.py, the socket to connection.py and what requests are owed to responses.py
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import select
@@ -30,10 +29,9 @@ from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import Model
-from zmqtriton_stub.pre_import import check_files, take_priority
+from zmqtriton_stub.own_process import OwnProcess
 from zmqtriton_stub.readiness import Readiness
 from zmqtriton_stub.supervisor_client import SupervisorClient
-from zmqtriton_stub.tracing import Tracing
 
 _now_ns = time.monotonic_ns
 
@@ -55,13 +53,22 @@ class _Failed(Exception):
 class Stub:
     """The process of one instance, from its Bootstrap to its end."""
 
-    def __init__(self, lifeline: Lifeline, progress: Progress, listener: int) -> None:
+    def __init__(
+        self,
+        lifeline: Lifeline,
+        progress: Progress,
+        listener: int,
+        process: OwnProcess,
+    ) -> None:
         """Set up; the listener is for the subscribers of a decoupled model."""
         self._lifeline = lifeline
-        this_process.on_fork.append(lifeline.abandon)
+        self._process = process
+        #: The one that executes.
+        self._thread: threading.Thread
         self._progress = progress
         self._listener = listener
         self._supervisor = SupervisorClient(lifeline)
+        self._supervisor.on_end = lambda: process.lose_supervisor(self._finalize)
         self._memory = TensorMemory(self._supervisor)
         self._inbox = self._supervisor.inbox
         # Not a poll object: an event loop can wait on this one's descriptor.
@@ -84,9 +91,14 @@ class Stub:
         self._has_orphans = False
         self._is_initialized = False
         self._is_backed_up = False
+        #: What closes a fork's copies of the connections.
+        self._on_fork = [lifeline.abandon]
+        #: What closes them, and the rest, in this process.
+        self._on_end = [self._poller.close, self._memory.mappings.close, lifeline.close]
 
     def run(self) -> int:
         """Run the stub and return the exit status."""
+        self._thread = threading.current_thread()
         try:
             self._bootstrap = self._await(wire.Bootstrap)
             this_process.wanted = LogOptions.of(json.loads(self._bootstrap.settings))
@@ -101,6 +113,20 @@ class Stub:
         except _Finished:
             self._finish()
             return 0
+
+    def _finalize(self) -> None:
+        """Let the loop end as if the supervisor had asked for it; from any thread."""
+        self._inbox.append(wire.Finalize())
+
+    def abandon(self) -> None:
+        """Close this process's copies of the connections after a fork."""
+        for close in self._on_fork:
+            close()
+
+    def close(self) -> None:
+        """Let go of what the end of a process would."""
+        for close in reversed(self._on_end):
+            close()
 
     # ------------------------------------------------------------ supervisor
 
@@ -135,23 +161,16 @@ class Stub:
 
     def _load(self, load: wire.LoadModel) -> None:
         """Import, complete and initialize the model, or report why not."""
-        self._instance = this_process.current = Instance(load, self._lifeline.send)
+        self._instance = Instance(load, self._lifeline.send)
+        self._process.adopt(self._instance, self._bootstrap, self._memory)
         try:
-            known = json.loads(load.config)
-            check_files(known, load.directory)
-            take_priority(known, self._instance.say)
-            self._model = Model(load)
+            self._model = Model(load, self._process.model_class(load, self._instance))
             config = self._model.complete() if load.auto_complete else load.config
             self._instance.tell(wire.ConfigCompleted(config))
             config = self._await(wire.Initialize).config
             self._instance.configure(config)
-            self._instance.runtime = self._bootstrap.directory
-            self._instance.serial = self._bootstrap.serial
+            self._instance.begin(self._bootstrap)
             self._instance.call = self._supervisor.call
-            mode = json.loads(self._bootstrap.settings).get("trace", {}).get("mode", "")
-            self._instance.tracing = Tracing(
-                self._bootstrap.directory, has_contexts=mode == "opentelemetry"
-            )
             self._model.initialize(config, self._instance)
             self._warmup = Warmup(json.loads(config), load.directory)
         except _Finished:
@@ -160,8 +179,7 @@ class Stub:
             self._report(wire.LoadFailed(describe(error)))
             raise _Failed from error
         self._is_initialized = True
-        gc.collect()
-        gc.freeze()
+        self._process.settle()
 
     def _warm_up(self) -> None:
         """Execute the warm-up samples of the configuration."""
@@ -184,12 +202,14 @@ class Stub:
             self._lifeline.flush()
 
     def _connect(self) -> None:
-        self._link = link = BrokerConnection(self._instance)
+        self._link = link = BrokerConnection(self._instance, self._process.give_up)
+        self._instance.find_request = link.pending.get
         memory = self._instance.memory = self._memory
         self._asker = BlsClient(
             self._bootstrap, memory, self._main_thread_handlers, link.wake, self._model.attends
         )
-        this_process.on_fork += [link.abandon, self._asker.abandon]
+        self._on_fork += [link.abandon, self._asker.abandon]
+        self._on_end += [link.close, self._asker.close]
         self._executions = Executions(self._instance, self._model, link, self._progress)
         self._model.attend(self._poller.fileno(), self._attend)
         self._instance.asker = self._asker
@@ -349,8 +369,7 @@ class Stub:
 
     def _is_executing(self) -> bool:
         """True in the thread that executes."""
-        is_main = threading.current_thread() is threading.main_thread()
-        return is_main and self._executions.running > 0
+        return threading.current_thread() is self._thread and self._executions.running > 0
 
     def _ready(self) -> list[tuple[int, int]]:
         """Return the descriptors that have something; the model's coroutines run meanwhile."""
@@ -370,7 +389,6 @@ class Stub:
         else:
             ready = self._poller.poll(-1 if idle_s is None else idle_s)
         if not ready and is_owing:
-            # a sender that is garbage, but in a circle, must not keep its client waiting
-            gc.collect()
+            self._process.collect()
             self._collect_after_s = min(2 * self._collect_after_s, _COLLECT_AFTER_AT_MOST_S)
         return ready

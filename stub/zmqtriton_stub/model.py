@@ -34,9 +34,9 @@ Responses = List[Optional[InferenceResponse]]
 class Model:
     """The class TritonPythonModel of a model.py and, once initialized, its only instance."""
 
-    def __init__(self, load: wire.LoadModel) -> None:
+    def __init__(self, load: wire.LoadModel, model_class: Any) -> None:
         self._load = load
-        self._class: Any = _import(load).TritonPythonModel
+        self._class = model_class
         self._instance: Any = None
         self._execute: Callable[[list[InferenceRequest]], Any] | None = None
         #: The model's own is_ready; None if it has none.
@@ -211,6 +211,11 @@ class Model:
             _stop(self.event_loop)
         if hasattr(self._instance, "finalize"):
             self._instance.finalize()
+
+
+def import_class(load: wire.LoadModel) -> Any:
+    """Return the class of model.py. Raises whatever its code does."""
+    return _import(load).TritonPythonModel
 
 
 def _import(load: wire.LoadModel) -> Any:

@@ -8,20 +8,23 @@ import signal
 import sys
 import threading
 import traceback
-from typing import Any
+from typing import Any, Optional
 
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import instance
 from zmqtriton_stub.loop import Stub
+from zmqtriton_stub.own_process import OwnProcess
 
 #: Signals that a service manager or a terminal sends to everybody.
 _ORDERLY = (signal.SIGINT, signal.SIGTERM)
 _masks = threading.local()
 
 
-def run(lifeline: int, page: int, listener: int, name: str) -> int:
+def run(
+    lifeline: int, page: int, listener: int, name: str, process: Optional[OwnProcess] = None
+) -> int:
     """Run the loop; return the exit status if the process may end in order, else end it."""
     _prepare(name)
     progress = Progress(page)
@@ -30,7 +33,9 @@ def run(lifeline: int, page: int, listener: int, name: str) -> int:
     # models have no command line
     sys.argv[1:] = []
     try:
-        return Stub(Lifeline.inherited(lifeline), progress, listener).run()
+        stub = Stub(Lifeline.inherited(lifeline), progress, listener, process or OwnProcess())
+        instance.on_fork.append(stub.abandon)
+        return stub.run()
     except SystemExit as error:
         _die(error.code)
     except BaseException:  # noqa: BLE001 - the last edge: say what it was, then die

@@ -54,6 +54,8 @@ class SupervisorClient:
         self.send: Callable[[Any], None] = lifeline.send
         #: Called repeatedly while a call is waited for; the loop attends to its duties there.
         self.attend: Callable[[], None] = lambda: None
+        #: Called when the lifeline has ended, by the thread that reads it.
+        self.on_end: Callable[[], None] = lambda: None
         #: Maps or unmaps the segment, and settles the question for it.
         self.on_segment_opened: Callable[[wire.SegmentOpened, int], None]
         self._lifeline = lifeline
@@ -137,7 +139,7 @@ class SupervisorClient:
                 if descriptor >= 0:
                     os.close(descriptor)
         if self._lifeline.ended:
-            os._exit(1)  # nobody is left to report to
+            self.on_end()
         if len(self.inbox) > count:
             self.wake()
 

@@ -39,8 +39,8 @@ def http_json(port: int) -> SendRequest:
     return _http(port, json.dumps({"inputs": [tensor]}).encode(), "")
 
 
-def http_binary(port: int, floats: int = 16) -> SendRequest:
-    """identity_fp32 with the binary extension, both ways."""
+def http_binary(port: int, floats: int = 16, model: str = "identity_fp32") -> SendRequest:
+    """An identity with the binary extension, both ways."""
     tensor = {
         "name": "INPUT0",
         "datatype": "FP32",
@@ -49,7 +49,7 @@ def http_binary(port: int, floats: int = 16) -> SendRequest:
     }
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     extra = f"Inference-Header-Content-Length: {len(head)}\r\n"
-    return _http(port, head + struct.pack("<f", 0.5) * floats, extra)
+    return _http(port, head + struct.pack("<f", 0.5) * floats, extra, model)
 
 
 def http_shared(port: int, floats: int = 150_528) -> SendRequest:
@@ -68,11 +68,11 @@ def http_shared(port: int, floats: int = 150_528) -> SendRequest:
     return _http(port, json.dumps({"inputs": [tensor], "outputs": [target]}).encode(), "")
 
 
-def _http(port: int, body: bytes, extra: str) -> SendRequest:
+def _http(port: int, body: bytes, extra: str, model: str = "identity_fp32") -> SendRequest:
     connection = socket.create_connection(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     request = (
-        "POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: localhost\r\n"
+        f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: localhost\r\n"
         f"{extra}Content-Length: {len(body)}\r\n\r\n"
     ).encode() + body
 
@@ -101,9 +101,9 @@ def _http(port: int, body: bytes, extra: str) -> SendRequest:
     return ask
 
 
-def grpc_unary(port: int, floats: int = 16) -> SendRequest:
-    """identity_fp32 with raw contents."""
-    channel, data = _grpc(port, floats)
+def grpc_unary(port: int, floats: int = 16, model: str = "identity_fp32") -> SendRequest:
+    """An identity with raw contents."""
+    channel, data = _grpc(port, floats, model)
     call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
 
     def ask() -> None:
@@ -145,11 +145,51 @@ def python(port: int, floats: int = 16) -> SendRequest:
     return ask
 
 
-def grpc_request(floats: int = 16) -> bytes:
-    """The bytes of a ModelInferRequest to identity_fp32."""
+@functools.cache
+def _door(port: int) -> str:
+    """The path of the door of the server with this port."""
+    from zmqtriton.ctl import client
+
+    with client.connect(client.ServerSelector("", str(port))) as server:
+        return server.identity.addresses["door"]
+
+
+def door(port: int, floats: int = 16) -> SendRequest:
+    """identity_fp32 over ZeroMQ, each connection its own."""
+    import numpy as np
+
+    import zmqtriton
+
+    model = zmqtriton.Door(_door(port)).model("identity_fp32")
+    data = np.full(floats, 0.5, np.float32)
+
+    def ask() -> None:
+        next(model.infer(inputs={"INPUT0": data}))
+
+    return ask
+
+
+def door_tokens(port: int, count: int = 100) -> SendRequest:
+    """A stream of so many tokens over ZeroMQ."""
+    import numpy as np
+
+    import zmqtriton
+
+    model = zmqtriton.Door(_door(port)).model("tokens")
+    inputs = {"COUNT": np.array([count], np.int32)}
+
+    def ask() -> None:
+        if sum(len(response.outputs) > 0 for response in model.infer(inputs=inputs)) != count:
+            raise RuntimeError("tokens are missing")
+
+    return ask
+
+
+def grpc_request(floats: int = 16, model: str = "identity_fp32") -> bytes:
+    """The bytes of a ModelInferRequest to an identity."""
     from zmqtriton_protos import message
 
-    request = message("inference.ModelInferRequest")(model_name="identity_fp32")
+    request = message("inference.ModelInferRequest")(model_name=model)
     tensor = request.inputs.add(name="INPUT0", datatype="FP32")
     tensor.shape.append(floats)
     request.raw_input_contents.append(struct.pack("<f", 0.5) * floats)
@@ -157,11 +197,11 @@ def grpc_request(floats: int = 16) -> bytes:
     return data
 
 
-def _grpc(port: int, floats: int) -> tuple[Any, bytes]:
+def _grpc(port: int, floats: int, model: str = "identity_fp32") -> tuple[Any, bytes]:
     """A channel of its own, and a request."""
     import grpc
 
-    data = grpc_request(floats)
+    data = grpc_request(floats, model)
     options = [
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_send_message_length", -1),

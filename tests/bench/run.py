@@ -31,6 +31,18 @@ WORKLOADS: dict[str, tuple[Callable[[int], clients.SendRequest], str, tuple[int,
     "grpc 16 x FP32": (clients.grpc_unary, "grpc", (1, 8, 32)),
     "grpc stream 16 x FP32": (clients.grpc_stream, "grpc", (1, 8, 32)),
     "python 16 x FP32": (clients.python, "http", (1, 8, 32)),
+    "door 16 x FP32": (clients.door, "http", (1, 8, 32)),
+    "door 100 tokens": (clients.door_tokens, "http", (1, 8)),
+    "bound http 16 x FP32": (
+        functools.partial(clients.http_binary, model="bound"),
+        "http",
+        (1, 8, 32),
+    ),
+    "bound grpc 16 x FP32": (
+        functools.partial(clients.grpc_unary, model="bound"),
+        "grpc",
+        (1, 8, 32),
+    ),
     "http binary 600 KB": (functools.partial(clients.http_binary, floats=150_528), "http", (1, 4)),
     "http binary 4 MB": (functools.partial(clients.http_binary, floats=1 << 20), "http", (1, 4)),
     "http binary 16 MB": (functools.partial(clients.http_binary, floats=1 << 22), "http", (1, 4)),
@@ -39,16 +51,18 @@ WORKLOADS: dict[str, tuple[Callable[[int], clients.SendRequest], str, tuple[int,
     "shared memory 16 MB": (functools.partial(clients.http_shared, floats=1 << 22), "http", (1, 4)),
     "python 600 KB": (functools.partial(clients.python, floats=150_528), "http", (1, 4)),
     "python 16 MB": (functools.partial(clients.python, floats=1 << 22), "http", (1, 4)),
+    "door 600 KB": (functools.partial(clients.door, floats=150_528), "http", (1, 4)),
+    "door 16 MB": (functools.partial(clients.door, floats=1 << 22), "http", (1, 4)),
     "grpc 600 KB": (functools.partial(clients.grpc_unary, floats=150_528), "grpc", (1, 4)),
     "grpc 4 MB": (functools.partial(clients.grpc_unary, floats=1 << 20), "grpc", (1, 4)),
     "grpc 16 MB": (functools.partial(clients.grpc_unary, floats=1 << 22), "grpc", (1, 4)),
 }
 
 
-def _cpu(server: Server) -> dict[str, float]:
-    """Seconds of CPU by role, so far."""
+def _cpu(server: Server, binder: int) -> dict[str, float]:
+    """Seconds of CPU by role, so far; who has bound a model is in the place of its stub."""
     spent: dict[str, float] = {}
-    for role, pids in server.pids().items():
+    for role, pids in [*server.pids().items(), ("stub", [binder])]:
         for pid in pids:
             times = psutil.Process(pid).cpu_times()
             spent[role] = spent.get(role, 0.0) + times.user + times.system
@@ -66,6 +80,17 @@ def _echo_server() -> Iterator[tuple[int, int]]:
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def _binder(port: int) -> Iterator[int]:
+    """A process that binds a function into the server: its number."""
+    command = [sys.executable, "-m", "tests.bench.bound", str(port)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "bound\n"
+        yield process.pid
 
 
 def _is_open(port: int) -> bool:
@@ -100,9 +125,9 @@ def main() -> int:
     parser.add_argument("--server", default=[], nargs="*", help="options of the server, without --")
     parser.add_argument("--save", action="store_true", help="keep the figures with the commit")
     options = parser.parse_args()
-    given = [f"--{option}" for option in options.server]
+    given = ["--zmq-door", *(f"--{option}" for option in options.server)]
     leaks.mark_session()
-    roles = ("http", "grpc", "broker", "stub", "supervisor")
+    roles = ("http", "grpc", "door", "broker", "stub", "supervisor")
     print(f"{'workload':24} {'c':>3} {'req/s':>8} {'p50 ms':>7} {'p99 ms':>7}", end="")
     print(
         "   CPU us per request: " + "  ".join(f"{role:>6}" for role in roles) + "     all  CPU/last"
@@ -110,14 +135,20 @@ def main() -> int:
     rows = list[dict[str, Any]]()
     last = {f"{row['workload']} {row['connections']}": row for row in results.last("requests")}
     folder = tempfile.TemporaryDirectory()
-    with folder, Server(Path(folder.name) / "s", models=["identity_fp32"], options=given) as server:
+    with (
+        folder,
+        Server(
+            Path(folder.name) / "s", models=["identity_fp32", "tokens"], options=given
+        ) as server,
+        _binder(server.http_port) as binder,
+    ):
         for name, (connect, protocol, counts) in WORKLOADS.items():
             port = server.http_port if protocol == "http" else server.grpc_port
             for connections in counts if options.only in name else ():
                 clients.measure(connect, port, connections, 0.5)
-                before = _cpu(server)
+                before = _cpu(server, binder)
                 got = clients.measure(connect, port, connections, options.seconds)
-                after = _cpu(server)
+                after = _cpu(server, binder)
                 spent = {r: (after[r] - before.get(r, 0)) / got.requests * 1e6 for r in after}
                 rate = got.requests / got.seconds
                 print(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.checking.models import CheckOptions, check_model
+from zmqtriton.config.backends import BUILTIN_BACKENDS
 
 GOOD = """backend: "python"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
@@ -229,3 +230,23 @@ def test_lines_that_no_installer_understands_are_told(tmp_path: Path) -> None:
     assert [(10, "numpy => 2"), (11, "import torch")] == [
         (p.line, p.text.split("'")[1]) for p in findings.warnings
     ]
+
+
+def test_a_model_of_a_framework_is_checked_without_the_framework(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "model.onnx").write_bytes(b"x")
+    rules = CheckOptions(backend_directories=(tmp_path / "none", BUILTIN_BACKENDS))
+
+    assert [] == told(tmp_path / "m", rules)
+
+    monkeypatch.setattr("zmqtriton.checking.models.find_spec", lambda name: None)
+    (warning,) = check_model(tmp_path / "m", rules).warnings
+    assert warning.text.startswith("backend 'onnxruntime' needs the module 'onnxruntime', which ")
+    assert warning.text.endswith(" -m pip install onnxruntime")
+
+    text = 'backend: "onnxruntime"\ndefault_model_filename: "modle.onnx"'
+    (tmp_path / "m" / "config.pbtxt").write_text(text)
+    (problem,) = told(tmp_path / "m", rules)
+    assert (2, "model.onnx") == (problem[0], problem[2])

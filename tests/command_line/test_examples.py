@@ -1,8 +1,10 @@
-"""`zmqtriton example`: what it writes, and that both pipelines do what their pages say."""
+"""`zmqtriton example`: what it writes, and that all of them do what their pages say."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 import zlib
@@ -12,10 +14,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tests.support.server import Server
+from tests.support.server import Server, free_ports
 from zmqtriton.examples import EXAMPLES, names
 from zmqtriton.main import main
 
+COLOURS = [
+    *("ff2010: red", "102030: black", "f0f0e0: white"),
+    *("20e040: green", "0000c0: blue", "fff010: yellow"),
+]
 LABELS = ["across", "checkers", "down", "gradient", "noise", "spots"]
 
 
@@ -35,8 +41,16 @@ def test_an_example_that_is_unknown_is_answered_with_those_there_are(
 
     assert (
         "error: there is no example 'imgae'; usage: zmqtriton example NAME [DIRECTORY], "
-        "NAME one of image, sentiment\n"
+        "NAME one of batch, bind, image, notebook, onnx, sentiment, torch, trees\n"
     ) == capsys.readouterr().err
+
+
+#: What is told of beside its page, and is there.
+PLACES = {
+    "batch": ("job.py",),
+    "bind": ("serve.py", "client.py"),
+    "notebook": ("bind.ipynb",),
+}
 
 
 @pytest.mark.parametrize("name", names())
@@ -45,16 +59,32 @@ def test_what_is_written_is_told_and_the_users_changes_are_kept(
 ) -> None:
     directory = tmp_path / "mine"
     assert 0 == main(["example", name, str(directory)])
-    (directory / "client.py").write_text("changed")
+    places = ("README.md", *PLACES.get(name, ("make.py", "models", "client.py")))
+    (directory / places[-1]).write_text("changed")
 
     assert 0 == main(["example", name, str(directory)])
 
-    assert "changed" == (directory / "client.py").read_text()
+    assert "changed" == (directory / places[-1]).read_text()
     told = capsys.readouterr().out
-    assert [True] * 3 == [
-        f"{directory}/{place}" in told and (directory / place).exists()
-        for place in ("make.py", "models", "README.md")
+    assert [True] * len(places) == [
+        f"{directory}/{place}" in told and (directory / place).exists() for place in places
     ]
+
+
+@pytest.mark.system
+def test_a_batch_job_draws_its_picture(tmp_path: Path) -> None:
+    main(["example", "batch", str(tmp_path / "batch")])
+    job = tmp_path / "batch" / "job.py"
+
+    done = subprocess.run(
+        [sys.executable, "-B", job, "--rows", "48"], capture_output=True, text=True, check=True
+    )
+
+    lines = done.stdout.splitlines()
+    assert len(lines) == 24
+    assert "@" in lines[12]
+    assert "@" not in lines[0]
+    assert "48/48" in done.stderr
 
 
 @pytest.mark.system
@@ -87,6 +117,55 @@ def test_sentences_are_told_by_the_ensemble_and_by_the_model(tmp_path: Path) -> 
     assert ["kind", "unkind", "kind", "unkind"] == [
         line.split()[0] for line in printed.splitlines()
     ]
+
+
+@pytest.mark.system
+def test_colours_are_named_by_an_onnx_file(tmp_path: Path) -> None:
+    main(["example", "onnx", str(tmp_path / "onnx")])
+    run(tmp_path / "onnx" / "make.py")
+
+    with Server(tmp_path / "server", models=[tmp_path / "onnx" / "models" / "colours"]) as server:
+        url = f"127.0.0.1:{server.http_port}"
+        printed = run(tmp_path / "onnx" / "client.py", "--url", url)
+
+    assert COLOURS == printed.splitlines()
+
+
+@pytest.mark.system
+def test_colours_are_named_by_a_forest_on_a_server_of_the_client(tmp_path: Path) -> None:
+    main(["example", "trees", str(tmp_path / "trees")])
+    run(tmp_path / "trees" / "make.py")
+
+    printed = run(tmp_path / "trees" / "client.py", "--serve", "fe0201", "000000")
+
+    assert ["fe0201: red", "000000: black"] == printed.splitlines()
+
+
+@pytest.mark.system
+def test_flowers_are_told_by_a_function_of_a_script(tmp_path: Path) -> None:
+    directory = tmp_path / "bind"
+    main(["example", "bind", str(directory)])
+    http, grpc, metrics = free_ports(3)
+    ports = {"HTTP_PORT": http, "GRPC_PORT": grpc, "METRICS_PORT": metrics}
+    variables = {f"PYTRITON_TRITON_CONFIG_{name}": str(port) for name, port in ports.items()}
+
+    log = (tmp_path / "log").open("wb")
+    command = [sys.executable, "-B", str(directory / "serve.py")]
+    with (
+        log,
+        subprocess.Popen(
+            command, stdout=log, stderr=log, env={**os.environ, **variables}
+        ) as process,
+    ):
+        # The client waits until the model is there.
+        printed = run(directory / "client.py", "--url", f"127.0.0.1:{http}")
+        process.send_signal(signal.SIGINT)
+        status = process.wait(60)
+
+    assert ["setosa", "versicolor", "virginica"] == [
+        line.split()[0] for line in printed.splitlines()
+    ]
+    assert 0 == status, (tmp_path / "log").read_text()
 
 
 @pytest.fixture(scope="module")

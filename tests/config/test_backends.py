@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.config.backends import complete_backend, find_model_file
+from zmqtriton.config.backends import (
+    complete_backend,
+    find_backend_environment,
+    find_model_file,
+)
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_floor.errors import ZmqTritonError
@@ -167,6 +171,7 @@ def test_a_backend_written_in_python_runs_the_file_of_the_backend(tmp_path: Path
     assert second / "vllm" / "model.py" == path
 
 
+@pytest.mark.row("K22")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -194,3 +199,46 @@ def test_an_unknown_backend_is_refused_as_in_triton(
         f"unable to find backend library for backend '{config.backend}', "
         "try specifying runtime on the model configuration." + expected
     ) == error.value.text
+
+
+@pytest.mark.row("K20")
+def test_an_archive_beside_a_backend_is_the_environment_of_its_models(tmp_path: Path) -> None:
+    backend = tmp_path / "backends" / "x"
+    backend.mkdir(parents=True)
+    for name in ("model.py", "other.py", "pb_exec_env_model.py.tar.gz"):
+        (backend / name).touch()
+
+    def found(text: str) -> str:
+        return find_backend_environment(parse_text(text), [tmp_path / "no", tmp_path / "backends"])
+
+    assert str(backend / "pb_exec_env_model.py.tar.gz") == found('backend: "x"')
+    assert "" == found('backend: "x" runtime: "other.py"')
+    assert "" == found('backend: "y"')
+    assert "" == found('backend: "python"')
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('backend: "openvino"', "unable to find '{model}/1/model.xml' for model 'm'"),
+        (
+            'backend: "openvino" default_model_filename: "mode.xml"',
+            "unable to find '{model}/1/mode.xml' for model 'm' Did you mean 'mode1.xml'?",
+        ),
+        ('backend: "x" default_model_filename: "/etc/x"', "must stay within the model repository"),
+    ],
+)
+def test_a_file_that_a_backend_would_not_find_is_told_at_once(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    model = make_version(tmp_path / "m", "mode1.xml")
+    for name in ("openvino", "x"):
+        (tmp_path / "backends" / name).mkdir(parents=True)
+        (tmp_path / "backends" / name / "model.py").touch()
+    config = parse_text(text)
+    complete_backend(config, "m", model)
+
+    with pytest.raises(ConfigError) as error:
+        find_model_file(config, model, 1, [tmp_path / "backends"])
+
+    assert expected.format(model=model) in error.value.text

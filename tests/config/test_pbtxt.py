@@ -175,7 +175,7 @@ def test_json_may_use_either_spelling(key: str) -> None:
         ("[1]", "the model configuration must be a JSON object"),
         ("null", "the model configuration must be a JSON object"),
         ('{"name": "a",\n nam}', "2:2: Expecting property name"),
-        ('{"max_batch_size": 2147483648}', "Value out of range: 2147483648"),
+        ('{"max_batch_size": 2147483648}', "(max_batch_size): invalid value 2147483648 for type"),
         ('{"name": "a", "name": "b"}', "duplicate key name"),
         ('{"dynamic_batching": {}, "sequence_batching": {}}', "scheduling_choice"),
         ('{"input": ' + "[" * 100_000, "nested too deeply"),
@@ -189,6 +189,21 @@ def test_a_wrong_override_tells_what_is_wrong(text: str, expected: str) -> None:
 
     assert text_of(error).startswith("Invalid config override: ")
     assert expected in text_of(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{name: "a\'b", max_batch_size: 2}',
+        "{'name': 'a\\'b', 'max_batch_size': 2}",
+        '{"name": "a\'b", "max_batch_size": 2,}',
+        '{"name": "a\\\'b", "max_batch_size": "2", "input": [null, ],}',
+    ],
+)
+def test_json_may_be_what_triton_forgives(text: str) -> None:
+    config = parse_override(text)
+
+    assert ("a'b", 2, 0) == (config.name, config.max_batch_size, len(config.input))
 
 
 @settings(max_examples=150)

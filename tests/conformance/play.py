@@ -27,6 +27,7 @@ HEADERS = (
     "content-encoding",
     "inference-header-content-length",
     "accept-encoding",
+    "endpoint-load-metrics",
 )
 _TYPES_OF_ERRORS = ("application/json", "text/plain")
 #: In place of a status, where the server hangs or dies.

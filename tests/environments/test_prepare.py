@@ -231,8 +231,9 @@ def test_what_cannot_be_supplied_is_refused_in_a_sentence(
 ) -> None:
     cache = EnvironmentCache(str(tmp_path))
     monkeypatch.setattr(programs, "find_uv", lambda: None)
+    monkeypatch.setattr(support, "SERVER_PYTHON", "/no/python")
 
-    with pytest.raises(InternalError) as without_uv:
+    with pytest.raises(InternalError) as without_pip:
         support.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Said())
     fails = script(tmp_path / "uv", "#!/bin/sh\necho no route to host; exit 2\n")
     monkeypatch.setattr(programs, "find_uv", lambda: fails)
@@ -243,11 +244,53 @@ def test_what_cannot_be_supplied_is_refused_in_a_sentence(
         "The Python environment of /model/python lacks the module 'msgpack', which every model "
         "needs. Install it with: /model/python -m pip install pyzmq msgpack numpy"
     )
-    assert without_uv.value.text == (
-        f"{sentence}; or let the server supply it: {sys.executable} -m pip install uv"
-    )
+    nobody = "supplying it failed: {}: No such file or directory"
+    reasons = f"{nobody.format('/model/python')}; {nobody.format('/no/python')}"
+    assert f"{sentence} ({reasons})" == without_pip.value.text
     assert f"{sentence} (supplying it failed: no route to host)" == without_network.value.text
     assert [] == cache.entries()
+
+
+#: A Python whose pip says what it was asked for, where it was to install that.
+_PIP = """#!/bin/sh
+for argument; do
+  [ "$last" = --target ] && tree=$argument
+  last=$argument
+done
+echo "$@" > "$tree/asked"
+"""
+
+
+@pytest.mark.row("B13")
+def test_without_uv_the_environments_own_pip_supplies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "find_uv", lambda: None)
+    python = lacking(abi="cpython-399-other")._replace(path=script(tmp_path / "python", _PIP))
+
+    found = support.prepare_support_directory(python, EnvironmentCache(str(tmp_path)), Said())
+
+    asked = Path(found, "asked").read_text()
+    assert asked.startswith("-I -m pip install --target")
+    assert asked.endswith("pyzmq msgpack numpy\n")
+
+
+@pytest.mark.row("B13")
+def test_without_uv_and_pip_the_servers_own_pip_supplies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "find_uv", lambda: None)
+    monkeypatch.setattr(support, "SERVER_PYTHON", script(tmp_path / "server", _PIP))
+    python = lacking(abi="cpython-399-other")._replace(
+        path=script(tmp_path / "python", '#!/bin/sh\ntouch "$5/half"; exit 1\n'), version=(3, 8, 18)
+    )
+
+    found = support.prepare_support_directory(python, EnvironmentCache(str(tmp_path)), Said())
+
+    asked = Path(found, "asked").read_text()
+    assert ["asked"] == [path.name for path in Path(found).iterdir()]
+    assert "--python-version 3.8 --implementation cp --abi cp38 --abi abi3" in asked
+    assert "--platform manylinux2014_" in asked
 
 
 def test_what_is_not_missing_is_not_supplied(tmp_path: Path) -> None:

@@ -29,6 +29,21 @@ def test_the_iso_form_is_in_universal_time() -> None:
     assert '2023-11-14T22:13:20Z W 42 core.py:7] "x"' == line
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("", '"two\\nlines"'), ("0", "two\nlines"), ("FALSE", "two\nlines"), ("1", '"two\\nlines"')],
+)
+def test_tritons_variable_has_texts_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, value: str, shown: str
+) -> None:
+    monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", value)
+    record = logging.LogRecord("x", logging.INFO, "core.py", 7, "two\nlines", None, None)
+
+    text = logs.Formatter().format(record)
+
+    assert text.endswith(f"core.py:7] {shown}")
+
+
 def test_the_json_form_is_json() -> None:
     record = json.loads(logs.line("E", (42, "core.py", 7), 'a "b"\n', 1_700_000_000.25, "json"))
 

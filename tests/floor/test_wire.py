@@ -92,6 +92,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Span("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "{}"),
     wire.ConnectionLost(7),
     wire.LogFile(),
+    wire.HostInstance(1, "m_0_0"),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

@@ -11,6 +11,11 @@ import pkgutil
 import sys
 
 
+def check_syntax(path: str) -> None:
+    with open(path, encoding="utf-8") as source:
+        compile(source.read(), path, "exec")
+
+
 def check_imports() -> None:
     import zmqtriton_floor
     import zmqtriton_stub
@@ -21,11 +26,13 @@ def check_imports() -> None:
             if ".model_path" in name:
                 continue
             if name.endswith(".gpu_cuda"):  # needs cupy, which none of them has
-                path = os.path.join(package.__path__[0], "memory", "gpu_cuda.py")
-                with open(path, encoding="utf-8") as source:
-                    compile(source.read(), path, "exec")
-            else:
+                check_syntax(os.path.join(package.__path__[0], "memory", "gpu_cuda.py"))
+            elif ".backends" not in name:  # those need their frameworks
                 importlib.import_module(name)
+    for directory, _, files in os.walk(os.path.join(zmqtriton_stub.__path__[0], "backends")):
+        for file in files:
+            if file.endswith(".py"):
+                check_syntax(os.path.join(directory, file))
     sys.path.append(zmqtriton_stub.MODEL_PATH)
     one, other = map(
         importlib.import_module, ("triton_python_backend_utils", "c_python_backend_utils")

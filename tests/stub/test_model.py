@@ -13,14 +13,14 @@ from zmqtriton_floor import wire
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.errors import describe
 from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.model import Model
+from zmqtriton_stub.model import Model, import_class
 
 pytestmark = pytest.mark.usefixtures("nothing_imported")
 
 
 def _load(model: Path, file: str = "1/model.py", config: str = '{"name": "m"}') -> Model:
     load = wire.LoadModel("m_0_0", "m", 1, "KIND", 3, str(model), str(model / file), config, 0)
-    return Model(load)
+    return Model(load, import_class(load))
 
 
 def _instance(is_decoupled: bool = False) -> Instance:

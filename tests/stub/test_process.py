@@ -219,27 +219,6 @@ def test_what_was_printed_before_a_crash_is_not_lost(tmp_path: Path, write_model
         assert stub.process.wait(30) == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("argument", "status"), [("", 0), ("7", 7), ("'broken'", 1)], ids=["none", "number", "text"]
-)
-def test_sys_exit_in_execute_ends_the_process_despite_its_threads(
-    tmp_path: Path, write_model: Write, argument: str, status: int
-) -> None:
-    code = f"""
-        import sys, threading
-        class TritonPythonModel:
-            def execute(self, requests):
-                threading.Thread(target=threading.Event().wait).start()
-                sys.exit({argument})
-    """
-    with RunningStub(tmp_path) as stub:
-        stub.start(write_model(code))
-
-        stub.send_batches([body()])
-
-        assert stub.process.wait(30) == status
-
-
 def test_terminal_signals_do_not_end_it_but_end_what_the_model_starts(
     tmp_path: Path, write_model: Write
 ) -> None:

@@ -41,6 +41,7 @@ _ROLE_PATTERNS = (
     ("broker", re.compile(r"zmqtriton[./]broker")),
     ("tracer", re.compile(r"zmqtriton[./]tracing")),
     ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
+    ("door", re.compile(r"zmqtriton_frontends[./]door")),
     ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
     ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),
 )

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from zmqtriton.broker.scheduling.instances import Instance, InstanceState
 
 _SECOND_NS = 1_000_000_000
-#: How often idle stubs are asked.
-EVERY_NS = 10 * _SECOND_NS
+#: How often idle stubs are asked. Each question wakes a process.
+EVERY_NS = 30 * _SECOND_NS
 #: How long one may take, if something in its process holds the interpreter: loading a file, say.
 ANSWER_WITHIN_NS = 45 * _SECOND_NS
 
@@ -29,21 +29,28 @@ class IdleChecks:
         self._lose = lose
         #: Since when stubs owe an answer.
         self._asked_ns: dict[int, int] = {}
+        self._next_ns = 0
         #: When tick() has something to do.
         self.due_ns = 0
 
     def tick(self, now_ns: int) -> None:
         """Ask who is idle, and report who has not answered in time."""
-        self.due_ns = now_ns + EVERY_NS
-        for serial in self._asked_ns.keys() - self._instances.keys():
-            del self._asked_ns[serial]
-        for serial, instance in list(self._instances.items()):
-            if instance.state is not InstanceState.IDLE:
-                self._asked_ns.pop(serial, None)
-            elif serial not in self._asked_ns:
-                self._asked_ns[serial] = now_ns
-                self._ask(serial)
-            elif now_ns - self._asked_ns[serial] >= ANSWER_WITHIN_NS:
+        self._report(now_ns)
+        if now_ns >= self._next_ns:
+            self._next_ns = now_ns + EVERY_NS
+            for serial, instance in list(self._instances.items()):
+                if instance.state is InstanceState.IDLE and serial not in self._asked_ns:
+                    self._asked_ns[serial] = now_ns
+                    self._ask(serial)
+        oldest_ns = min(self._asked_ns.values(), default=now_ns)
+        self.due_ns = min(self._next_ns, oldest_ns + ANSWER_WITHIN_NS)
+
+    def _report(self, now_ns: int) -> None:
+        for serial, asked_ns in list(self._asked_ns.items()):
+            instance = self._instances.get(serial)
+            if instance is None or instance.state is not InstanceState.IDLE:
+                del self._asked_ns[serial]
+            elif now_ns - asked_ns >= ANSWER_WITHIN_NS:
                 del self._asked_ns[serial]
                 self._lose(serial)
 

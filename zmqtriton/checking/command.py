@@ -79,7 +79,7 @@ def check_all(options: Options) -> Report:
         config_name=options.model_config_name,
         auto_complete=not options.strict_model_config,
         host=Host(visible_gpus(lowest), lowest),
-        backend_directories=(BUILTIN_BACKENDS, Path(options.backend_directory)),
+        backend_directories=(Path(options.backend_directory), BUILTIN_BACKENDS),
         agent_directory=options.repoagent_directory,
         may_build=options.build_environments,
     )

@@ -8,13 +8,23 @@ and whether its code works.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from zmqtriton.checking.environments import check_environment
-from zmqtriton.config.backends import PYTHON, PYTHON_FILE, complete_backend, find_model_file
+from zmqtriton.config.backends import (
+    BUILTIN_BACKENDS,
+    PYTHON,
+    PYTHON_FILE,
+    REQUIRED_MODULES,
+    complete_backend,
+    find_model_file,
+    find_runtime,
+)
 from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import path_problems, read_labels, unreadable_file_problems
@@ -108,11 +118,12 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: Findings) -
         where.append(locate(problem, path, positions))
     findings.warnings += [locate(p, path, positions) for p in misspelt_parameter_problems(config)]
     _check_versions(directory, rules, findings)
-    if config.backend == PYTHON:
+    if config.backend:
         environment = check_environment(config, directory, may_build=rules.may_build)
         wrong += [locate(p, path, positions) for p in environment.problems]
         findings.warnings += environment.warnings
         findings.has_server_environment = environment.is_server_environment
+        findings.warnings += _missing_framework_problems(config, findings, rules)
 
 
 def _parse_leniently(text: str, path: str, wrong: list[Problem]) -> Any:
@@ -143,7 +154,7 @@ def _name_mismatch_problem(name: str, directory: str) -> Iterator[Problem]:
 def _config_problems(config: Any, directory: Path, rules: CheckOptions) -> Iterator[Problem]:
     yield from agent_problems(config, rules.agent_directory)
     yield from config_problems(config)
-    if not (rules.auto_complete and _has_auto_completion(config, directory)):
+    if not (rules.auto_complete and _has_auto_completion(config, directory, rules)):
         yield from tensor_problems(config)
     yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
     yield from parameter_problems(config)
@@ -165,13 +176,31 @@ def _config_problems(config: Any, directory: Path, rules: CheckOptions) -> Itera
             yield to_problem(error, None)
 
 
-def _has_auto_completion(config: Any, directory: Path) -> bool:
+def _has_auto_completion(config: Any, directory: Path, rules: CheckOptions) -> bool:
     """True if a model of this backend is asked about its tensors."""
-    if config.backend != PYTHON:
-        return False
-    name = config.default_model_filename or PYTHON_FILE
-    files = [path for path in directory.glob(f"*/{name}") if path.is_file()]
+    if config.backend == PYTHON:
+        name = config.default_model_filename or PYTHON_FILE
+        files = [path for path in directory.glob(f"*/{name}") if path.is_file()]
+    else:
+        runtime = find_runtime(config, rules.backend_directories)
+        files = [] if runtime is None else [runtime]
     return any(_AUTO_COMPLETE_NAME in _read_start(path) for path in files)
+
+
+def _missing_framework_problems(
+    config: Any, findings: Findings, rules: CheckOptions
+) -> Iterator[Problem]:
+    """Return a warning if a backend of ours needs a module that this Python does not have."""
+    runtime = find_runtime(config, rules.backend_directories)
+    is_ours = runtime is not None and runtime.is_relative_to(BUILTIN_BACKENDS)
+    if not is_ours or not findings.has_server_environment:
+        return
+    module, packages = REQUIRED_MODULES.get(config.backend, ("", ""))
+    if module and find_spec(module) is None:
+        yield Problem(
+            f"backend '{config.backend}' needs the module '{module}', which {sys.executable} "
+            f"lacks; install it with: {sys.executable} -m pip install {packages}"
+        )
 
 
 def _read_start(path: Path) -> bytes:

@@ -59,6 +59,20 @@ PLATFORMS: dict[str, frozenset[str]] = {
     for backend in ("tensorflow", "tensorrt", "onnxruntime", "pytorch")
 }
 
+#: What the backends that come with the server import, and the packages that bring it.
+REQUIRED_MODULES = {
+    "fil": ("treelite", "treelite"),
+    "onnxruntime": ("onnxruntime", "onnxruntime"),
+    "openvino": ("openvino", "openvino"),
+    "pytorch": ("torch", "torch"),
+    "tensorflow": ("tensorflow", "tensorflow"),
+    "tensorrt": ("tensorrt", "tensorrt cupy-cuda12x"),
+    "vllm": ("vllm", "vllm"),
+}
+
+#: What a version may hold in place of the default file.
+_OTHER_FILES = {"pytorch": ("model.py", "model.pt2")}
+
 #: Names that people write for backends with another name.
 _SUGGESTED_BACKENDS = {
     "torchscript": "pytorch",
@@ -153,18 +167,16 @@ def find_model_file(
 ) -> Path:
     """Return the Python file that runs this model.
 
-    Its own, or that of a backend written in Python.
+    Its own, or that of a backend written in Python, for which the model is a file to open.
     """
-    backend, runtime = str(config.backend), str(config.runtime or PYTHON_FILE)
+    backend = str(config.backend)
     if backend == PYTHON:
         _check_runtime(config, model_dir, version, backend_directories)
         return _python_model_file(config, model_dir, version)
-    known = _is_plain_name(backend) and _is_plain_name(runtime)
-    if known and not runtime.startswith("libtriton_"):
-        for directory in backend_directories:
-            candidate = directory / backend / runtime
-            if candidate.is_file():
-                return candidate
+    runtime = find_runtime(config, backend_directories)
+    if runtime is not None:
+        _check_opened_file(config, model_dir, version)
+        return runtime
     text = (
         f"unable to find backend library for backend '{backend}', "
         "try specifying runtime on the model configuration."
@@ -173,6 +185,49 @@ def find_model_file(
     if not meant and backend not in PLATFORMS:
         meant = closest_match(backend, [PYTHON, *PLATFORMS])
     raise ConfigError(Problem(text, ("backend",), meant))
+
+
+def find_runtime(config: Any, backend_directories: Sequence[Path]) -> Path | None:
+    """Return the Python file of the model's backend, from the first directory that has one."""
+    backend, runtime = str(config.backend), str(config.runtime or PYTHON_FILE)
+    known = _is_plain_name(backend) and _is_plain_name(runtime)
+    if not known or runtime.startswith("libtriton_"):
+        return None
+    candidates = (directory / backend / runtime for directory in backend_directories)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def find_backend_environment(config: Any, backend_directories: Sequence[Path]) -> str:
+    """Return the archive of an environment that lies beside the backend's Python file, or ""."""
+    runtime = None if config.backend == PYTHON else find_runtime(config, backend_directories)
+    if runtime is None:
+        return ""
+    archive = runtime.with_name(f"pb_exec_env_{runtime.name}.tar.gz")
+    return str(archive) if archive.is_file() else ""
+
+
+def _check_opened_file(config: Any, model_dir: Path, version: int) -> None:
+    """Check the file that the backend will open, as far as the configuration names it."""
+    if not config.default_model_filename:
+        return
+    path = _path_in_repository(config, config.default_model_filename, model_dir, version)
+    others = _OTHER_FILES.get(config.backend, ())
+    is_known = any(framework.backend == config.backend for framework in _FRAMEWORKS)
+    if is_known and not any(p.exists() for p in (path, *map(path.with_name, others))):
+        meant = closest_match(path.name, sorted(p.name for p in path.parent.glob("*")))
+        text = f"unable to find '{path}' for model '{config.name}'"
+        raise ConfigError(Problem(text, ("default_model_filename",), meant))
+
+
+def _path_in_repository(config: Any, filename: str, model_dir: Path, version: int) -> Path:
+    # Models of one repository may share a file by a link, so its root is a boundary, too.
+    path = path_inside(model_dir / str(version), filename, model_dir, model_dir.parent)
+    if path is None:
+        raise ConfigError(
+            f"default_model_filename '{filename}' of model '{config.name}' must stay within "
+            "the model repository"
+        )
+    return path
 
 
 def _check_runtime(
@@ -187,7 +242,7 @@ def _check_runtime(
     searched = [
         model_dir / str(version),
         model_dir,
-        *(d / PYTHON for d in backend_directories[-1:]),
+        *(d / PYTHON for d in backend_directories[:1]),
     ]
     places = " ".join(f"'{place}'" for place in searched)
     text = (
@@ -206,13 +261,7 @@ def _python_model_file(config: Any, model_dir: Path, version: int) -> Path:
     if not filename.endswith(".py"):
         # Not an error of the configuration: in Triton it is the stub that finds it.
         raise InternalError(f"Model name must end with '.py'. Model name is \"{filename}\".")
-    # Models of one repository may share a file by a link, so its root is a boundary, too.
-    path = path_inside(model_dir / str(version), filename, model_dir, model_dir.parent)
-    if path is None:
-        raise ConfigError(
-            f"default_model_filename '{filename}' of model '{config.name}' must stay within "
-            "the model repository"
-        )
+    path = _path_in_repository(config, filename, model_dir, version)
     if not path.is_file():
         others = sorted(p.name for p in path.parent.glob("*.py"))
         meant = others[0] if len(others) == 1 else closest_match(path.name, others)

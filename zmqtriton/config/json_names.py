@@ -1,22 +1,40 @@
-"""Names in a JSON configuration: unknown fields are errors, enums may be in any case.
+"""Names and kinds in a JSON configuration: unknown fields are errors, enums may be in any case.
 
-Runs before protobuf reads a document, because Triton's protobuf accepts `type_fp32` for TYPE_FP32
-and names an unknown field by its place. Changes the document; values are checked elsewhere.
+Runs before protobuf reads a document, because Triton's protobuf accepts `type_fp32` for TYPE_FP32,
+one value for a list of one and "true" for true, and names what is wrong by its place. Changes the
+document; whether a value makes sense is checked elsewhere.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor
+
 from zmqtriton.config.errors import Problem, closest_match
+
+#: The least and the greatest value of each kind of integer, by its number.
+_INTEGERS = {
+    FieldDescriptor.TYPE_INT32: ("TYPE_INT32", -(2**31), 2**31 - 1),
+    FieldDescriptor.TYPE_INT64: ("TYPE_INT64", -(2**63), 2**63 - 1),
+    FieldDescriptor.TYPE_UINT32: ("TYPE_UINT32", 0, 2**32 - 1),
+    FieldDescriptor.TYPE_UINT64: ("TYPE_UINT64", 0, 2**64 - 1),
+}
+_OTHERS = {
+    FieldDescriptor.TYPE_BOOL: ("TYPE_BOOL", bool),
+    FieldDescriptor.TYPE_STRING: ("TYPE_STRING", str),
+}
 
 
 def normalize_names(document: dict[str, Any], descriptor: Any, where: str = "") -> Problem | None:
     """Normalise enums; return the problem of the first unknown name, or None."""
     fields = {field.name: field for field in descriptor.fields}
     fields |= {field.json_name: field for field in descriptor.fields}
-    for name, value in document.items():
+    for name, value in list(document.items()):
         field = fields.get(name)
+        if not name:
+            return Problem(f"{where}: Proto fields must have a name.")
         if field is None:
             place = f"({where})" if where else ""
             known = [known.name for known in descriptor.fields]
@@ -41,7 +59,11 @@ def _normalize_field(
                 if problem := _normalize_value(value, key, inner, place):
                     return problem
         return None
-    if field.is_repeated and isinstance(value, list):
+    if isinstance(value, list) and not field.is_repeated:
+        return Problem(f"{where}: Proto field is not repeating, cannot start list.")
+    if field.is_repeated and value is not None:
+        value = [one for one in value if one is not None] if isinstance(value, list) else [value]
+        document[name] = value
         for index in range(len(value)):
             if problem := _normalize_value(value, index, field, f"{where}[{index}]"):
                 return problem
@@ -53,6 +75,8 @@ def _normalize_value(holder: Any, key: str | int, field: Any, where: str) -> Pro
     value = holder[key]
     if field.message_type is not None and isinstance(value, dict):
         return normalize_names(value, field.message_type, where)
+    if field.type in _INTEGERS or field.type in _OTHERS:
+        return _normalize_scalar(holder, key, field, where)
     if field.enum_type is None or not isinstance(value, str):
         return None
     names = field.enum_type.values_by_name
@@ -65,3 +89,27 @@ def _normalize_value(holder: Any, key: str | int, field: Any, where: str) -> Pro
     kind = field.enum_type.full_name
     text = f'({where}): invalid value "{value}" for type type.googleapis.com/{kind}'
     return Problem(text, suggestion=closest_match(value.upper(), names))
+
+
+def _normalize_scalar(holder: Any, key: str | int, field: Any, where: str) -> Problem | None:
+    value = holder[key]
+    if value is None:
+        return None
+    if field.type in _OTHERS:
+        kind, expected = _OTHERS[field.type]
+        if expected is bool and value in ("true", "false"):
+            holder[key] = value == "true"
+        elif type(value) is not expected:
+            return _invalid(value, kind, where)
+        return None
+    kind, least, most = _INTEGERS[field.type]
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return _invalid(value, kind, where)
+    is_whole = type(value) in (int, str) or (type(value) is float and number == value)
+    return None if is_whole and least <= number <= most else _invalid(value, kind, where)
+
+
+def _invalid(value: Any, kind: str, where: str) -> Problem:
+    return Problem(f"({where}): invalid value {json.dumps(value)} for type {kind}")

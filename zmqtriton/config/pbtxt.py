@@ -7,6 +7,7 @@ value that was probably meant. `defaults` and `validation` complete and check th
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import re
 from dataclasses import replace
@@ -18,6 +19,7 @@ from google.protobuf import json_format, text_format
 import zmqtriton_protos
 from zmqtriton.config.errors import ConfigError, Problem, closest_match
 from zmqtriton.config.json_names import normalize_names
+from zmqtriton.config.lenient_json import strict
 
 #: Parsing runs in the supervisor's only thread, and takes about a second for this size.
 MAX_CONFIG_BYTES = 1 << 20
@@ -73,13 +75,14 @@ def parse_text(text: str, path: str = "config.pbtxt", *, may_have_more: bool = F
 def parse_json(text: str) -> Any:
     """Return the ModelConfig in proto JSON.
 
-    Names may be snake_case or camelCase, and enums in any case.
+    Names may be snake_case or camelCase, and enums in any case; what Triton's reader of JSON
+    forgives is forgiven.
     """
     if len(text) > MAX_CONFIG_BYTES:
         raise ConfigError(_too_large_text(len(text)))
     config = zmqtriton_protos.ModelConfig()
     try:
-        document = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
+        document = _read_json(text)
         if not isinstance(document, dict):
             raise ConfigError("the model configuration must be a JSON object")
         if refused := normalize_names(document, config.DESCRIPTOR):
@@ -97,6 +100,16 @@ def parse_json(text: str) -> Any:
         message = str(error).splitlines()[0]
         raise ConfigError(Problem(message, suggestion=_suggestion_for(message))) from error
     return config
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_reject_duplicate_keys)
+    except json.JSONDecodeError:
+        # what is wrong with a text is told with the places of that text
+        with contextlib.suppress(json.JSONDecodeError):
+            return json.loads(strict(text), object_pairs_hook=_reject_duplicate_keys)
+        raise
 
 
 def parse_override(text: str) -> Any:

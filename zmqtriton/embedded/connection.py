@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,9 +16,19 @@ from zmqtriton.ctl import client
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.model import Model
 from zmqtriton.embedded.shared_arrays import array_in, size_of
-from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.metrics_api.scraper import Scraper
+
+_LOOK_S = 0.005
+#: What bound models have begun may take so long when this process leaves.
+_UNBIND_WITHIN_S = 30.0
+#: Whoever looks into the server's copy of the model finds where its code is.
+_BOUND = "# Model '{name}' is bound by process {pid}, which has its code and runs it.\n"
+
+
+def _ignore(report: str) -> None:
+    """Ignore what a process reports."""
 
 
 class Connection:
@@ -47,8 +62,21 @@ class Connection:
         return self._guest.wait(Scraper(self._guest.gateway).scrape())
 
     def close(self) -> None:
-        """Leave the server: what is in flight is cancelled, and nobody else's."""
+        """Leave the server: what is in flight is cancelled, and nobody else's.
+
+        Models that are bound are unloaded before; what they have begun is answered.
+        """
+        self._unbind(_UNBIND_WITHIN_S)
         self._guest.close()
+
+    def _unbind(self, within_s: float) -> None:
+        """Unload what this process has bound, and wait until it has ended."""
+        hosting, deadline_s = self._guest.hosting, time.monotonic() + within_s
+        with suppress(ZmqTritonError, FutureTimeoutError):  # a server that ends unloads them itself
+            for model in hosting.models:
+                self.unload(model, timeout_s=max(0.0, deadline_s - time.monotonic()))
+        while hosting.is_running and self._guest.is_open and time.monotonic() < deadline_s:
+            time.sleep(_LOOK_S)
 
     def __enter__(self) -> Connection:
         return self
@@ -96,12 +124,57 @@ class Connection:
         self._guest.wait(work, timeout_s)
         return self.model(name)
 
+    def bind(
+        self,
+        name: str,
+        model_classes: Any,
+        *,
+        config: Mapping[str, Any] | None = None,
+        version: int = 1,
+        processes: bool = False,
+        on_report: Callable[[str], object] = _ignore,
+        timeout_s: float | None = None,
+    ) -> Model:
+        """Serve a model from this process; return it when it can be asked.
+
+        A class like TritonPythonModel, or one for each instance, which all run here, each on a
+        thread of its own; with `processes` each in a process that multiprocessing starts, and what
+        that says with `hosted_process.report` comes to `on_report`. `config` has the fields of
+        config.pbtxt. A model of this name is replaced
+        without a failed request. Raises why it is not loaded.
+        """
+        classes = [*model_classes] if isinstance(model_classes, list | tuple) else [model_classes]
+        whole = {
+            "backend": "python",
+            "instance_group": [{"count": len(classes), "kind": "KIND_CPU"}],
+            "version_policy": {"specific": {"versions": [version]}},
+            **(config or {}),
+        }
+        source = _BOUND.format(name=name, pid=os.getpid()).encode()
+        hosting = self._guest.hosting
+        binding = hosting.bind(classes, in_processes=processes, on_report=on_report)
+        work = load(
+            self._guest.gateway,
+            name,
+            {"config": json.dumps(whole)},
+            {f"file:{version}/model.py": source},
+            binding=binding,
+        )
+        try:
+            self._guest.wait(work, timeout_s)
+        except BaseException:
+            hosting.release(binding)
+            raise
+        hosting.replace(name, binding)
+        return self.model(name)
+
     def unload(
         self, name: str, *, unload_dependents: bool = False, timeout_s: float | None = None
     ) -> None:
         """Unload a model; what it has begun is answered."""
         arguments = {"model": name, "unload_dependents": unload_dependents}
         self._guest.wait(self._guest.gateway.call("unload", arguments), timeout_s)
+        self._guest.hosting.replace(name)
 
 
 def connect(id: str = "", *, path: str = "") -> Connection:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from concurrent.futures import Future
-from typing import Any, NamedTuple
 
+from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton.embedded.tensors import to_arrays, to_tensors
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody
@@ -17,41 +17,6 @@ from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
-
-
-class InferenceResponse(NamedTuple):
-    """One response of a model."""
-
-    model: str
-    version: int
-    request_id: str
-    #: numpy arrays by name.
-    outputs: Mapping[str, Any]
-    parameters: Mapping[str, Any]
-    #: An error in place of outputs; only a decoupled model sends one and goes on.
-    error: ZmqTritonError | None
-    #: No other response follows.
-    final: bool
-
-
-class InferenceRequest(NamedTuple):
-    """A request to a model; `create_request` makes one."""
-
-    inputs: Mapping[str, Any]
-    request_id: str = ""
-    #: The wanted outputs; none means all.
-    outputs: Sequence[str] = ()
-    parameters: Mapping[str, Any] = {}
-    priority: int = 0
-    #: How long it may wait for the model, in microseconds; 0 means the model's default.
-    timeout: int = 0
-    #: The sequence that it belongs to; 0 or "" for none.
-    correlation_id: int | str = 0
-    sequence_start: bool = False
-    sequence_end: bool = False
-    #: How long all of it may take, in seconds; it is cancelled then.
-    deadline_s: float | None = None
-
 
 #: The next response; None if there is none any more.
 Coming = Future[InferenceResponse | None]

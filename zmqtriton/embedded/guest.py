@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from zmqtriton.embedded.exchange import Exchange
+from zmqtriton.embedded.hosting import Hosting
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline
@@ -32,12 +33,15 @@ _FORKED = "this process was forked from the one that is connected; connect anew"
 class _GuestGateway(Gateway):
     """A gateway in a process that is not the server's: it leaves that one's log alone."""
 
-    def __init__(self, lifeline: Lifeline, on_end: Callable[[], None]) -> None:
+    def __init__(self, lifeline: Lifeline, on_end: Callable[[], None], hosting: Hosting) -> None:
         super().__init__(lifeline)
         self._supervisor.on_end = on_end
+        self._hosting = hosting
 
     def _take_from_supervisor(self, message: Any, descriptors: list[int]) -> None:
-        if type(message) is not wire.LogSettings:
+        if type(message) is wire.HostInstance:
+            self._hosting.start(message, descriptors)
+        elif type(message) is not wire.LogSettings:
             super()._take_from_supervisor(message, descriptors)
 
 
@@ -56,6 +60,8 @@ class Guest:
         self._lock = threading.RLock()
         #: Those that are going on.
         self.exchanges: set[Exchange] = set()
+        #: What this process runs for the server.
+        self.hosting = Hosting()
         self.gateway: Gateway
         self._thread = threading.Thread(target=self._run, name="zmqtriton", daemon=True)
         self._thread.start()
@@ -131,7 +137,7 @@ class Guest:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self.gateway = gateway = _GuestGateway(self._lifeline, self._lose)
+        self.gateway = gateway = _GuestGateway(self._lifeline, self._lose, self.hosting)
         gateway.on_stop = self._leave
         try:
             self._loop.run_forever()
@@ -162,8 +168,8 @@ class Guest:
             self._loop.stop()
 
     def _leave(self, within_ms: int) -> None:
-        """Go when everything is answered: the server stops."""
-        if within_ms <= 0 or not self.gateway.in_flight:
+        """Go when everything is answered, here and by what runs here: the server stops."""
+        if within_ms <= 0 or not (self.gateway.in_flight or self.hosting.is_running):
             self._lose()
         else:
             step_ms = min(within_ms, _LOOK_MS)

@@ -10,8 +10,9 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from zmqtriton.embedded.exchange import Coming, Exchange, InferenceRequest, InferenceResponse
+from zmqtriton.embedded.exchange import Coming, Exchange
 from zmqtriton.embedded.guest import Guest
+from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse, merged
 from zmqtriton_floor.errors import ZmqTritonError
 
 _LATE = "the request's deadline has passed"
@@ -47,7 +48,7 @@ class Model:
         the request. Raises the server's error where there is no response, and TimeoutError when
         the request's deadline has passed.
         """
-        return self._ask(_request(request, inputs, options))
+        return self._ask(merged(request, inputs, options))
 
     def async_infer(
         self,
@@ -57,7 +58,7 @@ class Model:
         **options: Any,
     ) -> AsyncIterator[InferenceResponse]:
         """Iterate likewise, in a coroutine of any event loop."""
-        return AsyncResponses(self._ask(_request(request, inputs, options)))
+        return AsyncResponses(self._ask(merged(request, inputs, options)))
 
     def _ask(self, request: InferenceRequest) -> Responses:
         return Responses(self._guest, self.name, self.version, request)
@@ -96,16 +97,6 @@ class Model:
             return await gateway.statistics(self.name, int(self.version or -1))
 
         return self._guest.wait(ask())
-
-
-def _request(
-    request: InferenceRequest | None, inputs: Mapping[str, Any] | None, options: dict[str, Any]
-) -> InferenceRequest:
-    if request is None:
-        return InferenceRequest(inputs or {}, **options)
-    if inputs is not None:
-        options["inputs"] = inputs
-    return request._replace(**options)
 
 
 class Responses:

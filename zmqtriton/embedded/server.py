@@ -48,6 +48,11 @@ class Server(Connection):
         """The number of its first process; 0 while it does not run."""
         return 0 if self._process is None else self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """True while its first process runs."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self, *, wait_until_ready: bool = True, timeout_s: float = 120.0) -> Server:
         """Start the server. Raises Unavailable if it ends, or is not ready in time."""
         if self._process is not None:
@@ -57,14 +62,18 @@ class Server(Connection):
         theirs, self._owner = os.pipe()
         try:
             self._process = subprocess.Popen(
-                self._command(theirs), stdin=subprocess.DEVNULL, pass_fds=(theirs,)
+                self._command(theirs),
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs,),
+                # Ctrl-C is this process's to answer: the server ends when it is told, or left
+                start_new_session=True,
             )
         finally:
             os.close(theirs)
         deadline_s = time.monotonic() + timeout_s
         try:
             self._guest = self._join(deadline_s)
-            while wait_until_ready and not self.ready:
+            while wait_until_ready and not (self.ready and self._is_open()):
                 self._check(deadline_s)
                 time.sleep(_LOOK_S)
         except BaseException:
@@ -78,6 +87,7 @@ class Server(Connection):
         if process is None:
             return 0
         if hasattr(self, "_guest"):
+            self._unbind(timeout_s)
             self._guest.close()
         if self._owner >= 0:
             os.close(self._owner)
@@ -114,6 +124,11 @@ class Server(Connection):
                 return Guest(client.connect(client.ServerSelector(self.runtime_directory)).line)
             except (client.NoServerError, Unavailable):
                 time.sleep(_LOOK_S)  # it is not there yet, or there no more
+
+    def _is_open(self) -> bool:
+        """True once clients can connect, if there are ports for them."""
+        found: bool = self._guest.wait(self._guest.gateway.call("is_open", {}))
+        return found
 
     def _check(self, deadline_s: float) -> None:
         assert self._process is not None

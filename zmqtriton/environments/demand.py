@@ -30,6 +30,14 @@ REQUIREMENTS = "requirements"
 INTERPRETER = "interpreter"
 
 
+class Host(NamedTuple):
+    """A guest that runs the instances of a model in its own process."""
+
+    guest: int
+    #: The guest's own number for the model.
+    binding: int
+
+
 class Environment(NamedTuple):
     """The interpreter, the packages and the user of an instance's process."""
 
@@ -40,6 +48,8 @@ class Environment(NamedTuple):
     support_directory: str = ""
     #: The user that the process runs as; "" for the server's own.
     user: str = ""
+    #: None unless it is a process that the server has not started.
+    host: Host | None = None
 
     @property
     def is_server_environment(self) -> bool:
@@ -72,9 +82,12 @@ class EnvironmentSpec(NamedTuple):
 
 
 def resolve_environment(
-    config: Any, model_dir: Path, *, may_build: bool
+    config: Any, model_dir: Path, *, may_build: bool, of_backend: str = ""
 ) -> Environment | EnvironmentSpec:
-    """Return what the parameters ask for. Raises the error of what they name."""
+    """Return what the parameters ask for. Raises the error of what they name.
+
+    `of_backend` is the archive that the model's backend brings, for models that ask for nothing.
+    """
     path = _parameter(config, "EXECUTION_ENV_PATH", model_dir)
     if path:
         return _spec_of_path(path)
@@ -85,6 +98,8 @@ def resolve_environment(
     requirements = _requirements(config, model_dir, may_build=may_build)
     if requirements:
         return EnvironmentSpec(REQUIREMENTS, requirements, python, _file_fingerprint(requirements))
+    if of_backend and not named:
+        return _spec_of_path(of_backend)
     if python == sys.executable:
         return SERVER_ENVIRONMENT
     return EnvironmentSpec(INTERPRETER, "", python)

@@ -1,13 +1,17 @@
 """The modules that stubs need and a model's Python lacks: a directory for each kind of Python.
 
 It comes last on the module path, so whatever the environment has comes first. For Pythons like the
-server's own it is a copy of what the server uses; for others it needs uv, and once the network.
+server's own it is a copy of what the server uses. For others it is installed, which needs the
+network once: by uv, or where there is none by the environment's own pip or the server's.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import sys
+from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -19,6 +23,9 @@ from zmqtriton_floor.errors import InternalError
 #: module -> project
 _PROJECTS = {"zmq": "pyzmq", "msgpack": "msgpack", "numpy": "numpy"}
 _TIMEOUT_S = 600
+#: Its pip installs where there is no other.
+SERVER_PYTHON = sys.executable
+_QUIETLY = ("--no-warn-script-location", "--disable-pip-version-check", "--no-input")
 
 
 def prepare_support_directory(
@@ -84,14 +91,57 @@ def _install(interpreter: Interpreter, tree: Path, report: LogFunction) -> None:
         f"The Python environment of {interpreter.path} lacks the module "
         f"'{interpreter.missing_modules[0]}', which every model needs. Install it with: {fix}"
     )
+    failures: list[str] = []
+    for command in _installers(interpreter, str(tree)):
+        try:
+            programs.run(
+                [*command, *projects],
+                "supplying it",
+                report,
+                directory=str(tree),
+                within_s=_TIMEOUT_S,
+            )
+            return
+        except InternalError as error:
+            failures.append(error.text)
+            for left in tree.iterdir():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+    raise InternalError(f"{lacks} ({'; '.join(failures)})")
+
+
+def _installers(interpreter: Interpreter, tree: str) -> Iterator[list[str]]:
+    """Return the beginnings of commands that install into a directory, the best first."""
     uv = programs.find_uv()
-    if uv is None:
-        raise InternalError(
-            f"{lacks}; or let the server supply it: {sys.executable} -m pip install uv"
-        )
-    command = [uv, "pip", "install", "--python", interpreter.path, "--target", str(tree)]
-    command += ["--only-binary", ":all:", "--no-config", *projects]
+    if uv is not None:
+        yield [
+            *(uv, "pip", "install", "--python", interpreter.path, "--target", tree),
+            *("--only-binary", ":all:", "--no-config"),
+        ]
+        return
+    install = ["install", "--target", tree, "--only-binary", ":all:", *_QUIETLY]
+    yield [interpreter.path, "-I", "-m", "pip", *install]
+    yield [SERVER_PYTHON, "-m", "pip", *install, *_tags(interpreter)]
+
+
+def _tags(interpreter: Interpreter) -> list[str]:
+    """Return pip's options for another Python than its own."""
+    machine = interpreter.platform.partition("-")[2].replace("-", "_")
+    platforms = [f"linux_{machine}", f"manylinux2014_{machine}"]
+    platforms += [f"manylinux_2_{minor}_{machine}" for minor in range(17, _glibc_minor() + 1)]
+    number = "{}.{}".format(*interpreter.version)
+    abis = ["cp" + number.replace(".", ""), "abi3", "none"]
+    return [
+        *("--python-version", number, "--implementation", "cp"),
+        *(part for abi in abis for part in ("--abi", abi)),
+        *(part for platform in platforms for part in ("--platform", platform)),
+    ]
+
+
+def _glibc_minor() -> int:
+    """Return the second number of the C library's version, or the oldest that wheels are for."""
     try:
-        programs.run(command, "supplying it", report, directory=str(tree), within_s=_TIMEOUT_S)
-    except InternalError as error:
-        raise InternalError(f"{lacks} ({error.text})") from error
+        library = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):
+        library = ""
+    found = re.search(r"2\.(\d+)", library)
+    return int(found[1]) if found else 17

@@ -1,7 +1,7 @@
-"""`zmqtriton example [NAME [DIRECTORY]]`: writes a pipeline to learn from, and commands to try.
+"""`zmqtriton example [NAME [DIRECTORY]]`: writes models to learn from, and commands to try.
 
-Each example is a directory with a model repository, a script that makes its weights, and a client.
-Nothing here knows what the models do.
+Each example is a directory with a client, and a model repository with a script that makes its
+weights, or a script that serves. Nothing here knows what the models do.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _help() -> str:
     shown = "".join(f"  {name:12}{title.lstrip('# ')}\n" for name, title in titles.items())
     return (
         "Usage: zmqtriton example NAME [DIRECTORY]\n\n"
-        "Writes a model repository, a script that makes its weights, and a client, by default to\n"
-        f"zmqtriton-NAME, and says what to type. Files that are there already are kept.\n\n{shown}"
+        "Writes models, what makes or serves them, and a client, by default to zmqtriton-NAME,\n"
+        f"and says what to type. Files that are there already are kept.\n\n{shown}"
     )
 
 
@@ -63,8 +63,13 @@ def copy_missing(source: Path, directory: Path) -> None:
 
 
 def guide(directory: Path) -> str:
-    return f"""
-The example is in {directory}; {directory}/README.md says what it shows. Its weights are made by
+    begin = f"\nThe example is in {directory}; {directory}/README.md says what it shows."
+    if (directory / "job.py").exists():
+        return f"{begin} It runs by\n\n  python {directory}/job.py\n\n"
+    for notebook in directory.glob("*.ipynb"):
+        return f"{begin} It is opened by\n\n  jupyter notebook {notebook}\n\n"
+    if (directory / "models").exists():
+        return f"""{begin} Its weights are made by
 
   python {directory}/make.py
 
@@ -72,5 +77,12 @@ then it is served, here or in another terminal, and asked:
 
   zmqtriton --model-repository={directory}/models
   python {directory}/client.py          # needs: pip install 'tritonclient[http]'
+
+"""
+    return f"""{begin} It is served, and asked from
+another terminal:
+
+  python {directory}/serve.py
+  python {directory}/client.py
 
 """

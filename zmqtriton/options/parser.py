@@ -35,6 +35,14 @@ _INTERMEDIATE_DEFAULTS: dict[str, Any] = {
 }
 
 
+#: The options that restrict clients, and what each calls a category.
+_RESTRICTED = (
+    ("http-restricted-api", "api"),
+    ("grpc-restricted-protocol", "protocol"),
+    ("zmq-door-restricted", "verb"),
+)
+
+
 class OptionError(Exception):
     """Raised if the server cannot start with this command line; the text is for stderr."""
 
@@ -161,8 +169,13 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
         settled[f"{service}_use_ssl"] = values[f"{service}_use_ssl"] or mutual
         _check_certificates(service, settled)
     settled["cache_config"] = _cache_settings(values, warnings)
-    for option, kind in (("http-restricted-api", "api"), ("grpc-restricted-protocol", "protocol")):
+    for option, kind in _RESTRICTED:
         _check_restrictions(option, kind, values[option.replace("-", "_")])
+    if not values["zmq_door"] and (values["zmq_door_group"] or values["zmq_door_restricted"]):
+        raise OptionError(
+            "Error: Use of '--zmq-door-group' and '--zmq-door-restricted' requires setting "
+            "'--zmq-door' as well."
+        )
     _check_ports(settled)
     if values["allow_client_shm"] is None:
         settled["allow_client_shm"] = _is_loopback_only(settled)

@@ -121,6 +121,12 @@ class Options:
     grpc_max_connection_age_grace: int = 0
     grpc_restricted_protocol: tuple[Restriction, ...] = ()
 
+    # ZeroMQ
+    zmq_door: bool = False
+    #: Its name or number; empty: the server's own user alone.
+    zmq_door_group: str = ""
+    zmq_door_restricted: tuple[Restriction, ...] = ()
+
     # Shared memory of clients
     #: As given, or True if HTTP and gRPC listen on loopback only.
     allow_client_shm: bool = False
@@ -180,3 +186,13 @@ class Options:
             (found.key, found.value) for found in self.backend_config if found.name == backend
         )
         return settings
+
+    def backend_command_line(self, backend: str) -> dict[str, str]:
+        """Return what Triton tells a backend: what each one hears, then its settings."""
+        return {
+            "auto-complete-config": "false" if self.strict_model_config else "true",
+            "backend-directory": self.backend_directory,
+            "min-compute-capability": f"{self.min_supported_compute_capability:.6f}",
+            "default-max-batch-size": "4",
+            **self.backend_settings(backend),
+        }

@@ -285,6 +285,19 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.restriction_option("grpc-restricted-protocol", "protocol", "triton-grpc-protocol-"),
     ),
+    "ZeroMQ": (
+        a.switch(
+            "zmq-door",
+            "Serve clients on this machine over ZeroMQ, at the socket 'door' in the runtime "
+            "directory.",
+        ),
+        a.text(
+            "zmq-door-group",
+            "Group whose members may connect, besides the server's own user; it may enter the "
+            "runtime directory.",
+        ),
+        a.restriction_option("zmq-door-restricted", "verb", ""),
+    ),
     "Shared memory": (
         a.boolean(
             "allow-client-shm",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from zmqtriton.environments.demand import Environment, EnvironmentSpec
+from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
 
@@ -74,6 +74,8 @@ class LoadOverride(NamedTuple):
     config: str
     #: The directory to use in place of the model's; "" for the model's own.
     directory: str = ""
+    #: The guest that runs the model; None if the server does.
+    host: Host | None = None
 
 
 class LocalCopy(NamedTuple):

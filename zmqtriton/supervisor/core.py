@@ -26,6 +26,7 @@ from zmqtriton.supervisor.fleet.peers import Peers
 from zmqtriton.supervisor.fleet.readiness import ReadinessChecks
 from zmqtriton.supervisor.fleet.service_manager import ServiceManager
 from zmqtriton.supervisor.fleet.shutdown import ShutdownSequence
+from zmqtriton.supervisor.models.bindings import end_bindings, guests_of, is_guest
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.context import LoadSlots, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
@@ -150,6 +151,9 @@ class Core:
         self._peers.version_infos = self._all_news
         self._peers.region_messages = self.regions.registration_messages
         self._peers.on_broker_lost = self._stopping.exit_now
+        self._peers.on_guest_left = lambda guest, reason: end_bindings(
+            self.models.values(), guest, reason
+        )
         self._peers.on_statistics = self._counts.handle_statistics
 
     def take_actions(self) -> list[Action]:
@@ -162,8 +166,7 @@ class Core:
             self._stopping.advance()
         self._leaving.retire_unneeded()
         self.on_demand_loader.advance()
-        is_ready = self._startup.is_over and self._peers.opening.is_complete
-        self._notification.update(is_ready=is_ready, is_stopping=self.is_stopping)
+        self._notification.update(is_ready=self.is_open, is_stopping=self.is_stopping)
         return self.plan.take_actions()
 
     # ---------------------------------------------------------- what happens
@@ -207,6 +210,16 @@ class Core:
 
     def is_stub(self, caller: int) -> bool:
         return self.events.find_stub(caller)[1] is not None
+
+    def is_guest(self, caller: int) -> bool:
+        return is_guest(self._peers.find_peer(caller))
+
+    def is_bound_by(self, caller: int, model: str) -> bool:
+        return model in self.models and caller in guests_of(self.models[model])
+
+    @property
+    def is_open(self) -> bool:
+        return self._startup.is_over and self._peers.opening.is_complete
 
     @property
     def is_stopping(self) -> bool:

@@ -78,6 +78,8 @@ def run(options: Options, on_open: Callable[[int | None], None] | None = None) -
         listeners.close_all(held)
         tables.print_to_stderr(f"error: {error}")
         return 1
+    if claims.door is not None:
+        held[listeners.DOOR] = listeners.BoundSocket(listeners.DOOR, claims.door)
     service = Service(options, held, claims, stream)
     service.runner.on_open = on_open
     try:

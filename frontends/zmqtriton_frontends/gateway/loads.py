@@ -15,11 +15,15 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 
 
 async def load(
-    gateway: Gateway, model: str, parameters: Mapping[str, str], files: Mapping[str, bytes]
+    gateway: Gateway,
+    model: str,
+    parameters: Mapping[str, str],
+    files: Mapping[str, bytes],
+    **more: Any,
 ) -> None:
-    """Load a model. Raises why it is not loaded."""
+    """Load a model, with more arguments of the call. Raises why it is not loaded."""
     if not files:
-        await gateway.call("load", {"model": model, "parameters": dict(parameters)})
+        await gateway.call("load", {"model": model, "parameters": dict(parameters), **more})
         return
     runtime: str = gateway.settings["runtime_directory"]
     given = (runtime, gateway.serial, model, parameters, files)
@@ -29,7 +33,7 @@ async def load(
     except asyncio.CancelledError:
         writing.add_done_callback(lambda done: _discard(runtime, done))
         raise
-    await gateway.call("load", arguments)
+    await gateway.call("load", {**arguments, **more})
 
 
 def _discard(runtime: str, writing: asyncio.Future[dict[str, Any]]) -> None:

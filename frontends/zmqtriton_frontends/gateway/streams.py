@@ -31,8 +31,10 @@ from zmqtriton_frontends.tensors.references import has_references, read_response
 #: between living processes, but a busy machine keeps libzmq's threads waiting.
 LATE_S = 5.0
 GAP_S = 5.0
-#: The stub is told how far its reader is each time that this much of the window is used.
+#: The stub is told how far its reader is each time that this much of the window is used, and more
+#: often if the reader is slow and as far behind: who sends waits a second for it.
 _STEP = wire.STREAM_WINDOW // 2
+_TELL_EVERY_S = 0.1
 
 
 class StreamItem(NamedTuple):
@@ -81,6 +83,7 @@ class Reader:
         #: How many were popped, and how many of those the stub knows of.
         self.taken = 0
         self._told = 0
+        self._told_s = clock()
         self._next = 0
         self._ahead: dict[int, _Response] = {}
         #: Bodies that came again or will not be ready; what they refer to is still to be released.
@@ -137,10 +140,13 @@ class Reader:
 
     def untold(self) -> int:
         """Return how far the reader is, if the stub should know now; else 0."""
-        if self.taken - self._told < _STEP or self.was_final:
+        taken, told = self.taken, self._told
+        if self.was_final or self._next - told < _STEP or taken == told:
             return 0
-        self._told = self.taken
-        return self.taken
+        if taken - told < _STEP and self._clock() - self._told_s < _TELL_EVERY_S:
+            return 0
+        self._told, self._told_s = taken, self._clock()
+        return taken
 
     def _advance(self) -> None:
         ahead, before = self._ahead, self._next

@@ -27,11 +27,16 @@ _MANY_DIGITS = 30
 
 async def apply(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Apply these changes for a model or, without a name, for all; return the settings."""
-    if model and not _is_ready(gateway, model):
-        raise InvalidArgument(f"Request for unknown model : {model}")
+    check_model(gateway, model)
     arguments = {"model": model, "changes": changes}
     found: dict[str, Any] = await gateway.call("trace.settings", arguments)
     return found
+
+
+def check_model(gateway: Gateway, model: str) -> None:
+    """Raise InvalidArgument for a model that is not served; "" stands for all."""
+    if model and not _is_ready(gateway, model):
+        raise InvalidArgument(f"Request for unknown model : {model}")
 
 
 def check_names(names: Container[str]) -> None:

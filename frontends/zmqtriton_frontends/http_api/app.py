@@ -28,6 +28,7 @@ from zmqtriton_frontends.http_api.control.shared_memory import SharedMemory
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.generate import Generate
 from zmqtriton_frontends.http_api.inference.infer import Inference
+from zmqtriton_frontends.http_api.inference.infer_stream import InferStream
 from zmqtriton_frontends.http_api.server.fast_path import FastPath
 
 #: No directory, so no model, has a longer name.
@@ -73,6 +74,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("POST", "/infer", "inference", inference.infer),
         Route("POST", "/generate", "inference", generate.generate),
         Route("POST", "/generate_stream", "inference", generate.generate_stream),
+        Route("POST", "/infer_stream", "inference", InferStream(gateway).infer_stream),
     ]
     fixed += _shared_memory(SharedMemory(gateway, "system"), "/v2/systemsharedmemory")
     fixed += _shared_memory(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory")

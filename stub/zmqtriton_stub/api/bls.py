@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BYTES
@@ -143,42 +143,60 @@ def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
 
 
 def _asker() -> BlsClient:
+    instance.check_is_no_program()
     current = instance.current
     if current is None or current.asker is None:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
     return current.asker
 
 
+class Prepared(NamedTuple):
+    """A request as it is sent: its large inputs are where the other model can read them."""
+
+    row: wire.Request
+    body: bytes
+    #: What is to be freed with the final reply, and what is to be held until then.
+    blocks: list[wire.Block]
+    held: list[Any]
+
+
 def _ask(asker: BlsClient, request: InferenceRequest, flags: int, notify: Any = None) -> BlsCall:
     inputs = [packed(tensor) for tensor in request._inputs]
     if _takes_gpu(request._preferred_memory):
         flags |= wire.ACCEPTS_GPU
+    body = wire.RequestBody(request._request_id, request._parameters, request._outputs, inputs)
+    try:
+        row, data, blocks, held = prepare(_row(request, inputs, flags), body, _memory())
+    except ZmqTritonError as error:
+        return asker.refused(error, notify)
+    return asker.ask(row, data, blocks, notify, held)
+
+
+def prepare(row: wire.Request, body: wire.RequestBody, memory: TensorMemory | None) -> Prepared:
+    """Place the large inputs. Raises a ZmqTritonError if the request cannot be sent."""
     blocks: list[wire.Block] = []
     held: list[Any] = []
     #: Blocks of others, which this model was given with a request of its own.
     borrowed: list[wire.Block] = []
-    memory = _memory()
     try:
-        row = _row(request, inputs, flags)
         placing = 0
         if memory is not None:
-            passing, placing = memory.passing, _placing(memory, request, inputs)
+            passing, placing = memory.passing, _placing(memory, row, body.inputs)
             inputs, blocks = memory.place(
-                inputs, lambda data: passing.to_model(data, held, borrowed), placing
+                body.inputs, lambda data: passing.to_model(data, held, borrowed), placing
             )
+            body = body._replace(inputs=inputs)
             if any(type(tensor.data) is wire.Reference for tensor in inputs):
                 row = row._replace(flags=row.flags | wire.HAS_REFERENCES)
-        body = wire.RequestBody(request._request_id, request._parameters, request._outputs, inputs)
         if placing & wire.WANT_DIGESTS and memory is not None and memory.keys is not None:
             row = row._replace(cache_key=memory.keys.of_placed(body))
-        data = wire.encode_body(body)
+        return Prepared(row, wire.encode_body(body), blocks + borrowed, held)
     except (ZmqTritonError, OverflowError, ValueError) as error:
         if memory is not None:
             memory.answered(blocks + borrowed)
-        if not isinstance(error, ZmqTritonError):
-            error = InvalidArgument(str(error))
-        return asker.refused(error, notify)
-    return asker.ask(row, data, blocks + borrowed, notify, held)
+        if isinstance(error, ZmqTritonError):
+            raise
+        raise InvalidArgument(str(error)) from error
 
 
 def _takes_gpu(preferred: PreferredMemory | None) -> bool:
@@ -191,13 +209,13 @@ def _takes_gpu(preferred: PreferredMemory | None) -> bool:
     return preferred.memory_type is TRITONSERVER_MEMORY_GPU and gpu.is_usable()
 
 
-def _placing(memory: TensorMemory, request: InferenceRequest, inputs: list[wire.Tensor]) -> int:
+def _placing(memory: TensorMemory, asked: wire.Request, inputs: list[wire.Tensor]) -> int:
     """Return the flags for placing the inputs.
 
     ON_GPU if some of them lie on one and the other model accepts that; HASHED if none does, as it
     would have to be copied, and the answer may be cached.
     """
-    target = request._model_name, request._model_version
+    target = asked.model, asked.version
     for row in inputs:
         if type(row.data) is gpu.Span:
             return wire.ACCEPTS_GPU if memory.takes_gpu(*target) else 0
@@ -260,22 +278,31 @@ def _response(answered: ReplyWithBody, preferred: PreferredMemory | None) -> Inf
         return _failure(row.code, row.text)
     if not body:
         return InferenceResponse()
-    memory = _memory()
     try:
-        parameters, outputs = wire.decode_response(body)
-        if memory is not None:
-            check_placed(outputs, row.flags)
-            outputs, _ = memory.open(outputs, is_leased=True, takes_gpu=True)
+        parameters, outputs = open_reply(answered, _memory(), takes_gpu=True)
         if preferred is not None and preferred.memory_type is TRITONSERVER_MEMORY_GPU:
             outputs = [_on_gpu(row, preferred.device_id) for row in outputs]
     except ZmqTritonError as error:
         return _failure(error.number, error.text)
-    finally:
-        if instance.current is not None and instance.current.asker is not None:
-            instance.current.asker.opened(row)
     response = InferenceResponse([received_tensor(tensor) for tensor in outputs])
     response._parameters = parameters
     return response
+
+
+def open_reply(
+    answered: ReplyWithBody, memory: TensorMemory | None, *, takes_gpu: bool
+) -> wire.ResponseBody:
+    """Return a response with views of the memory that it refers to; raises a ZmqTritonError."""
+    row, body = answered
+    try:
+        parameters, outputs = wire.decode_response(body)
+        if memory is not None:
+            check_placed(outputs, row.flags)
+            outputs, _ = memory.open(outputs, is_leased=True, takes_gpu=takes_gpu)
+        return wire.ResponseBody(parameters, outputs)
+    finally:
+        if instance.current is not None and instance.current.asker is not None:
+            instance.current.asker.opened(row)
 
 
 def _failure(number: int, text: str) -> InferenceResponse:

@@ -80,6 +80,7 @@ def _check(function: str, *arguments: tuple[Any, type]) -> None:
 
 
 def _call(doing: str, verb: str, arguments: dict[str, Any]) -> Any:
+    instance.check_is_no_program()
     current = instance.current
     call: Callable[[str, str], Any] | None = None if current is None else current.call
     if call is None:

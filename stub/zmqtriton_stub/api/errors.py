@@ -10,7 +10,7 @@ from zmqtriton_floor import errors
 
 _LIBRARY = os.path.dirname(os.__file__)
 _STUB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_FOLDERS = ("", "api", "broker", "execution", "memory")
+_FOLDERS = ("", "api", "broker", "execution", "forks", "memory")
 #: Folders with code of the stub and the floor; users are not shown frames of these.
 _OURS = frozenset(
     os.path.normpath(os.path.join(_STUB, folder))
@@ -60,13 +60,15 @@ class TritonError:
 
     __slots__ = ("_code", "_message")
 
-    def __init__(self, message: str, code: int = ErrorCode.INTERNAL) -> None:
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
         if isinstance(message, bytes):  # what a model finds in a tensor of strings
             message = message.decode()
         if not isinstance(message, str):
             raise TypeError(f"the message of a TritonError must be a str, got {type(message)}")
+        if not isinstance(code, ErrorCode):
+            raise TypeError(f"the code of a TritonError must be one of its own, got {type(code)}")
         self._message = message
-        self._code = ErrorCode(code)
+        self._code = code
 
     def code(self) -> ErrorCode:
         return self._code

@@ -24,6 +24,15 @@ TRITON_STRING_TO_NUMPY: dict[str, Any] = {
 }
 
 
+def get_backend_settings() -> dict[str, str]:
+    """Return the settings of `--backend-config` for this model's backend, and what all are told.
+
+    Not in Triton, where they reach backends in C++ only.
+    """
+    current = instance.current
+    return {} if current is None else dict(current.backend_settings)
+
+
 def triton_string_to_numpy(triton_type_string: str) -> Any:
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 

@@ -23,7 +23,7 @@ _SEQUENCE_FLAGS = wire.SEQUENCE_START | wire.SEQUENCE_END
 _MISSING: Any = object()
 
 # Reentrant, for the destructors that the garbage collector may run meanwhile.
-_sender_lock = threading.RLock()
+sender_lock = threading.RLock()
 
 
 _bls: BlsExecutor
@@ -118,10 +118,28 @@ def _unsigned(value: Any, bits: int, what: str) -> int:
     return number
 
 
+def _version(value: Any) -> int:
+    number = operator.index(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise TypeError(f"model_version must be an integer of 64 bits, got {number}")
+    return number
+
+
 def _correlation_id(value: Any) -> int | str:
     if not isinstance(value, (int, str)):
         raise TritonModelException("Correlation ID must be integer or string")
+    if isinstance(value, int) and not 0 <= value < 1 << 64:
+        raise RuntimeError(f"correlation_id must be an unsigned integer of 64 bits, got {value}")
     return int(value) if isinstance(value, int) else value
+
+
+def _sequence(values: Any, what: str) -> list[Any]:
+    """Return a list of the values of a list, a tuple or the like, but not of one text."""
+    kind = type(values)
+    is_sequence = hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
+    if not is_sequence or isinstance(values, (str, bytes, dict)):
+        raise TypeError(f"{what} must be a list, got {kind}")
+    return list(values)
 
 
 def _instance_of(kind: Any, value: Any, what: str) -> Any:
@@ -177,14 +195,14 @@ class InferenceRequest:
             raise TypeError(
                 "InferenceRequest() needs inputs, requested_output_names and model_name"
             )
-        if isinstance(asked.requested_output_names, (str, bytes)):
-            raise TypeError("requested_output_names must be a list of names, got one name")
         self._request_id = _text(asked.request_id)
-        self._correlation_id = _correlation_id(asked.correlation_id)
-        self._inputs = list(asked.inputs)
-        self._outputs: list[str] = [_text(name) for name in asked.requested_output_names]
+        if asked.correlation_id is None:
+            raise TypeError("correlation_id must be an integer or a string, got None")
+        self._inputs: list[Tensor] = _sequence(asked.inputs, "inputs")
+        names = _sequence(asked.requested_output_names, "requested_output_names")
+        self._outputs: list[str] = [_text(name) for name in names]
         self._model_name = _text(asked.model_name)
-        self._model_version = operator.index(asked.model_version)
+        self._model_version = _version(asked.model_version)
         self._flags = _unsigned(asked.flags, 32, "flags")
         self._timeout = _unsigned(asked.timeout, 64, "timeout")
         self._preferred_memory: PreferredMemory | None = _instance_of(
@@ -192,6 +210,8 @@ class InferenceRequest:
         )
         self._trace: InferenceTrace | None = _instance_of(InferenceTrace, asked.trace, "trace")
         self._parameters = check_parameters(asked.parameters)
+        # Triton finds out after all types, and parameters
+        self._correlation_id = _correlation_id(asked.correlation_id)
         self._pending: ServedRequest | None = None
         self._sender: ResponseSender | None = None
         what = f"for request with id '{self._request_id}' and model name '{self._model_name}'"
@@ -250,7 +270,7 @@ class InferenceRequest:
                     "Unable to get the response sender of a request that this model has made."
                 )
             # if there were two, dropping one would end the request
-            with _sender_lock:
+            with sender_lock:
                 if self._sender is None:
                     self._sender = self._pending.make_sender()
         return self._sender

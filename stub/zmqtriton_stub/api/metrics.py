@@ -12,7 +12,8 @@ from typing import Any
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_stub import instance
 from zmqtriton_stub.api.errors import TritonModelException
-from zmqtriton_stub.broker.model_metrics import Measured, ModelMetrics
+from zmqtriton_stub.api.protocols import Measured, Metrics
+from zmqtriton_stub.broker.model_metrics import ModelMetrics
 
 #: For tests that import pb_utils without a server.
 _without_a_server = ModelMetrics()
@@ -36,20 +37,28 @@ class MetricKind(enum.Enum):
     __index__ = __int__
 
 
-def _measures() -> ModelMetrics:
-    return _without_a_server if instance.current is None else instance.current.measures
+def _measures() -> Metrics:
+    current = instance.current
+    if current is None:
+        return _without_a_server
+    return current.measures if current.line is None else current.line.metrics
 
 
 class _Life:
     """The common state of a family and its metrics."""
 
-    __slots__ = ("is_deleted", "kind", "measures", "number")
+    __slots__ = ("_measures", "is_deleted", "kind", "number")
 
-    def __init__(self, measures: ModelMetrics, number: int, kind: MetricKind) -> None:
-        self.measures = measures
+    def __init__(self, measures: Metrics, number: int, kind: MetricKind) -> None:
+        self._measures = measures
         self.number = number
         self.kind = kind
         self.is_deleted = False
+
+    @property
+    def measures(self) -> Metrics:
+        """The metrics of this process, which may be a fork of the one that made the family."""
+        return _measures() if instance.is_forked else self._measures
 
 
 class MetricFamily:
@@ -65,6 +74,7 @@ class MetricFamily:
         for value, wanted in ((name, str), (description, str), (kind, MetricKind)):
             if not isinstance(value, wanted):
                 raise TypeError(f"MetricFamily takes a {wanted.__name__} here, got {type(value)}")
+        instance.check_is_no_program()
         measures = _measures()
         try:
             number = measures.add_family(str(name), str(description), int(kind))

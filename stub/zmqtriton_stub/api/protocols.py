@@ -51,3 +51,23 @@ class BlsExecutor(Protocol):
     def ask_stream(self, request: Any) -> Any: ...
 
     def ask_async(self, request: Any, is_stream: bool) -> Any: ...
+
+
+class Measured(Protocol):
+    """One metric object of this process."""
+
+    number: int
+
+
+class Metrics(Protocol):
+    """The metrics of the instance, in its own process or in a fork of it."""
+
+    def add_family(self, name: str, description: str, kind: int) -> int: ...
+
+    def add(self, family: int, kind: int, labels: dict[str, str], buckets: list[float]) -> Any: ...
+
+    def change(self, measured: Any, verb: str, value: float) -> None: ...
+
+    def drop(self, number: int) -> None: ...
+
+    def value(self, measured: Any) -> float: ...

@@ -59,7 +59,8 @@ class Tensor:
                 )
             if self._datatype == BF16:
                 raise TritonModelException(
-                    f"Tensor '{self._name}' is of type BF16, which NumPy does not have."
+                    "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and "
+                    "from_dlpack() instead."
                 )
             data: Any = b"" if self._data is None else self._data
             array = self._array = to_numpy(self._datatype, self._shape, data)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import queue
+import time
 from typing import Any, Callable, Sequence, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError, ZmqTritonError
+from zmqtriton_stub.broker.bell import Bell
 
 #: A row of Replies and its body.
 ReplyWithBody = Tuple[wire.Reply, bytes]
@@ -24,6 +24,8 @@ class BlsCall:
         "bell",
         "blocks",
         "body",
+        "granted",
+        "granted_s",
         "held",
         "inbox",
         "is_answered",
@@ -64,6 +66,9 @@ class BlsCall:
         #: How many replies are here, and how many the model has taken.
         self.received = 0
         self.taken = 0
+        #: How many of those the other model knows of, and when it was last told.
+        self.granted = 0
+        self.granted_s = time.monotonic()
 
     def answer(self, row: wire.Reply, body: bytes) -> None:
         self.inbox.put((row, body))
@@ -77,22 +82,6 @@ class BlsCall:
         """End the call with an error of our own as its final reply."""
         self.is_answered = True
         self.answer(wire.Reply(self.row.id, error.number, error.text, wire.FINAL), b"")
-
-
-class Bell:
-    """Wakes the one thread that polls it."""
-
-    def __init__(self) -> None:
-        self.descriptor, self._other_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def ring(self) -> None:
-        # a full pipe wakes it as well
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._other_end, b"\0")
-
-    def silence(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.descriptor, 4096)
 
 
 def blocks_of(body: bytes) -> list[wire.Block]:

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import select
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
 
@@ -24,16 +25,29 @@ if TYPE_CHECKING:
 
 _Item = Union[BlsCall, wire.Cancel, wire.StreamAcks, wire.WaitReport]
 
-#: A reader acknowledges in steps of this.
+#: A reader acknowledges in steps of this, and more often if it is slow and as far behind: who sends
+#: waits a second for it.
 _STEP = wire.STREAM_WINDOW // 2
+_GRANT_EVERY_S = 0.1
 
 _ENDED = Unavailable("Server exiting")
 _FORKED = Unavailable(
-    "a process that the model has forked cannot call other models: call them in the process of the "
-    "instance and pass it what they answer"
+    "a process that the model has forked gets no answers to calls that were made before: those are "
+    "answered in the process that made them"
 )
 _NOT_SENT = wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0)
 _GAP = InternalError("responses of the model were lost on their way")
+
+
+def _dial(bootstrap: wire.Bootstrap) -> Dealer:
+    return Dealer(endpoints.requests_address(bootstrap.directory, bootstrap.epoch))
+
+
+def refuse(calls: dict[int, BlsCall], error: ZmqTritonError) -> None:
+    """Refuse all of these calls."""
+    for question in list(calls.values()):
+        question.refuse(error)
+    calls.clear()
 
 
 class BlsClient:
@@ -46,11 +60,14 @@ class BlsClient:
         duties: Callable[[], Duties],
         wake: Callable[[], None],
         attends: Callable[[Any], bool] = lambda loop: False,
+        dial: Callable[[wire.Bootstrap], Dealer] = _dial,
     ) -> None:
         """Set up; `duties` are the main thread's, and `wake` makes it look at `orphans`.
 
-        `attends` tells whether an event loop of the main thread does the duties anyway.
+        `attends` tells whether an event loop of the main thread does the duties anyway. `dial`
+        makes connections.
         """
+        self._dial = dial
         self._bootstrap = bootstrap
         self._memory = memory
         self._wake = wake
@@ -170,10 +187,19 @@ class BlsClient:
             raise
         if not question.is_answered:
             question.taken += 1
-            if question.taken % _STEP == 0:
+            if question.taken - question.granted >= _STEP or (
+                question.received - question.granted >= _STEP
+                and time.monotonic() - question.granted_s >= _GRANT_EVERY_S
+            ):
                 self._grant(question, question.taken)
                 self.turn()
         return answered
+
+    def grant(self, question: BlsCall, responses: int) -> None:
+        """Tell the other model how many responses somebody else has taken, in total."""
+        if not question.is_answered:
+            self._grant(question, responses)
+            self.turn()
 
     # ---------------------------------------------------------------- socket
 
@@ -200,18 +226,14 @@ class BlsClient:
         self._is_closed, self._refusal = True, _FORKED
         if self._socket is not None:
             self._socket.abandon()
-        for question in list(self._open.values()):
-            question.refuse(_FORKED)
-        self._open.clear()
+        refuse(self._open, _FORKED)
 
     def close(self) -> None:
         """Close; whoever still waits gets an error."""
         with self._lock:
             self._is_closed = True
             self._disconnect()
-        for question in list(self._open.values()):
-            question.refuse(_ENDED)
-        self._open.clear()
+        refuse(self._open, _ENDED)
 
     def turn(self) -> None:
         """Send what waits and take what has arrived, unless another thread is just doing so."""
@@ -234,8 +256,7 @@ class BlsClient:
 
     def _connect(self) -> None:
         bootstrap = self._bootstrap
-        address = endpoints.requests_address(bootstrap.directory, bootstrap.epoch)
-        self._socket = socket = Dealer(address)
+        self._socket = socket = self._dial(bootstrap)
         self._epoll.register(socket.fileno(), select.EPOLLIN)
         socket.put([wire.encode(wire.Hello(bootstrap.serial, bootstrap.token, bootstrap.epoch))])
         self._outgoing.clear()
@@ -267,6 +288,7 @@ class BlsClient:
             socket.put([wire.encode(wire.Infer([item.row])), item.body])
 
     def _grant(self, question: BlsCall, responses: int) -> None:
+        question.granted, question.granted_s = responses, time.monotonic()
         grant = wire.StreamAck(self._bootstrap.serial, question.row.id, responses)
         self._outgoing.append(wire.StreamAcks([grant]))
 

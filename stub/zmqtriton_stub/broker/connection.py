@@ -8,13 +8,11 @@ and happens outside the lock. Knows nothing of models.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import select
 import threading
 import time
 from collections import deque
-from typing import Any, Callable
+from typing import Any, Callable, NoReturn
 
 import zmq
 
@@ -22,6 +20,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import held
 from zmqtriton_floor.errors import BY_CODE, ProtocolError
 from zmqtriton_floor.zmtp import Dealer
+from zmqtriton_stub.broker.bell import Bell
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
 from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
@@ -39,8 +38,10 @@ _RECONNECT_AFTER_S = 0.1
 class BrokerConnection:
     """The DEALER to the broker and what has arrived on it."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Instance, give_up: Callable[[str], NoReturn]) -> None:
+        """Set up; `give_up` ends the instance, for the reason that it is given."""
         self.instance = instance
+        self._give_up = give_up
         #: Set at the end: nothing can be sent any more.
         self.is_closed = False
         self._context: Any = None
@@ -55,7 +56,8 @@ class BrokerConnection:
         #: Called with the first descriptor when it is to be waited on, and when no longer.
         self.watch: Callable[[int], object] = lambda descriptor: None
         self.unwatch: Callable[[int], object] = lambda descriptor: None
-        self.wake_descriptor, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._bell = Bell()
+        self.wake_descriptor = self._bell.descriptor
         #: Batches that were not begun: their number and their requests.
         self.batches: deque[tuple[int, list[Pending]]] = deque()
         #: Every request that is here and has no final outcome yet, by peer and id.
@@ -155,8 +157,7 @@ class BrokerConnection:
         routes = [wire.RequestKey(*route) for route in received if route not in known]
         if len(routes) > wire.MAX_ROWS:
             # what cannot be told would be run again; what dies with this process is not
-            os.write(2, b"too many open requests to go on with after the death of the broker\n")
-            os._exit(1)
+            self._give_up("too many open requests to go on with after the death of the broker")
         return [wire.encode(hello._replace(received=routes, unconfirmed=outcomes)), *bodies]
 
     def _doubt(self, told: list[wire.Outcome]) -> None:
@@ -200,6 +201,8 @@ class BrokerConnection:
     def close(self) -> None:
         """End the connection; what is sent later is dropped."""
         with self._lock:
+            if self.is_closed:
+                return
             self.is_closed = True
             if self._publisher is not None:
                 self._publisher.close(_LINGER_MS)
@@ -296,14 +299,11 @@ class BrokerConnection:
 
     def wake(self) -> None:
         """Make the loop look again; from any thread."""
-        # A full pipe wakes it as well.
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wake_write, b"\0")
+        self._bell.ring()
 
     def awake(self) -> None:
         """Take back what wake() did."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.wake_descriptor, 4096)
+        self._bell.silence()
 
     def _take(self, frames: list[bytes]) -> bool:
         """Take a message; True if it brought a batch."""

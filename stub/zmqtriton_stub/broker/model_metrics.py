@@ -224,6 +224,10 @@ class ModelMetrics:
         self._put(None, "begin", measured.begin())
         return measured
 
+    def find(self, number: int) -> Measured | None:
+        """Return a metric by its number; None if its holder has let it go."""
+        return self._metrics.get(number)
+
     def change(self, measured: Measured, verb: str, value: float) -> None:
         self._put(measured, verb, value)
 

@@ -10,7 +10,8 @@ import select
 import threading
 from typing import Any, Callable, Dict
 
-from zmqtriton_stub.broker.bls_call import Bell, BlsCall, ReplyWithBody
+from zmqtriton_stub.broker.bell import Bell
+from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWithBody
 
 #: Descriptors that a thread attends to while it waits, and what to call for each.
 Duties = Dict[int, Callable[[], None]]

@@ -137,8 +137,6 @@ class Executions:
             execution.executed_ns = _now_ns()
             self._answer(execution, returned)
             returned = []  # it may hold inputs, which would have to be kept
-        except (SystemExit, KeyboardInterrupt):
-            raise
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
             self._fail(execution, error)
         self._leave(execution, self._reschedule(execution) if self._instance.is_iterative else [])

@@ -103,6 +103,9 @@ class Pending:
 
     def is_cancelled_now(self) -> bool:
         """Return whether nobody waits for the answer any more; reads what the broker has sent."""
+        line = self._link.instance.line
+        if line is not None:
+            return self.is_cancelled or line.is_cancelled(self.route)
         if not self.is_cancelled:
             self._link.poll_while_executing()
             self._link.turn()
@@ -322,7 +325,11 @@ class InferenceResponseSender:
             )
         if response is not None and not isinstance(response, InferenceResponse):
             raise TypeError(f"response must be an InferenceResponse, got {type(response)}")
-        self._pending.send(response, flags)
+        line = self._pending._link.instance.line
+        if line is None:
+            self._pending.send(response, flags)
+        else:
+            line.send(self._pending.route, response, flags)
 
     def is_cancelled(self) -> bool:
         return self._pending.is_cancelled_now()

@@ -41,7 +41,7 @@ class TensorForwarding:
         """
         self._mappings = mappings
         self._lease_own = lease_own
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         #: Inputs of present requests in calls without a final reply, with their number.
         self._borrowed: Counter[Block] = Counter()
         #: Likewise, of requests that were answered earlier than such a call.
@@ -53,7 +53,7 @@ class TensorForwarding:
         Until the final reply of the call `held` is to be held; `blocks` are to be given back with
         it.
         """
-        with self._lock:
+        with self.lock:
             found = self._mappings.locate(data)
             if found is None:
                 return None
@@ -91,7 +91,7 @@ class TensorForwarding:
 
         Each as often as that is: they have to be leased before.
         """
-        with self._lock:
+        with self.lock:
             self._mappings.detach(inputs)
             leased = []
             for block in dict.fromkeys(inputs):
@@ -103,13 +103,13 @@ class TensorForwarding:
 
     def leased(self) -> list[Block]:
         """Return what was leased for calls that lack their final reply."""
-        with self._lock:
+        with self.lock:
             return list(self._leased.elements())
 
     def give_back(self, blocks: list[Block]) -> list[Block]:
         """Take note of a call's final reply; return leases to be released."""
         released = []
-        with self._lock:
+        with self.lock:
             for block in blocks:
                 counts = self._leased if self._leased[block] > 0 else self._borrowed
                 counts[block] -= 1

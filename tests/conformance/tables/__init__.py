@@ -20,6 +20,7 @@ from tests.conformance.tables import (
     http_infer,
     http_server,
     loading,
+    overrides,
     policies,
     requests,
     senders,
@@ -27,6 +28,8 @@ from tests.conformance.tables import (
     shapes,
     tensors,
 )
+from tests.conformance.tables.http import bodies, headers, raw
+from tests.conformance.tables.model_api import arguments, forks
 
 TABLES: dict[str, ModuleType] = {
     table.__name__.rpartition(".")[2]: table
@@ -34,16 +37,22 @@ TABLES: dict[str, ModuleType] = {
         tensors,
         functions,
         requests,
+        arguments,
         answers,
         senders,
         decoupled,
         bls,
+        forks,
         loading,
         configs,
+        overrides,
         configs_strict,
         http_infer,
         http_server,
+        bodies,
         shapes,
+        headers,
+        raw,
         policies,
         ensembles,
         sequences,
@@ -92,6 +101,7 @@ REPOSITORIES = {
         Repository("configs", configs.MODELS, configs.OPTIONS),
         Repository("configs_strict", configs_strict.MODELS, configs_strict.OPTIONS),
         Repository("shapes", shapes.MODELS, shapes.OPTIONS),
+        Repository("raw", raw.MODELS, raw.OPTIONS),
         Repository("policies", policies.MODELS, policies.OPTIONS),
         Repository("ensembles", ensembles.MODELS, ensembles.OPTIONS),
         Repository("sequences", sequences.MODELS, sequences.OPTIONS),

@@ -244,6 +244,35 @@ def test_the_stub_is_told_of_each_half_window() -> None:
     assert [half * n for n in range(1, 7)] == [responses for responses in told if responses]
 
 
+def test_the_stub_is_told_of_a_slow_reader_that_is_far_behind_now_and_then() -> None:
+    now_s = 0.0
+    reader = Reader(lambda: now_s)
+    told = []
+    for number in range(STREAM_WINDOW):
+        reader.take(outcome(number), b"x")
+
+    for _ in range(8):
+        reader.pop()
+        now_s += 0.0625
+        told.append(reader.untold())
+
+    assert [2, 4, 6, 8] == [responses for responses in told if responses]
+
+
+def test_the_stub_is_told_nothing_of_a_slow_reader_that_keeps_up() -> None:
+    now_s = 0.0
+    reader = Reader(lambda: now_s)
+    told = []
+
+    for number in range(STREAM_WINDOW // 2 - 1):
+        reader.take(outcome(number), b"x")
+        reader.pop()
+        now_s += 1.0
+        told.append(reader.untold())
+
+    assert not any(told)
+
+
 def test_nobody_is_told_of_a_stream_that_is_over() -> None:
     reader = Reader()
     for number in range(STREAM_WINDOW):

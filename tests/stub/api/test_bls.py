@@ -208,11 +208,8 @@ def test_what_is_no_response_is_an_internal_error(
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"correlation_id": -1},
-        {"correlation_id": 1 << 70},
         {"correlation_id": "c" * 2000},
         {"model_name": "m" * 2000},
-        {"model_version": 1 << 70},
         {"parameters": {"p": 1 << 70}},
         {"request_id": "\ud800"},
     ],
@@ -292,7 +289,7 @@ def test_an_awaited_stream_is_an_iterator(asker: FakeAsker) -> None:
 
 def test_awaiting_what_cannot_be_sent(asker: FakeAsker) -> None:
     async def ask() -> Any:
-        return await _request(correlation_id=-1).async_exec()
+        return await _request(correlation_id="c" * 2000).async_exec()
 
     assert asyncio.run(ask()).has_error()
 

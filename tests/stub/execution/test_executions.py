@@ -225,14 +225,18 @@ def test_many_long_error_texts_are_split_over_messages() -> None:
 
 
 @pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
-def test_the_end_of_the_process_is_no_error_of_a_request(ending: type[BaseException]) -> None:
+def test_what_would_end_a_process_fails_the_batch_and_nothing_else(
+    ending: type[BaseException],
+) -> None:
     def execute(requests: Any) -> Any:
-        raise ending
+        raise ending("on purpose")
 
     batches = _Batches(execute)
 
-    with pytest.raises(ending):
-        batches.run(body())
+    batches.run(body())
+
+    [(_, text)] = batches.texts()
+    assert f"{ending.__name__}: on purpose" in text
 
 
 @pytest.mark.parametrize(("flags", "codes"), [(0, [0]), (wire.UNCHECKED, [4])])

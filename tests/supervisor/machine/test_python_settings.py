@@ -80,7 +80,7 @@ def test_the_pool_has_a_least_size_and_the_prefix_a_character() -> None:
     check({"shm-region-prefix-name": "prefix", "thread-pool-size": "1"})
 
 
-@pytest.mark.row("B07")
+@pytest.mark.row("B07", "K23")
 def test_unknown_settings_are_accepted() -> None:
     options = parse(
         [

@@ -50,6 +50,7 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
             "id": "triton",
             "http_restricted_api": [[["trace"], "k", "http-secret"]],
             "grpc_restricted_protocol": [[["trace"], "k", "grpc-secret"]],
+            "zmq_door_restricted": [[["trace"], "k", "door-secret"]],
             "http_allowed_origin": [],
             **{f"{s}_{f}": f"/{s}/{f}" for s in ("http", "grpc") for f in _FILES},
         }
@@ -66,6 +67,8 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
 
     assert ["http"] == [role for role, text in told.items() if "http-secret" in text]
     assert ["grpc"] == [role for role, text in told.items() if "grpc-secret" in text]
+    assert [] == [role for role, text in told.items() if "door-secret" in text]
+    assert "door-secret" in str(private["door"])
     assert ["http"] == [role for role, text in told.items() if "/http/server_key" in text]
     assert all('"id": "triton"' in text for text in told.values())
 

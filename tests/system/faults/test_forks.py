@@ -92,27 +92,6 @@ def test_a_model_that_forks_and_returns_in_both_processes_is_one_stub(tmp_path: 
         eventually(lambda: not server.stub_pids("scripted"), 10, "the stub has ended")
 
 
-def test_a_call_of_another_model_in_a_fork_fails_at_once_and_says_why(tmp_path: Path) -> None:
-    script = """
-        import os
-        reading, writing = os.pipe()
-        if not os.fork():
-            answer = answer_of(ask("scripted_async", "return [reply('called')]").exec())
-            os.write(writing, answer.encode())
-            os._exit(0)
-        os.wait()
-        return [reply(os.read(reading, 1000).decode())]
-    """
-    here = "return [reply(answer_of(ask('scripted_async', 'return [reply(\"called\")]').exec()))]"
-    with Server(tmp_path / "s", models=["scripted", "scripted_async"]) as server:
-        assert "called" == scripted.generate(server, "scripted", here)
-
-        answer = scripted.generate(server, "scripted", script)
-
-        assert answer.startswith("UNAVAILABLE: a process that the model has forked cannot call")
-        assert "called" == scripted.generate(server, "scripted", here)
-
-
 def _is_running(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import socket
@@ -86,6 +87,21 @@ def test_many_streams_of_events_are_complete_and_in_order(server: Server) -> Non
         streams = list(threads.map(lambda _: read_tokens(server, TOKENS), range(STREAMS)))
 
     assert [expect_tokens(TOKENS)] * STREAMS == streams
+
+
+@pytest.mark.row("L10")
+def test_events_may_have_names_and_shapes(server: Server) -> None:
+    count = {"name": "COUNT", "datatype": "INT32", "shape": [1], "data": [3]}
+    document = {"id": "7", "inputs": [count]}
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("POST", "/v2/models/tokens/infer_stream", json.dumps(document))
+        lines = connection.getresponse().read().decode().split("\n\n")
+
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    outputs = [{output["name"]: output["data"] for output in event["outputs"]} for event in events]
+    assert [{"INDEX": [i], "TOKEN": [f"token{i}"]} for i in range(3)] == outputs
+    assert {"7"} == {event["id"] for event in events}
 
 
 def test_a_reader_of_events_that_pauses_loses_nothing_silently(server: Server) -> None:

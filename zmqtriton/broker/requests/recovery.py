@@ -32,7 +32,7 @@ Saying = tuple[int, Outcome, bytes]
 #: are dropped.
 LEFTOVER_NS = 10_000_000_000
 #: Processes besides stubs that read large tensors.
-_READERS = ("http", "grpc")
+_READERS = ("http", "grpc", "door")
 
 _LOST = Unavailable("the model instance died together with the broker; it may have been executed")
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import LoadOverride, Send
 from zmqtriton.supervisor.control import regions, repositories, server_status
 from zmqtriton.supervisor.control.log_settings import LogSettings
@@ -41,8 +42,18 @@ class ControlledServer(Protocol):
     def is_stopping(self) -> bool:
         """True once nothing new may begin."""
 
+    @property
+    def is_open(self) -> bool:
+        """True once clients can connect."""
+
     def is_stub(self, caller: int) -> bool:
         """True if the caller is a model."""
+
+    def is_guest(self, caller: int) -> bool:
+        """True if the caller is a process of the user's that takes part."""
+
+    def is_bound_by(self, caller: int, model: str) -> bool:
+        """True if this process of the user's runs the model."""
 
     def is_model_ready(self, model: str, version: int) -> bool:
         """True if the model can execute now; version -1 means any."""
@@ -177,17 +188,27 @@ class ControlCallHandler:
             answer(error)
 
         try:
-            self._check_loading_allowed()
+            host = self._host(caller, arguments.get("binding"))
+            self._check_loading_allowed(is_bound=host is not None)
             model = _required_model_name(arguments)
-            override = _override(arguments, directory)
+            override = _override(arguments, directory, host)
             ended = self._server.nested_loads.register(caller, model, done)
         except ZmqTritonError as error:
             done(error)
         else:
             self._server.load(model, override, ended)
 
+    def _host(self, caller: int, binding: Any) -> Host | None:
+        """Parse who is to run the model; None if that is the server itself."""
+        if binding is None:
+            return None
+        if type(binding) is not int or binding < 0 or not self._server.is_guest(caller):
+            raise InvalidArgument("only a process that takes part in the server can bind a model")
+        return Host(caller, binding)
+
     def _unload(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
-        self._check_loading_allowed()
+        is_bound = self._server.is_bound_by(caller, _optional_model_name(arguments))
+        self._check_loading_allowed(is_bound=is_bound)
         dependents = arguments.get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
@@ -200,10 +221,10 @@ class ControlCallHandler:
             raise Unavailable("Server exiting")
         self._server.operator_commands.restart(model, answer)
 
-    def _check_loading_allowed(self) -> None:
+    def _check_loading_allowed(self, *, is_bound: bool) -> None:
         if self._server.is_stopping:
             raise Unavailable("Server exiting")
-        if not self._is_explicit:
+        if not (self._is_explicit or is_bound):
             raise Unavailable(NOT_EXPLICIT)
 
     def _responder(self, caller: int, call_id: int) -> Callable[[Any], None]:
@@ -279,7 +300,7 @@ def _required_model_name(arguments: dict[str, Any]) -> str:
     return name
 
 
-def _override(arguments: dict[str, Any], directory: str) -> LoadOverride | None:
+def _override(arguments: dict[str, Any], directory: str, host: Host | None) -> LoadOverride | None:
     """Parse what a load brings along; the directory is "" if no files came with it."""
     parameters, files = arguments.get("parameters") or {}, arguments.get("files")
     if not isinstance(parameters, dict):
@@ -292,11 +313,13 @@ def _override(arguments: dict[str, Any], directory: str) -> LoadOverride | None:
         raise InvalidArgument("Load parameter 'config' must be specified for model file override")
     if files and not directory:
         raise InvalidArgument(str(files.get("refusal")))
+    if host is not None and not directory:
+        raise InvalidArgument("a model that is bound comes with its files")
     if override is None:
         return None
     if not isinstance(override, str):
         raise InvalidArgument("Invalid config override: it must be a string of JSON")
-    return LoadOverride(override, directory)
+    return LoadOverride(override, directory, host)
 
 
 def _serving_config(served: ControlledServer, given: dict[str, Any]) -> dict[str, Any]:
@@ -308,6 +331,7 @@ _IMMEDIATE_CALLS: dict[str, Callable[[ControlledServer, dict[str, Any]], Any]] =
     "ready": lambda served, given: served.is_model_ready(
         _optional_model_name(given), _version(given)
     ),
+    "is_open": lambda served, given: served.is_open,
     "takes_gpu": lambda served, given: takes_gpu(_serving_config(served, given)),
     "is_hashed": lambda served, given: any(
         map(is_cached, inside(served.serving_config, _optional_model_name(given), _version(given)))

@@ -232,7 +232,7 @@ def _file_name(key: str) -> str:
     A key that is not for clients raises the same error as one that does not exist, so that nobody
     can find out which names exist.
     """
-    name = key.removeprefix("/")
+    name = key.lstrip("/")
     is_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
     is_short = len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
     if not is_name or not is_short or name.startswith(_RESERVED_PREFIXES):

@@ -10,6 +10,7 @@ from zmqtriton.supervisor.fleet.peers import Peer
 from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import GenerationState
+from zmqtriton_floor.endpoints import door_path
 
 #: The services for clients, by the names that their settings begin with.
 _SERVICES = ("http", "grpc", "metrics")
@@ -23,6 +24,8 @@ def describe_server(settings: str, directory: str, ready: str) -> dict[str, Any]
         for door in _SERVICES
         if given.get(f"allow_{door}") and f"{door}_port" in given
     }
+    if given.get("zmq_door"):
+        addresses["door"] = door_path(directory)
     return {
         "id": given.get("id", ""),
         "version": given.get("server_version", ""),

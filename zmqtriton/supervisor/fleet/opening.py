@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from zmqtriton.supervisor.actions import PrepareToListen
-from zmqtriton.supervisor.fleet.roles import ARBITER, GRPC, HTTP, METRICS
+from zmqtriton.supervisor.fleet.roles import ARBITER, DOOR, GRPC, HTTP, METRICS
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 
 #: The services that processes report as open, by role.
-_SERVICES = {ARBITER: "HTTPService", GRPC: "GRPCInferenceService", METRICS: "Metrics Service"}
+_SERVICES = {
+    ARBITER: "HTTPService",
+    GRPC: "GRPCInferenceService",
+    DOOR: "ZMQDoor",
+    METRICS: "Metrics Service",
+}
 #: These open after gRPC, as in Triton: a client that finds the server ready over HTTP may use gRPC.
 _OPENING_LAST = frozenset({ARBITER, HTTP})
 #: If gRPC does not come up in this time, HTTP opens without it.

@@ -81,6 +81,8 @@ class Peers:
         #: Everything that they must know of clients' shared memory.
         self.region_messages: Callable[[], Iterable[wire.AddRegion]] = tuple
         self.on_broker_lost: Callable[[], None]
+        #: Called with the serial of a guest and the reason.
+        self.on_guest_left: Callable[[int, str], None]
         self.on_statistics: Callable[[wire.Statistics], None]
 
     def start(self) -> None:
@@ -160,6 +162,8 @@ class Peers:
         else:
             self._acknowledgements.peer_ended(peer.serial)
             self._introductions.report_death(peer.serial, reason)
+        if peer.role == GUEST:
+            self.on_guest_left(peer.serial, reason)
         if not self._is_wanted(peer.role):
             return
         self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason}")

@@ -7,15 +7,17 @@ ARBITER = "http-arbiter"
 HTTP = "http"
 GRPC = "grpc"
 METRICS = "metrics"
+#: Serves clients on this machine over ZeroMQ.
+DOOR = "door"
 #: A process of a user's that takes part as a frontend and serves nobody but itself.
 GUEST = "guest"
 #: Forks stubs. It talks to the supervisor only and is not introduced to the broker.
 FORK_SERVER = "fork-server"
 
 #: Roles that keep a catalogue of models.
-CATALOGUE_ROLES = frozenset({HTTP, GRPC, METRICS, GUEST})
+CATALOGUE_ROLES = frozenset({HTTP, GRPC, DOOR, METRICS, GUEST})
 #: Roles that serve requests: a change holds only when they know of it. A guest may be halted by a
 #: debugger, and nobody waits for it.
-SERVING_ROLES = frozenset({HTTP, GRPC})
+SERVING_ROLES = frozenset({HTTP, GRPC, DOOR})
 #: They end before the models do; metrics can be read until the end.
-CLIENT_FACING_ROLES = frozenset({ARBITER, HTTP, GRPC})
+CLIENT_FACING_ROLES = frozenset({ARBITER, HTTP, GRPC, DOOR})

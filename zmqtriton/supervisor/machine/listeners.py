@@ -16,6 +16,7 @@ from zmqtriton.options import Options
 HTTP = "http-arbiter"
 GRPC = "grpc"
 METRICS = "metrics"
+DOOR = "door"
 
 
 class PortError(Exception):

@@ -7,6 +7,7 @@ never an exception.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
-from zmqtriton.config.backends import BUILTIN_BACKENDS, find_model_file
+from zmqtriton.config.backends import (
+    BUILTIN_BACKENDS,
+    find_backend_environment,
+    find_model_file,
+)
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, Problem, closest_match, raise_first
@@ -89,7 +94,8 @@ class ModelReader:
         self._users = options.stub_user
         self._host = Host(gpus, options.min_supported_compute_capability)
         self._agents = options.repoagent_directory
-        self._backends = (BUILTIN_BACKENDS, Path(options.backend_directory))
+        self._backends = (Path(options.backend_directory), BUILTIN_BACKENDS)
+        self._settings_of_backend = options.backend_command_line
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -231,11 +237,7 @@ class ModelReader:
             self._check_at_creation(config, scanned.path, source)
             labels = read_labels(config, scanned.path)
             if not is_ensemble:
-                check_settings(self._python_settings)
-                raise_first(locate(problem, source) for problem in parameter_problems(config))
-                environment = resolve_environment(
-                    config, scanned.path.absolute(), may_build=self._may_build_environments
-                )._replace(user=self._user(config, source))
+                environment = self._environment(config, scanned, source, override)
         except ZmqTritonError as error:
             versions = {
                 n: VersionBlueprint(v.path, error.text, error.number) for n, v in versions.items()
@@ -265,11 +267,28 @@ class ModelReader:
             ensemble=ensemble,
             max_load_s=load_timeout_s(config),
             callees=() if ensemble else declared_callees(config),
+            backend_settings=json.dumps(self._settings_of_backend(config.backend)),
         )
 
-    def _user(self, config: Any, source: Path | None) -> str:
+    def _environment(
+        self,
+        config: Any,
+        scanned: ScannedModel,
+        source: Path | None,
+        override: LoadOverride | None,
+    ) -> Environment | EnvironmentSpec:
+        check_settings(self._python_settings)
+        raise_first(locate(problem, source) for problem in parameter_problems(config))
+        if override is not None and override.host is not None:
+            return Environment("", host=override.host)
+        environment = resolve_environment(
+            config,
+            scanned.path.absolute(),
+            may_build=self._may_build_environments,
+            of_backend=find_backend_environment(config, self._backends),
+        )
         try:
-            return chosen_user(config, self._users)
+            return environment._replace(user=chosen_user(config, self._users))
         except ConfigError as error:
             raise locate_error(error, source) from None
 

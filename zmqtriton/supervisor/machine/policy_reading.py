@@ -16,6 +16,8 @@ def read_policy(options: Options) -> Policy:
     roles = ["http-arbiter"] if options.allow_http else []
     if options.allow_grpc:
         roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
+    if options.zmq_door:
+        roles.append("door")
     if options.allow_metrics:
         roles.append("metrics")
     if options.trace.can_trace:

@@ -23,8 +23,9 @@ _PRIVATE_SETTINGS = {
         "http_allowed_origin",
     ),
     "grpc": ("grpc_restricted_protocol", "grpc_server_cert", "grpc_server_key", "grpc_root_cert"),
+    "door": ("zmq_door_restricted",),
 }
-_RESTRICTIONS = ("http_restricted_api", "grpc_restricted_protocol")
+_RESTRICTIONS = ("http_restricted_api", "grpc_restricted_protocol", "zmq_door_restricted")
 #: Begins a value that is read from a file; doubled, it begins a value with this character.
 _FILE_MARK = "@"
 _MAX_BYTES = 4096
@@ -36,11 +37,11 @@ class SecretError(Exception):
 
 def resolve_key_files(options: Options) -> Options:
     """Return the options with the keys that lie in files. Raises SecretError."""
-    http, grpc = (
-        tuple(_resolve_value(name, group) for group in getattr(options, name))
+    resolved: dict[str, Any] = {
+        name: tuple(_resolve_value(name, group) for group in getattr(options, name))
         for name in _RESTRICTIONS
-    )
-    return dataclasses.replace(options, http_restricted_api=http, grpc_restricted_protocol=grpc)
+    }
+    return dataclasses.replace(options, **resolved)
 
 
 def _resolve_value(option: str, group: Restriction) -> Restriction:
@@ -80,6 +81,7 @@ def split_private_settings(
         for role, secret in {
             "http": clients,
             "grpc": clients,
+            "door": clients,
             "stub": models,
             "broker": models,
         }.items():

@@ -86,6 +86,8 @@ class Blueprint:
     max_load_s: float = 0.0
     #: The models that it says it calls.
     callees: tuple[str, ...] = ()
+    #: The command line's settings for its backend, as JSON.
+    backend_settings: str = "{}"
 
 
 @dataclass(frozen=True)

@@ -102,31 +102,44 @@ class RetirementQueue:
 
     def retire_unneeded(self) -> None:
         while self._waiting:
-            ready = [g for g in self._waiting.values() if not self._is_needed(g)]
+            reached = self._reached()
+            ready = [g for g in self._waiting.values() if not _is_needed(g, reached)]
             if not ready:
                 return
             for generation in ready:
                 del self._waiting[generation.number]
                 generation.retire()
 
-    def _is_needed(self, generation: Generation) -> bool:
-        name = generation.blueprint.name
-        for other in self._generations.values():
-            caller = other.blueprint.name
-            is_caller = caller != name and self._is_ending(other)
-            # Generations that call each other end together.
-            if (
-                is_caller
-                and reaches(caller, name, self._callees_of)
-                and not reaches(name, caller, self._callees_of)
-            ):
-                return True
-        return False
+    def _reached(self) -> dict[str, set[str]]:
+        """Return what each model that is to end calls, also through others; most call none."""
+        callees: dict[str, set[str]] = {}
+        ending = set[str]()
+        for generation in self._generations.values():
+            if generation.callees:
+                name = generation.blueprint.name
+                callees.setdefault(name, set()).update(generation.callees)
+                if self._is_ending(generation):
+                    ending.add(name)
+        return {name: _closure(name, callees) for name in ending}
 
     def _is_ending(self, generation: Generation) -> bool:
         is_ending = generation.state in (GenerationState.DRAINING, GenerationState.STOPPING)
         return is_ending or generation.number in self._waiting
 
-    def _callees_of(self, name: str) -> set[str]:
-        found = [g.callees for g in self._generations.values() if g.blueprint.name == name]
-        return {callee for calls in found for callee in calls}
+
+def _is_needed(generation: Generation, reached: Mapping[str, set[str]]) -> bool:
+    """True if one that is to end calls it; generations that call each other end together."""
+    name = generation.blueprint.name
+    own = reached.get(name, ())
+    return any(
+        name in found and caller != name and caller not in own for caller, found in reached.items()
+    )
+
+
+def _closure(start: str, callees: Mapping[str, set[str]]) -> set[str]:
+    seen, found = set[str](), [start]
+    while found:
+        new = callees.get(found.pop(), set()) - seen
+        seen |= new
+        found += new
+    return seen

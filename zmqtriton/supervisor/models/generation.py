@@ -303,12 +303,14 @@ class Generation:
             blueprint.versions[self.version].path,
             blueprint.config if self.final_config is None else self.final_config.config,
             int(self.final_config is None and instance is self.instances[0]),
+            blueprint.backend_settings,
         )
         self._introductions.introduce(
             instance.serial,
             "stub",
             place.name,
-            instance.pid,
+            # the broker kills this group if the supervisor dies; a guest is not ours
+            0 if self.environment.host else instance.pid,
             lambda: self._plan.enqueue(Send(instance.serial, load)),
         )
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from zmqtriton.supervisor.actions import PrintError, RepositoryListing, ShowTables
+from zmqtriton.supervisor.models.bindings import guests_of
 from zmqtriton.supervisor.models.loads.loading import ignore_result
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import table_rows
@@ -131,6 +132,6 @@ class Startup:
             if not model.loads.is_loading:
                 model.poll(min(SETTLE_S, self._policy.poll_s))
         for name, model in self._server.models.items():
-            if name not in found and not model.history.is_directory_gone:
+            if name not in found and not (model.history.is_directory_gone or guests_of(model)):
                 model.history.is_directory_gone = True
                 model.unload(ignore_result)

@@ -45,6 +45,7 @@ class Settings:
 
     async def trace(self, data: bytes, _call: Call) -> bytes:
         request = parse(_TRACE_REQUEST, data)
+        trace_settings.check_model(self._gateway, request.model_name)
         trace_settings.check_names(request.settings)
         changes = _trace_changes(request.settings)
         found = await trace_settings.apply(self._gateway, request.model_name, changes)

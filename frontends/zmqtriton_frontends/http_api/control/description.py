@@ -29,8 +29,9 @@ _EXAMPLES: dict[str, Callable[[Signature], dict[str, Any] | None]] = {
     "Inference.infer": examples.infer,
     "Generate.generate": examples.generate,
     "Generate.generate_stream": examples.generate,
+    "InferStream.infer_stream": examples.infer,
 }
-_STREAMS = "Generate.generate_stream"
+_STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream"})
 
 
 class Description:
@@ -93,7 +94,7 @@ class Description:
     def _examples(self, responder: str) -> dict[str, Any]:
         make, found = _EXAMPLES[responder], {}
         for model in self._gateway.catalogue.newest():
-            if model.signature.is_decoupled and responder != _STREAMS:
+            if model.signature.is_decoupled and responder not in _STREAMS:
                 continue  # it answers as often as it likes, which only a stream can carry
             value = make(model.signature)
             if value is not None:

@@ -59,6 +59,11 @@ OPERATIONS = {
         "GenerateRequest",
         media="text/event-stream",
     ),
+    "InferStream.infer_stream": Operation(
+        "Run a model; responses with names and shapes as server-sent events, as they come",
+        "InferRequest",
+        media="text/event-stream",
+    ),
     "Settings.log": _answers("What is logged", "Settings"),
     "Settings.change_log": _answers("Change what is logged", "Settings", "Settings"),
     "Settings.trace": _answers("What is traced", "Settings"),

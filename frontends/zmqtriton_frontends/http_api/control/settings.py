@@ -48,6 +48,7 @@ class Settings:
         resp.data = json_documents.write(await trace_settings.apply(self._gateway, model, {}))
 
     async def change_trace(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
+        trace_settings.check_model(self._gateway, model)
         document = await self._document(req)
         trace_settings.check_names(document)
         changes = _trace_changes(document)

@@ -93,11 +93,11 @@ def raw_request(model: ModelVersion, data: bytes | memoryview) -> RequestBody:
 def _deduced_shape(entry: dict[str, Any], element_size: int, size: int) -> list[int]:
     name, dims = entry["name"], list(entry["dims"])
     if element_size == 0:
-        if count_elements(dims) not in (1, -1):
+        if count_elements(dims) != 1:
             raise _refused(
                 f"For BYTE datatype raw input '{name}', the model must have input shape [1]"
             )
-        return [1] * len(dims)
+        return dims
     if dims.count(-1) > 1:
         raise _refused(
             f"The shape of the raw input '{name}' can not be deduced because there are more than "

@@ -12,6 +12,7 @@ from contextlib import aclosing
 import falcon.asgi
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.asgi import problems
@@ -24,6 +25,7 @@ from zmqtriton_frontends.http_api.inference.generate_response import (
 )
 from zmqtriton_frontends.http_api.inference.server_sent_events import Events
 from zmqtriton_frontends.inference import admission
+from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import followed, now_ns
 from zmqtriton_frontends.inference.trace_sampling import parent_in_headers
@@ -68,6 +70,12 @@ class Generate:
     ) -> None:
         checked = await self._read(req, model, version)
         writer = Writer(checked.model, checked.body.request_id)
+        await self._send_events(resp, checked, writer)
+
+    async def _send_events(
+        self, resp: falcon.asgi.Response, checked: admission.CheckedRequest, writer: Writer
+    ) -> None:
+        """Answer with an event for each response; the first decides the status."""
         items = self._stream(checked)
         first = await anext(items)
         document, status = await writer.document(first)
@@ -92,6 +100,10 @@ class Generate:
             await missing.load()
         return await self._check(req, text, (model, version), begun_ns)
 
+    def _parse(self, text: bytes, model: ModelVersion) -> tuple[RequestBody, admission.Options]:
+        """Parse a body; may run in a thread. Raises InvalidArgument."""
+        return generate_request.read_text(text, model.signature.inputs), admission.Options()
+
     async def _check(
         self, req: Request, text: bytes, target: tuple[str, str], begun_ns: int
     ) -> admission.CheckedRequest:
@@ -100,11 +112,8 @@ class Generate:
         coding = req.header(b"content-encoding")
         if coding is not None and coding.strip().lower() not in ("", "identity"):
             raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
-        body = await json_documents.read(
-            text or b"{}",
-            lambda text: generate_request.read(json_documents.parse(text), found.signature.inputs),
-        )
-        options = admission.Options()
+        parsed = await json_documents.read(text or b"{}", lambda text: self._parse(text, found))
+        body, options = parsed
         # found again: while a thread read the document the model may have been reloaded
         found = self._gateway.catalogue.find(model, version)
         checked = admission.prepare(self._gateway.catalogue, found, body, options)

@@ -6,12 +6,14 @@ checked by admission.prepare. Texts are Triton's.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input
 from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.infer_request import (
     MAX_PARAMETERS,
     request_id,
@@ -21,6 +23,25 @@ from zmqtriton_frontends.inference.admission import MAX_NAME, check_parameter_na
 
 #: The key whose members are read as if they stood at the top.
 _NESTED = "parameters"
+
+
+def read_text(text: bytes, inputs: dict[str, Input]) -> RequestBody:
+    """Read the text of a request for a model with these inputs. Raises InvalidArgument."""
+    document = json_documents.parse(text)
+    for name in inputs:
+        if text.count(json.dumps(name, ensure_ascii=False).encode()) > 1:
+            _check_keys(text, name)
+    return read(document, inputs)
+
+
+def _check_keys(text: bytes, name: str) -> None:
+    """Raise InvalidArgument for an input that is a key twice; of those a document has one."""
+    try:
+        members = json.loads(text, object_pairs_hook=tuple)
+    except (ValueError, RecursionError):
+        return  # whoever has read it knows more of JSON than this reader
+    if [key for key, _ in members].count(name) > 1:
+        raise _repeated(name)
 
 
 def read(document: Any, inputs: dict[str, Input]) -> RequestBody:
@@ -61,6 +82,8 @@ def _take(
 ) -> None:
     wanted = inputs.get(key)
     if wanted is not None:
+        if any(tensor.name == key for tensor in tensors):
+            raise _repeated(key)
         tensors.append(_tensor(wanted, value))
     elif type(value) in (str, int, bool, float):
         check_parameter_name(key)
@@ -98,6 +121,10 @@ def _shape(name: str, dims: tuple[int, ...], count: int) -> list[int]:
     if count != 1:
         raise _misfit(name)
     return shape
+
+
+def _repeated(name: str) -> InvalidArgument:
+    return InvalidArgument(f"[request id: <id_unknown>] input '{name}' already exists in request")
 
 
 def _misfit(name: str) -> InvalidArgument:

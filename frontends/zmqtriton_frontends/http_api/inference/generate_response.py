@@ -25,7 +25,8 @@ class Writer:
     """Writes the responses to one request."""
 
     def __init__(self, model: ModelVersion, request_id: str) -> None:
-        self._model = model.name
+        self.model = model
+        self.request_id = request_id
         self._reserved: dict[str, Any] = {"id": request_id} if request_id else {}
         self._reserved["model_name"] = model.name
         self._reserved["model_version"] = str(model.version)
@@ -39,7 +40,7 @@ class Writer:
         body = item.body
         size = 0 if body is None else size_of(body)
         if size >= json_documents.LARGE_BYTES:
-            return await json_documents.aside(size, self._document, item, _in_pieces)
+            return await json_documents.aside(size, self._document, item, self._in_pieces)
         return self._document(item, json_documents.write)
 
     async def event(self, item: StreamItem) -> bytes:
@@ -57,6 +58,9 @@ class Writer:
             return b"", 200
         return error_document(error), error.http_status
 
+    def _in_pieces(self, fields: dict[str, Any]) -> bytes:
+        return b"".join(json_documents.members(fields))
+
     def _fields(self, body: ResponseBody) -> dict[str, Any]:
         fields = {tensor.name: self._value(tensor) for tensor in body.outputs}
         # of members with the same name Triton keeps its own, then a parameter, then an output
@@ -70,13 +74,11 @@ class Writer:
         if datatype is None or (
             number != BYTES and len(data) != count_elements(shape) * datatype.size
         ):
-            raise InternalError(f"invalid output '{name}' in the response of model '{self._model}'")
+            raise InternalError(
+                f"invalid output '{name}' in the response of model '{self.model.name}'"
+            )
         elements = from_bytes(name, number, data)
         return elements[0] if len(elements) == 1 else elements
-
-
-def _in_pieces(fields: dict[str, Any]) -> bytes:
-    return b"".join(json_documents.members(fields))
 
 
 def error_document(error: ZmqTritonError) -> bytes:

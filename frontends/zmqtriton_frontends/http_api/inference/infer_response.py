@@ -26,6 +26,16 @@ def write(
     Raises InternalError for a tensor whose bytes do not fit its shape, InvalidArgument for one that
     JSON cannot carry.
     """
+    document, tail = describe(model, request_id, response, form)
+    if in_pieces:
+        return json_documents.pieces(document, "outputs", "data"), tail
+    return json_documents.write(document), tail
+
+
+def describe(
+    model: ModelVersion, request_id: str, response: ResponseBody, form: OutputForm
+) -> tuple[dict[str, Any], list[bytes | memoryview]]:
+    """Return the document of a response, and its binary outputs; raises as write() does."""
     document: dict[str, Any] = {"id": request_id} if request_id else {}
     document["model_name"] = model.name
     document["model_version"] = str(model.version)
@@ -47,9 +57,7 @@ def write(
         else:
             entry["data"] = from_bytes(tensor.name, tensor.datatype, tensor.data)
         outputs.append(entry)
-    if in_pieces:
-        return json_documents.pieces(document, "outputs", "data"), tail
-    return json_documents.write(document), tail
+    return document, tail
 
 
 def _describe(model: ModelVersion, tensor: Tensor, is_placed: bool) -> dict[str, Any]:

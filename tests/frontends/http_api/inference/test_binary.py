@@ -210,19 +210,11 @@ def test_a_raw_body_fills_the_one_dynamic_dimension_of_a_batch_of_one() -> None:
     assert gateway.requests[0].body.inputs[0].shape == [1, 3, 2]
 
 
-def test_a_raw_body_of_bytes_is_one_element() -> None:
-    gateway = FakeGateway()
-
-    infer(gateway, b"text", "strings", {LENGTH: "0"})
-
-    tensor = gateway.requests[0].body.inputs[0]
-    assert (tensor.shape, tensor.data) == ([1], b"\x04\0\0\0text")
-
-
 @pytest.mark.parametrize(
     ("model", "body", "said"),
     [
         ("batching", bytes(8), "Raw request must only have 1 input (found 1) to be deduced but "),
+        ("strings", b"text", "For BYTE datatype raw input 'INPUT0', the model must have input "),
         ("identity", bytes(13), "input byte size mismatch for input 'raw_input' for model "),
         ("rows", bytes(13), "input byte size mismatch for input 'raw_input' for model "),
     ],

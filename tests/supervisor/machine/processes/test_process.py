@@ -118,6 +118,8 @@ def test_a_stopped_process_is_frozen_and_a_running_one_is_not() -> None:
     deadline_s = time.monotonic() + 20
     while not processes.is_frozen(process.pid):
         assert time.monotonic() < deadline_s
+    assert process.pid in processes.take_stopped_children()
+    assert process.pid not in processes.take_stopped_children()
     process.signal(signal.SIGKILL, group=True)
     end_of(process)
     assert not processes.is_frozen(process.pid)

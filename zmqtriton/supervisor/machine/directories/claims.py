@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from typing import NamedTuple
 
 from zmqtriton.environments.users import StubUsers, UserError
 from zmqtriton.options import Options
+from zmqtriton.supervisor.machine.directories.door import bind_door
 from zmqtriton.supervisor.machine.directories.runtime import (
     DirectoryError,
     RuntimeDirectory,
@@ -20,6 +22,8 @@ class Claims(NamedTuple):
     runtime: RuntimeDirectory
     #: For copies of models in object stores; None if all repositories are directories.
     storage: RuntimeDirectory | None
+    #: The bound socket of the door; None if there is none.
+    door: socket.socket | None
 
     def remove(self) -> None:
         self.runtime.remove()
@@ -35,9 +39,10 @@ def claim_all(options: Options) -> Claims:
         storage = claim_storage(options, users.group)
         runtime = claim(options.runtime_directory, users.group)
         users.check((STUB_DIRECTORY / "__main__.py", runtime.path))
+        door = bind_door(options, runtime.path, users.group)
     except (DirectoryError, UserError) as error:
         for claimed in (runtime, storage):
             if claimed is not None:
                 claimed.remove()
         raise DirectoryError(str(error)) from None
-    return Claims(users, runtime, storage)
+    return Claims(users, runtime, storage, door)

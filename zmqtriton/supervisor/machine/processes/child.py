@@ -25,6 +25,8 @@ class Child:
     caller_pid: int = 0
     #: A caller that takes part as a frontend.
     is_guest: bool = False
+    #: The serial of the guest whose threads it is; 0 for a process.
+    guest: int = 0
     output: StubOutput | None = None
     #: It may hand over the lifelines of processes that it has forked.
     can_fork_workers: bool = False
@@ -36,6 +38,11 @@ class Child:
     progress_page: int | None = None
     #: The cores that it is pinned to; () means any.
     cores: tuple[int, ...] = ()
+
+    @property
+    def is_users(self) -> bool:
+        """True if its process is a user's, which is never signalled."""
+        return self.is_guest or self.guest > 0
 
 
 class ChildListener(Protocol):

@@ -27,24 +27,18 @@ from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
 from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServer, StubSpec
+from zmqtriton.supervisor.machine.processes.frozen import FrozenProcesses
 from zmqtriton.supervisor.machine.processes.guests import Guests
 from zmqtriton.supervisor.machine.processes.out_of_memory import OomDetector
-from zmqtriton.supervisor.machine.processes.output import StubOutput
+from zmqtriton.supervisor.machine.processes.output import StubOutput, log_line
 from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifelines
 from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton.supervisor.machine.segments import SEGMENT_MESSAGES, SegmentRegistry
 from zmqtriton_floor import endpoints, stub_mark, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
-from zmqtriton_floor.logs import LEVEL_NUMBERS
 from zmqtriton_floor.progress import has_begun
 
 _log = logging.getLogger(__name__)
-_child_log = logging.getLogger("zmqtriton.said")
-
-#: A process counts as frozen if it is found stopped so many times in a row: a profiler stops it for
-#: moments.
-_FROZEN_POLLS = 2
-
 
 #: Kills the process with this serial, for this reason.
 Kill = Callable[[int, str], None]
@@ -78,13 +72,6 @@ def _start(
         own.pop_all()
     child.lifeline = Lifeline(ours)
     return process, reading
-
-
-def _log_line(child: Child, said: wire.LogLine) -> None:
-    origin = (child.pid, said.file, said.line)
-    level = LEVEL_NUMBERS.get(said.level, logging.INFO)
-    about = {} if child.output is None else {"stub": child.output.stub_name}
-    _child_log.log(level, "%s", said.text, extra={"origin": origin, **about})
 
 
 def _unregister(selector: selectors.BaseSelector, descriptor: Any) -> None:
@@ -124,9 +111,18 @@ class Children:
         most_segments = descriptors.most_segments(descriptors.limit())
         self.segments = SegmentRegistry(segment_bytes, self.send, most=most_segments)
         self.fork_server = ForkServer(self)
-        self.guests = Guests(selector, listener, self._children, self._receive, self._remove_child)
+        self.guests = Guests(
+            selector,
+            listener,
+            self._children,
+            directory,
+            receive=self._receive,
+            watch=self._watch,
+            remove=self._remove_child,
+        )
         self._probes = ReadinessLifelines(selector, listener.message_received)
         self._out_of_memory = OomDetector(now_s=time.monotonic())
+        self._frozen = FrozenProcesses(self._children, listener.process_frozen)
         #: Overrides that remove what models do not get of the server's environment.
         self.withheld_variables: Mapping[str, None] = {}
         #: The log file, if it was opened anew.
@@ -292,7 +288,7 @@ class Children:
         child = self._children.get(serial)
         if child is None:
             return
-        if child.pid and not child.is_guest:
+        if child.pid and not child.is_users:
             _log.error("process %d is killed: %s", child.pid, reason)
             self.signal(serial, signal.SIGKILL, group=child.process is not None)
         else:
@@ -325,7 +321,7 @@ class Children:
         """Have all processes that write to the log file themselves write to this one."""
         self.log_descriptor = descriptor
         for child in list(self._children.values()):
-            if child.pid and child.output is None and not (child.can_fork or child.is_guest):
+            if child.pid and child.output is None and not (child.can_fork or child.is_users):
                 self.send(child.serial, wire.LogFile(), descriptor)
 
     def _update_write_interest(self, child: Child) -> None:
@@ -347,7 +343,8 @@ class Children:
             self._selector.unregister(child.lifeline)
             if child.process is None:
                 # Nothing else shows the end of a caller, or of a process that is not our child.
-                self._remove_child(child, "its lifeline has ended")
+                what = "thread" if child.guest else "lifeline"
+                self._remove_child(child, f"its {what} has ended")
 
     def _receive(self, child: Child) -> None:
         before = child.lifeline.malformed
@@ -355,7 +352,7 @@ class Children:
             if isinstance(message, wire.WorkerForked) and passed and child.can_fork_workers:
                 self._adopt_worker(message.pid, passed.pop(0))
             elif isinstance(message, wire.LogLine):
-                _log_line(child, message)
+                log_line(message, child.pid, child.output)
             elif child.can_fork and isinstance(message, wire.Synced):
                 self.fork_server.ready()
             elif child.can_fork and isinstance(message, wire.CallResult):
@@ -395,12 +392,7 @@ class Children:
     def detect_frozen(self) -> None:
         """Find frozen processes. To be called once a second."""
         self._out_of_memory.poll(time.monotonic())
-        for child in list(self._children.values()):
-            if not child.pid or child.is_guest:
-                continue
-            child.frozen_polls = child.frozen_polls + 1 if processes.is_frozen(child.pid) else 0
-            if child.frozen_polls == _FROZEN_POLLS:
-                self._listener.process_frozen(child.serial)
+        self._frozen.poll()
 
     def reap_orphans(self) -> None:
         """Reap orphans. To be called once a second."""
@@ -423,7 +415,9 @@ class Children:
         child = self._children.get(serial)
         if child is None or child.is_guest:
             return
-        if child.process is not None:
+        if child.guest:
+            self.guests.signal(child, number)
+        elif child.process is not None:
             child.process.signal(number, group)
         elif child.pidfd is not None:
             try:
@@ -465,16 +459,20 @@ class Children:
             self.fork_server.ended()
         if child.pid:
             self._listener.process_ended(child.serial, reason, words, crash, had_begun)
+        if child.is_guest:
+            self.guests.end_instances(child.serial, reason)
 
     def kill_all(self, within_s: float) -> None:
         """Kill all remaining children and wait for them."""
         self.fork_server.close()
-        for serial in list(self._children):
-            self.signal(serial, signal.SIGKILL, group=True)
+        for child in list(self._children.values()):
+            if not child.is_users:
+                self.signal(child.serial, signal.SIGKILL, group=True)
         deadline_s = time.monotonic() + within_s
         for child in list(self._children.values()):
             if child.process is None:
-                self._remove_child(child, "the server has ended")
+                if child.serial in self._children:  # an instance leaves with its guest
+                    self._remove_child(child, "the server has ended")
                 continue
             with selectors.DefaultSelector() as waiting:
                 waiting.register(child.process.pidfd, selectors.EVENT_READ)

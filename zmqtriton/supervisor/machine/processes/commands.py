@@ -13,12 +13,13 @@ _MODULES = {
     "broker": "zmqtriton.broker",
     "http-arbiter": "zmqtriton_frontends.http_api",
     "grpc": "zmqtriton_frontends.grpc_api",
+    "door": "zmqtriton_frontends.door_api",
     "metrics": "zmqtriton_frontends.metrics_api",
     "storage": "zmqtriton.storage",
     "tracer": "zmqtriton.tracing",
 }
 #: The roles that listen on an inherited socket.
-_ROLES_WITH_SOCKET = frozenset({"http-arbiter", "metrics"})
+_ROLES_WITH_SOCKET = frozenset({"http-arbiter", "door", "metrics"})
 
 
 def role_command(role: str, lifeline: int, socket: int | None) -> list[str]:

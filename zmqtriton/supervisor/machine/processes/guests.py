@@ -1,17 +1,27 @@
-"""Callers on the control socket that take part as frontends.
+"""Callers on the control socket that take part as frontends, and the instances that they run.
 
-Their processes are the users' own: none is ever signalled, and their ends are only noticed.
+Their processes are the users' own: none is ever signalled, and their ends are only noticed. An
+instance that would be killed is fenced off instead, and its lifeline closed.
 """
 
 from __future__ import annotations
 
 import os
 import selectors
+import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 
+from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
+from zmqtriton_floor import endpoints, progress, wire
+from zmqtriton_floor.lifeline import Lifeline, pair
+
+_GONE = "the process that has bound it has ended"
+#: The signals that would end a process.
+_DEADLY = (signal.SIGKILL, signal.SIGABRT)
 
 
 class Guests:
@@ -20,14 +30,22 @@ class Guests:
         selector: selectors.BaseSelector,
         listener: ChildListener,
         children: Mapping[int, Child],
+        directory: str,
+        *,
         receive: Callable[[Child], None],
+        watch: Callable[[Child], None],
         remove: Callable[[Child, str], None],
     ) -> None:
-        """Set up; `receive` passes on what a child has sent, `remove` forgets one that is gone."""
+        """Set up.
+
+        `receive` passes on what a child has sent, `watch` adds a child, `remove` forgets one.
+        """
         self._selector = selector
         self._listener = listener
         self._children = children
+        self._directory = directory
         self._receive = receive
+        self._watch = watch
         self._remove = remove
 
     def admit(self, serial: int) -> None:
@@ -50,3 +68,47 @@ class Guests:
             with guarded(f"what process {guest.pid} has sent"):
                 self._receive(guest)
             self._remove(guest, "its process has ended")
+
+    # ------------------------------------------------------------- instances
+
+    def start_instance(self, host: Host, serial: int, name: str, page: int) -> None:
+        """Have a guest run an instance; the page belongs to that from here on."""
+        guest = self._children.get(host.guest)
+        if guest is None or not guest.is_guest:
+            os.close(page)
+            self._listener.process_ended(serial, _GONE)
+            return
+        with ExitStack() as ends, ExitStack() as own:
+            own.callback(os.close, page)
+            ours, theirs = pair()
+            ends.callback(theirs.close)
+            own.callback(ours.close)
+            listener = endpoints.listen(self._directory, serial)
+            ends.callback(os.close, listener)
+            passed = (theirs.fileno(), page, listener)
+            guest.lifeline.send(wire.HostInstance(host.binding, name), *passed)
+            own.pop_all()
+        child = Child(serial, guest.pid, progress_page=page, guest=guest.serial)
+        child.lifeline = Lifeline(ours)
+        self._watch(child)
+        self._listener.process_started(serial, guest.pid, time.time())
+
+    def signal(self, instance: Child, number: int) -> None:
+        """Do to an instance what the signal would do to a process."""
+        if number not in _DEADLY:
+            return
+        assert instance.progress_page is not None
+        progress.end(instance.progress_page)
+        # what it begins at this moment is known to be begun by then
+        time.sleep(progress.FENCE_NS / 1e9)
+        with guarded("what an instance has sent"):
+            self._receive(instance)
+        self._remove(instance, "it was ended")
+
+    def end_instances(self, guest: int, reason: str) -> None:
+        """Forget the instances of a guest that has left."""
+        for child in list(self._children.values()):
+            if child.guest == guest:
+                with guarded("what an instance has sent"):
+                    self._receive(child)
+                self._remove(child, reason)

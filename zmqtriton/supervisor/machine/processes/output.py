@@ -14,8 +14,12 @@ from collections import deque
 
 from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.crashes import FATAL_PREFIX, find_crash
+from zmqtriton_floor import wire
+from zmqtriton_floor.logs import LEVEL_NUMBERS
 
 _log = logging.getLogger("zmqtriton.output")
+#: Of lines that processes send by themselves.
+_said = logging.getLogger("zmqtriton.said")
 
 _READ_BYTES = 65536
 _MAX_LINE_BYTES = 16384
@@ -119,3 +123,11 @@ class StubOutput:
             return False
         self._tokens -= 1
         return True
+
+
+def log_line(said: wire.LogLine, pid: int, output: StubOutput | None) -> None:
+    """Log a line of a process; that of a stub under the model's name."""
+    origin = (pid, said.file, said.line)
+    level = LEVEL_NUMBERS.get(said.level, logging.INFO)
+    about = {} if output is None else {"stub": output.stub_name}
+    _said.log(level, "%s", said.text, extra={"origin": origin, **about})

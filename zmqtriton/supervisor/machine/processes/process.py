@@ -207,10 +207,18 @@ def _write_oom_score(pid: str, score: int) -> None:
         return  # if this is forbidden, the kernel's own choice stands
 
 
+def take_stopped_children() -> set[int]:
+    """Return the children that were stopped by a signal since the last call."""
+    stopped = set[int]()
+    with suppress(ChildProcessError):
+        while (found := os.waitid(os.P_ALL, 0, os.WSTOPPED | os.WNOHANG)) is not None:
+            stopped.add(found.si_pid)
+    return stopped
+
+
 def is_frozen(pid: int) -> bool:
     """True if the process was stopped by a signal or a tracer."""
     try:
-        # asked for each process once a second: pathlib would take half of that
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             stat = file.read(4096)
     except OSError:

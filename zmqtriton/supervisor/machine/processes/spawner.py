@@ -76,6 +76,10 @@ class Spawner:
     def spawn_stub(self, action: actions.SpawnStub) -> None:
         stub = log_ring.StubName(action.model, action.instance)
         page = segments.anonymous_memory(progress.SIZE)
+        host = action.environment.host
+        if host is not None:
+            self._children.guests.start_instance(host, action.serial, action.instance, page)
+            return
         cores = cores_of_policy(self._options.host_policy, action.host_policy)
         user = self._users.get(action.environment.user)
         self._children.fork_server.start(

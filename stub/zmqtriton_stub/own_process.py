@@ -1,0 +1,54 @@
+"""The process around an instance, as far as the loop must know it: here, one of the instance's own.
+
+An instance may also live in a process of the user's, on a thread among others: that one's
+surroundings leave alone what is the user's, and end the thread where this ends the process.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from typing import Any, Callable, NoReturn
+
+from zmqtriton_floor import wire
+from zmqtriton_stub import instance as this_process
+from zmqtriton_stub.forks.hooks import Forks
+from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.model import import_class
+from zmqtriton_stub.pre_import import check_files, take_priority
+
+
+class OwnProcess:
+    """A process that runs one instance and nothing else."""
+
+    def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
+        """Take note of the instance, before its model is there."""
+        this_process.current = instance
+        Forks(instance, bootstrap, memory).begin()
+
+    def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
+        """Return the model's class. Raises whatever its code does."""
+        known = json.loads(load.config)
+        check_files(known, load.directory)
+        take_priority(known, instance.say)
+        return import_class(load)
+
+    def settle(self) -> None:
+        """Take note that the model is initialized: what is there now mostly stays."""
+        gc.collect()
+        gc.freeze()
+
+    def collect(self) -> None:
+        """Find senders that are garbage, but in a circle, and would keep their clients waiting."""
+        gc.collect()
+
+    def lose_supervisor(self, finalize: Callable[[], None]) -> None:
+        """End, as nobody is left to report to; `finalize` has the loop end. From any thread."""
+        os._exit(1)
+
+    def give_up(self, reason: str) -> NoReturn:
+        """End because this instance cannot go on."""
+        os.write(2, f"{reason}\n".encode())
+        os._exit(1)

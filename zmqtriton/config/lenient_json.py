@@ -1,0 +1,41 @@
+"""JSON as protobuf's reader in Triton takes it, made into JSON that any reader takes.
+
+Keys may be bare words, strings may have single quotes, any escapes and line breaks, and a comma may
+stand before the end of an object or list. Everything else is left as it is, also what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(
+    r"""(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
+    r"|(?P<number>-?[0-9][0-9A-Za-z.+-]*)"
+    r"|(?P<word>[A-Za-z_$][A-Za-z0-9_$]*)(?P<colon>\s*:)?"
+    r"|(?P<comma>,(?=\s*[}\]]))"
+    r"|.",
+    re.DOTALL,
+)
+_IN_STRING = re.compile(r'\\(u[0-9A-Fa-f]{4}|.)|["\0-\x1f]', re.DOTALL)
+#: The escapes of JSON, as they follow the backslash.
+_ESCAPES = frozenset('"\\/bfnrt')
+
+
+def strict(text: str) -> str:
+    """Return the same document in strict JSON."""
+    return _TOKEN.sub(_strict_token, text)
+
+
+def _strict_token(token: re.Match[str]) -> str:
+    if token["string"]:
+        return '"' + _IN_STRING.sub(_strict_sign, token["string"][1:-1]) + '"'
+    if token["colon"]:
+        return f'"{token["word"]}"{token["colon"]}'
+    return "" if token["comma"] else token[0]
+
+
+def _strict_sign(found: re.Match[str]) -> str:
+    escape = found[1]
+    if escape is None:
+        return f"\\u{ord(found[0]):04x}"
+    return found[0] if escape in _ESCAPES or len(escape) > 1 else escape
