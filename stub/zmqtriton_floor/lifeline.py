@@ -14,6 +14,7 @@ import select
 import socket
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -61,6 +62,13 @@ class Lifeline:
         return self._socket.fileno()
 
     def close(self) -> None:
+        """Close it for good: the other end learns of it though a fork may hold a copy."""
+        if not self.ended:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._close()
+
+    def _close(self) -> None:
         self.ended = True
         self._socket.close()
         self.is_backed_up = False
@@ -71,7 +79,7 @@ class Lifeline:
         """Close this process's copy after a fork; the lifeline is the parent's."""
         self._lock = threading.Lock()  # a thread that is not here may have held it
         self._outgoing = deque()
-        self.close()
+        self._close()
 
     def send(self, message: Any, *descriptors: int) -> None:
         """Queue a message with duplicates of the descriptors; it is lost if the end is closed.

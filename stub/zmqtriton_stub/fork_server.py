@@ -141,7 +141,7 @@ class ForkServer:
         self._lifeline.send(wire.CallResult(call.id, 0, "", str(os.getpid())))
         if self._lifeline.ended or self._lifeline.is_backed_up:
             os._exit(1)  # nobody would ever talk to it
-        self._lifeline.close()
+        self._lifeline.abandon()
         _close((output, *(d for _, others in self._waiting for d in others)))
         return arguments
 

@@ -96,6 +96,34 @@ def test_the_end_of_the_other_side_is_seen() -> None:
     right.close()
 
 
+def test_the_end_is_seen_though_a_fork_holds_a_copy() -> None:
+    ours, theirs = pair()
+    supervisor, child = Lifeline(ours), Lifeline(theirs)
+    copy = os.dup(child.fileno())
+    child.send(wire.Synced(1))
+
+    child.close()
+
+    assert [(wire.Synced(1), [])] == supervisor.receive()
+    assert supervisor.ended
+    os.close(copy)
+    supervisor.close()
+
+
+def test_a_fork_abandons_its_copy_and_the_lifeline_goes_on() -> None:
+    ours, theirs = pair()
+    supervisor, child = Lifeline(ours), Lifeline(theirs)
+    copy = Lifeline.inherited(os.dup(child.fileno()))
+
+    copy.abandon()
+    child.send(wire.Synced(1))
+
+    assert [(wire.Synced(1), [])] == supervisor.receive()
+    assert not supervisor.ended
+    child.close()
+    supervisor.close()
+
+
 def test_threads_may_send_at_once() -> None:
     left, right = _two()
 

@@ -7,6 +7,7 @@ model's class as a pickle.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import select
@@ -26,22 +27,11 @@ from zmqtriton_stub.own_process import OwnProcess
 _END_WITHIN_S = 2.0
 _MOST_TEXT = 4096
 
-#: Descriptors of this process alone: a fork that had them would hide the end of another instance.
-_own: set[int] = set()
-#: Held while a process is started, which needs its own.
-_starting = threading.Lock()
+#: multiprocessing starts and reaps for one thread at a time.
+_multiprocessing = threading.Lock()
 
 #: The descriptor by which this process reports to the one that has started it; -1 in all others.
 _reports_to = -1
-
-
-def _close_others() -> None:
-    for descriptor in _own:
-        os.close(descriptor)
-    _own.clear()
-
-
-os.register_at_fork(after_in_child=_close_others)
 
 
 def report(text: str) -> None:
@@ -110,54 +100,55 @@ class HostedProcess(threading.Thread):
         self._model_class = model_class
         self._ends = ends
         self._on_report = on_report
-        _own.update(ends)
         #: Called at the end, on this thread.
         self.on_end: Callable[[Any], object]
 
     def run(self) -> None:
         reports, theirs = os.pipe2(os.O_CLOEXEC)
         # what the supervisor does to a process, its end of the lifeline says of this one
-        line = os.dup(self._ends.lifeline)
-        _own.update((reports, line))
+        lifeline = Lifeline.inherited(os.dup(self._ends.lifeline))
         passed = _Passed(*self._ends, theirs)
         process = multiprocessing.get_context().Process(
             target=_run, args=(self._instance, self._model_class, passed), daemon=True
         )
         try:
-            with _starting:
-                _own.difference_update(self._ends)
+            with _multiprocessing:
                 process.start()
         except Exception as error:  # noqa: BLE001 - pickling may raise anything
-            told = Lifeline.inherited(os.dup(line))
-            told.send(wire.LoadFailed(describe(error), InternalError.number))
-            told.close()
+            lifeline.send(wire.LoadFailed(describe(error), InternalError.number))
         finally:
             self._ends.close()
             os.close(theirs)
         if process.pid is not None:
-            self._wait(process, line, reports)
-            process.close()
-        _own.difference_update((reports, line))
-        os.close(line)
+            self._wait(process, lifeline, reports)
+        lifeline.close()
         os.close(reports)
         self.on_end(self)
 
-    def _wait(self, process: Any, line: int, reports: int) -> None:
+    def _wait(self, process: Any, lifeline: Lifeline, reports: int) -> None:
         """Wait for the end, and bring it about if the supervisor has left the instance."""
+        # not its sentinel, which any fork of this moment would hold open
+        ended = os.pidfd_open(process.pid)
         poller = select.poll()
-        poller.register(process.sentinel, select.POLLIN)
-        poller.register(line, 0)  # only its end
+        poller.register(ended, select.POLLIN)
+        poller.register(lifeline, 0)  # only its end
         poller.register(reports, select.POLLIN)
-        while True:
-            for descriptor, _ in poller.poll():
-                if descriptor == process.sentinel:
-                    process.join()
-                    return
-                if descriptor == reports and (text := os.read(reports, _MOST_TEXT)):
+        events = dict(poller.poll())
+        while ended not in events:
+            if reports in events:
+                text = os.read(reports, _MOST_TEXT)
+                if text:
                     self._on_report(text.decode(errors="replace"))
-                elif descriptor == reports:
-                    poller.unregister(reports)
                 else:
-                    process.join(_END_WITHIN_S)
-                    process.kill()
-                    poller.unregister(line)
+                    poller.unregister(reports)
+            if lifeline.fileno() in events:
+                poller.unregister(lifeline)
+                select.select([ended], [], [], _END_WITHIN_S)
+                process.kill()
+            events = dict(poller.poll())
+        os.close(ended)
+        with _multiprocessing:
+            process.join()
+            # one that the user's code has reaped at this very moment is not known to have ended
+            with contextlib.suppress(ValueError):
+                process.close()

@@ -177,7 +177,7 @@ def test_binding_again_leaves_no_descriptors_and_no_threads(server: zmqtriton.Se
         round_of_binding()
 
     assert this.num_fds() <= descriptors + 2
-    assert this.num_threads() == threads
+    assert this.num_threads() <= threads
 
 
 @pytest.mark.row("J07")

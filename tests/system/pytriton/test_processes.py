@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,36 @@ def test_instances_are_processes_where_that_is_asked_for(served: Served) -> None
     eventually(lambda: not any(map(psutil.pid_exists, found)), within_s=60)
 
 
-def _answers_without(served: Served, victim: int) -> bool:
-    found = [served.ask("processes", INPUT_1=ones(1, 1)) for _ in range(10)]
+def test_its_end_is_seen_though_a_fork_holds_what_it_was_started_with(served: Served) -> None:
+    served.triton.bind("held", _own_pid, inputs=[FLOATS], outputs=[NUMBER], processes=True)
+    (victim,) = served.ask("held", INPUT_1=ones(1, 1))["OUTPUT_1"]
+    with ExitStack() as held:
+        # as a fork would that another thread made while the instance was started
+        for descriptor in map(int, os.listdir("/proc/self/fd")):
+            with suppress(OSError):
+                held.callback(os.close, os.dup(descriptor))
+
+        os.kill(victim, signal.SIGKILL)
+
+        eventually(lambda: _answers_without(served, victim, model="held"), within_s=60)
+    served.triton.unbind("held")
+
+
+def test_many_processes_are_started_and_reaped_beside_each_other(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(8):
+        served.triton.bind(
+            "many", [_own_pid] * 6, inputs=[FLOATS], outputs=[NUMBER], processes=True
+        )
+        assert "OUTPUT_1" in served.ask("many", INPUT_1=ones(1, 1))
+        served.triton.unbind("many")
+    eventually(lambda: not multiprocessing.active_children(), within_s=60)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def _answers_without(served: Served, victim: int, model: str = "processes") -> bool:
+    found = [served.ask(model, INPUT_1=ones(1, 1)) for _ in range(10)]
     return all(victim not in answer.get("OUTPUT_1", [victim]) for answer in found)
 
 
