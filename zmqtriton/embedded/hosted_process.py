@@ -8,11 +8,12 @@ model's class as a pickle.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
 
@@ -66,6 +67,18 @@ def _received(*duplicates: Any) -> _Passed:
     return _Passed(*(duplicate.detach() for duplicate in duplicates))
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Have a process that is forked meanwhile find the garbage collector off."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class _ProcessOfClass(OwnProcess):
     """A process whose model is a class that it was started with."""
 
@@ -78,6 +91,9 @@ class _ProcessOfClass(OwnProcess):
 
 def _run(name: str, model_class: Any, passed: _Passed) -> None:
     """Run the instance; in the new process."""
+    # garbage of the user's process is its own: to destroy it here, without its threads, may hang
+    gc.freeze()
+    gc.enable()
     from zmqtriton_stub import process
 
     global _reports_to
@@ -112,7 +128,7 @@ class HostedProcess(threading.Thread):
             target=_run, args=(self._instance, self._model_class, passed), daemon=True
         )
         try:
-            with _multiprocessing:
+            with _multiprocessing, _no_collection():
                 process.start()
         except Exception as error:  # noqa: BLE001 - pickling may raise anything
             lifeline.send(wire.LoadFailed(describe(error), InternalError.number))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -77,6 +78,30 @@ def test_many_processes_are_started_and_reaped_beside_each_other(
         served.triton.unbind("many")
     eventually(lambda: not multiprocessing.active_children(), within_s=60)
     assert "Traceback" not in capfd.readouterr().err
+
+
+class _Uncollectable:
+    """Part of a circle, as a channel of gRPC may be; its end hangs in any process but this one."""
+
+    def __init__(self) -> None:
+        self.circle = self
+        self.pid = os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() != self.pid:
+            time.sleep(600)
+
+
+def test_garbage_of_the_users_process_is_not_destroyed_in_another(served: Served) -> None:
+    gc.disable()
+    try:
+        _Uncollectable()
+        served.triton.bind("own", _own_pid, inputs=[FLOATS], outputs=[NUMBER], processes=True)
+    finally:
+        gc.enable()
+
+    assert "OUTPUT_1" in served.ask("own", INPUT_1=ones(1, 1))
+    served.triton.unbind("own")
 
 
 def _answers_without(served: Served, victim: int, model: str = "processes") -> bool:
