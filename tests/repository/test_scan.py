@@ -14,6 +14,7 @@ from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.repository.scan import (
     ScannedModel,
     choose_versions,
+    code_fingerprint,
     find_config,
     scan_model,
     scan_repositories,
@@ -302,3 +303,20 @@ def test_a_directory_whose_name_is_no_text_is_left_out(tmp_path: Path) -> None:
         (tmp_path / os.fsdecode(name)).mkdir()
 
     assert ["good"] == list(scan_repositories([tmp_path]))
+
+
+def test_a_change_of_a_backend_is_one_of_its_code_and_not_of_its_environments(
+    tmp_path: Path,
+) -> None:
+    for folder in ("inner", "venv/lib", "conda/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    (tmp_path / "conda" / "conda-meta").mkdir()
+    first = code_fingerprint(tmp_path)
+
+    (tmp_path / "venv" / "lib" / "x.py").write_text("1")
+    (tmp_path / "conda" / "lib" / "x.py").write_text("1")
+    assert first == code_fingerprint(tmp_path)
+
+    (tmp_path / "inner" / "x.py").write_text("1")
+    assert first != code_fingerprint(tmp_path)

@@ -239,7 +239,7 @@ class SupervisorHarness:
                     self._react(serial, message)
             case actions.Log(level, text):
                 self.log.append(f"{level} {text}")
-            case actions.ShowTables(rows):
+            case actions.ShowTables(rows, _):
                 self.tables.append(rows)
             case actions.ConfigureLogging(wanted):
                 self.log_options.append(wanted)

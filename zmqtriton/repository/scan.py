@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ DATA_FOLDERS = ("warmup", "initial_state")
 
 #: The index entry's reason for a name that two repositories use.
 DUPLICATE_REASON = "model appears in two or more repositories"
+
+#: What a directory has that is an environment, of venv or of conda.
+_ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
 
 _DIGITS = re.compile(r"[0-9]+")
 _MAX_VERSION = 2**63 - 1
@@ -283,7 +286,24 @@ def _version_fingerprints(
     return contents
 
 
-def _files(directory: Path, *, recursive: bool) -> Iterator[Path]:
+def code_fingerprint(directory: Path) -> str:
+    """Return a fingerprint that changes when a file of a backend's folder does.
+
+    Environments in it are left out, since they have tens of thousands of files.
+    """
+    digest = hashlib.blake2b(f"{directory}\n".encode(errors="surrogateescape"), digest_size=16)
+    for file in _files(directory, recursive=True, skips=_is_environment):
+        digest.update(_entry_fingerprint(file, directory))
+    return digest.hexdigest()
+
+
+def _is_environment(path: str) -> bool:
+    return any(os.path.exists(os.path.join(path, mark)) for mark in _ENVIRONMENT_MARKS)
+
+
+def _files(
+    directory: Path, *, recursive: bool, skips: Callable[[str], bool] = lambda path: False
+) -> Iterator[Path]:
     """Return the files in order of their names.
 
     Linked directories may form circles and are skipped.
@@ -299,7 +319,7 @@ def _files(directory: Path, *, recursive: bool) -> Iterator[Path]:
             else:
                 yield Path(entry.path)
         if recursive:
-            waiting += [path for path in reversed(inner) if not os.path.islink(path)]
+            waiting += [p for p in reversed(inner) if not (os.path.islink(p) or skips(p))]
 
 
 def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:

@@ -5,6 +5,7 @@ An action has no result; what comes of it returns to the core as an event.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
@@ -178,9 +179,11 @@ class NotifyServiceManager(NamedTuple):
 
 
 class ShowTables(NamedTuple):
-    """Print the tables of models (name, version, status) and of options."""
+    """Print the tables of models (name, version, status), of backends, and of options."""
 
     models: list[tuple[str, str, str]]
+    #: Name and file of each that a model has, beside Python's.
+    backends: Sequence[tuple[str, str]] = ()
 
 
 class PrintError(NamedTuple):

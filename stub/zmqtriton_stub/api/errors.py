@@ -18,6 +18,8 @@ _OURS = frozenset(
 )
 #: Folders whose frames may stand between our call and the model's first frame.
 _BETWEEN = _OURS | {os.path.join(_LIBRARY, "asyncio"), os.path.join(_LIBRARY, "importlib")}
+#: Backends that come with the server: the framework's words are the reason, not our lines.
+_BACKENDS = os.path.join(_STUB, "backends") + os.sep
 #: How many of the innermost and of the outermost frames are shown.
 _MAX_FRAMES = 10
 #: The limit of the wire's type Text.
@@ -99,16 +101,20 @@ def describe(error: BaseException) -> str:
     frames = _frames(error)
     if not frames and isinstance(error, TritonModelException):
         return clip(text)
+    # Something that a backend of ours did not foresee; its lines are all that there is.
+    frames = frames or _frames(error, has_backends=True)
     if len(frames) > 2 * _MAX_FRAMES:
         left_out = f"  ... {len(frames) - 2 * _MAX_FRAMES} frames\n"
         frames[_MAX_FRAMES:-_MAX_FRAMES] = [left_out]
     return clip(head + "\n\nAt:\n" + "".join(frames) if frames else head)
 
 
-def _frames(error: BaseException) -> list[str]:
+def _frames(error: BaseException, has_backends: bool = False) -> list[str]:
     frames: list[str] = []
     for frame, number in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
+        if not has_backends and code.co_filename.startswith(_BACKENDS):
+            continue
         directory = os.path.dirname(code.co_filename)
         # "<frozen importlib._bootstrap>" has no directory
         skipped = _OURS if frames else _BETWEEN

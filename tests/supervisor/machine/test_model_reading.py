@@ -342,3 +342,24 @@ def test_a_model_has_changed_when_the_file_of_its_environment_has(tmp_path: Path
     requirements.write_text("numpy\npandas\n")
 
     assert before != read(tmp_path, "m").fingerprint
+
+
+@pytest.mark.row("K20")
+def test_a_change_of_a_backend_is_one_of_its_models(tmp_path: Path) -> None:
+    code = tmp_path / "backends" / "own" / "model.py"
+    code.parent.mkdir(parents=True)
+    code.write_text("")
+    for name in ("own", "identity"):
+        add(tmp_path / "models", name, CONFIG.replace("python", name))
+
+    def known(name: str) -> tuple[str, str]:
+        found = read(tmp_path / "models", name, backend_directory=str(tmp_path / "backends"))
+        return found.fingerprint, found.versions[1].fingerprint_without_instances
+
+    first, ours = known("own"), known("identity")
+    assert (first, ours) == (known("own"), known("identity"))
+
+    code.write_text("# other")
+
+    assert all(one != other for one, other in zip(first, known("own"), strict=True))
+    assert ours == known("identity")

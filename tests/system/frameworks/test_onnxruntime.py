@@ -261,4 +261,7 @@ def test_another_file_is_served_after_a_reload(server: Server, client: Any) -> N
     ],
 )
 def test_what_cannot_be_served_has_a_reason(client: Any, model: str, text: str) -> None:
-    assert text in reason(client, model)
+    found = reason(client, model)
+
+    assert text in found
+    assert "\nAt:" not in found  # lines of ours

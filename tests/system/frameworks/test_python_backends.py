@@ -96,8 +96,12 @@ def prepare(server: Server) -> None:
     # Of the same name as one that comes with the server.
     write_backend(server, "square", "model.py", SCALE)
     write_backend(server, "square", "sums.py", "")
-    write_backend(server, "named", "other.py", SCALE.replace('["offset"]', '.get("offset", 7)'))
+    elsewhere = SCALE.replace('["offset"]', '.get("offset", 7)')
+    write_backend(server, "named", "other.py", elsewhere)
     write_backend(server, "named", "sums.py", "def add(a, b): return a - a.dtype.type(b)\n")
+    write_backend(server, "growing", "model.py", elsewhere)
+    write_backend(server, "growing", "sums.py", "def add(a, b): return a\n")
+    write(server, "grown", 'backend: "growing"', factor_json="2")
     write(server, "scaled", 'backend: "scale"', factor_json="3")
     write(server, "runtime", 'backend: "scale" runtime: "model.py"', factor_json="2")
     write(server, "other_file", 'backend: "named" runtime: "other.py"', factor_json="2")
@@ -180,6 +184,31 @@ def test_a_runtime_names_the_file_of_the_backend(client: Any) -> None:
 @pytest.mark.row("K20")
 def test_a_backend_s_error_is_the_reason_of_its_model(client: Any) -> None:
     assert "factor.json" in reason(client, "no_file")
+
+
+@pytest.mark.row("K20")
+def test_another_code_of_a_backend_is_served_after_a_load(server: Server, client: Any) -> None:
+    assert [4.0] == scaled(client, "grown", [2.0])[0]
+
+    write_backend(server, "growing", "sums.py", "def add(a, b): return a * 100\n")
+    client.load_model("grown")
+
+    assert [400.0] == scaled(client, "grown", [2.0])[0]
+
+
+@pytest.mark.row("I10")
+def test_each_backend_of_a_model_stands_in_the_table(server: Server) -> None:
+    lines = [line for line in server.log_text().splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in lines if "cmdline" in line]
+    found = {name: (path, config) for name, path, config in rows}
+
+    own, ours = str(server.directory / "backends"), str(SQUARE.parents[1])
+    assert f"{own}/scale/model.py" == found["scale"][0]
+    assert f"{own}/named/other.py" == found["named"][0]
+    assert f"{ours}/identity/model.py" == found["identity"][0]
+    assert {"offset": "5", "default-max-batch-size": "8"}.items() <= (
+        json.loads(found["scale"][1])["cmdline"].items()
+    )
 
 
 def test_a_backend_of_the_directory_goes_before_one_of_ours(client: Any) -> None:

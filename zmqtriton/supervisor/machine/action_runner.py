@@ -175,9 +175,9 @@ class ActionRunner:
         logs.change(action.options)
 
     def _show_tables(self, action: actions.ShowTables) -> None:
-        python = str(STUB_DIRECTORY)
+        backends = [("python", str(STUB_DIRECTORY)), *action.backends]
         for table in tables.startup_tables(
-            self._options, action.models, python, self._gpus, self._log_stream
+            self._options, action.models, backends, self._gpus, self._log_stream
         ):
             _log.info("", extra={"raw": table})
 

@@ -18,8 +18,10 @@ from typing import Any
 import zmqtriton_floor
 from zmqtriton.config.backends import (
     BUILTIN_BACKENDS,
+    PYTHON,
     find_backend_environment,
     find_model_file,
+    find_runtime,
 )
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
@@ -48,6 +50,7 @@ from zmqtriton.repository.scan import (
     DUPLICATE_REASON,
     ScannedModel,
     choose_versions,
+    code_fingerprint,
     not_found_text,
     not_unique_text,
     repository_hint,
@@ -243,15 +246,17 @@ class ModelReader:
                 n: VersionBlueprint(v.path, error.text, error.number) for n, v in versions.items()
             }
         ensemble = _ensemble(config, labels, source) if is_ensemble else None
+        backend, of_backend = self._backend(config)
         for number, version in versions.items():
-            found = _substance(config, environment, scanned.version_fingerprints[number])
+            contents = scanned.version_fingerprints[number] + of_backend
+            found = _substance(config, environment, contents)
             versions[number] = replace(version, fingerprint_without_instances=found)
         expected = expected_slots(config, self._host)
         of_environment = environment.fingerprint if isinstance(environment, EnvironmentSpec) else ""
         return Blueprint(
             name=scanned.name,
             directory=str(scanned.path.absolute()),
-            fingerprint=scanned.fingerprint + of_environment,
+            fingerprint=scanned.fingerprint + of_environment + of_backend,
             environment=environment,
             config=to_json(config),
             first_slot=expected[0],
@@ -267,8 +272,21 @@ class ModelReader:
             ensemble=ensemble,
             max_load_s=load_timeout_s(config),
             callees=() if ensemble else declared_callees(config),
+            backend=backend,
             backend_settings=json.dumps(self._settings_of_backend(config.backend)),
         )
+
+    def _backend(self, config: Any) -> tuple[tuple[str, str] | None, str]:
+        """Return name and file of the model's backend, and the fingerprint of a user's own.
+
+        Its code is the model's: a change of it is one of the model.
+        """
+        runtime = None if config.backend == PYTHON else find_runtime(config, self._backends)
+        if runtime is None:
+            return None, ""
+        is_ours = runtime.is_relative_to(BUILTIN_BACKENDS)
+        contents = "" if is_ours else code_fingerprint(runtime.parent)
+        return (config.backend, str(runtime)), contents
 
     def _environment(
         self,

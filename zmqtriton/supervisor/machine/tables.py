@@ -36,14 +36,17 @@ EXTENSIONS = (
 def startup_tables(
     options: Options,
     models: Sequence[tuple[str, str, str]],
-    python_path: str,
+    backends: Sequence[tuple[str, str]],
     gpus: Sequence[int],
     stream: IO[str],
 ) -> Iterator[str]:
     width = _width(stream)
-    config = console.backend_config(options, "python")
+    rows = [
+        console.BackendRow(name, path, console.backend_config(options, name))
+        for name, path in backends
+    ]
     yield console.repository_agent_table(width=width)
-    yield console.backend_table([console.BackendRow("python", python_path, config)], width)
+    yield console.backend_table(rows, width)
     yield console.model_table([console.ModelRow(*row) for row in models], width)
     yield console.option_table(
         options, version=__version__, extensions=EXTENSIONS, gpus=gpus, width=width

@@ -86,6 +86,8 @@ class Blueprint:
     max_load_s: float = 0.0
     #: The models that it says it calls.
     callees: tuple[str, ...] = ()
+    #: The name and the file of the backend whose code runs it; none if it has code of its own.
+    backend: tuple[str, str] | None = None
     #: The command line's settings for its backend, as JSON.
     backend_settings: str = "{}"
 

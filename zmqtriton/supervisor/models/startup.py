@@ -83,7 +83,9 @@ class Startup:
             return
         self.is_over = True
         models = self._server.models.values()
-        self._plan.enqueue(ShowTables(sorted(row for model in models for row in table_rows(model))))
+        backends = {m.history.backend for m in models if m.history.backend is not None}
+        rows = sorted(row for model in models for row in table_rows(model))
+        self._plan.enqueue(ShowTables(rows, sorted(backends)))
         if self._failed and self._policy.exit_on_error:
             self._give_up(f"{_NOT_ALL}\n{self._name_failed()}")
             return

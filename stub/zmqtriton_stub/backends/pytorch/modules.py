@@ -65,14 +65,14 @@ def load(config: dict[str, Any], kind: str, device: str) -> Module:
     """Return the model of the version. Raises TritonModelException with PyTorch's reason."""
     path = configuration.find_file(config, "model.pt", "model.pt2", "model.py")
     where = torch.device(f"cuda:{device}" if kind == "GPU" else "cpu")
-    code = os.path.join(os.path.dirname(path), "model.py")
+    code = _code_of(path)
+    # not below, since what a user's code raises is told with its lines
+    module = _instance(code, config) if code else None
     try:
-        if path.endswith(".py"):
-            return _with_code(path, config, where, has_place=kind != "MODEL")
+        if module is not None:
+            return _with_weights(module, code, config, where, has_place=kind != "MODEL")
         if path.endswith(".pt2"):
             return _package(path, where)
-        if os.path.isfile(code) and not _is_script(path):
-            return _with_code(code, config, where, has_place=kind != "MODEL")
         return _script(path, None if kind == "MODEL" else where)
     except pb_utils.TritonModelException:
         raise
@@ -80,12 +80,21 @@ def load(config: dict[str, Any], kind: str, device: str) -> Module:
         raise pb_utils.TritonModelException(f"torch: cannot load {path}: {error}") from error
 
 
+def _code_of(path: str) -> str:
+    """Return the file with the class of a model that has one, or ""."""
+    code = os.path.join(os.path.dirname(path), "model.py")
+    if path.endswith((".py", ".pt2")):
+        return path if path.endswith(".py") else ""
+    return code if os.path.isfile(code) and not _is_script(path) else ""
+
+
 def _members(path: str) -> List[str]:
     """Return the names in a file that is an archive, without its own; none in another."""
-    if not zipfile.is_zipfile(path):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [name.partition("/")[2] for name in archive.namelist()]
+    except (OSError, zipfile.BadZipFile):
         return []
-    with zipfile.ZipFile(path) as archive:
-        return [name.partition("/")[2] for name in archive.namelist()]
 
 
 def _is_script(path: str) -> bool:
@@ -140,14 +149,20 @@ def _described(named: list[tuple[str, Any]]) -> list[Io]:
     ]
 
 
-def _with_code(path: str, config: dict[str, Any], device: Any, has_place: bool) -> Module:
-    """Return a module of the class in a file, with the weights that lie beside it."""
+def _instance(path: str, config: dict[str, Any]) -> Any:
+    """Return an object of the class in a file. Raises whatever its code raises."""
     spec = importlib.util.spec_from_file_location(f"model_{config['name']}", path)
     assert spec is not None
     assert spec.loader is not None
     code = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(code)
-    module = _class_in(code, path)()
+    return _class_in(code, path)()
+
+
+def _with_weights(
+    module: Any, path: str, config: dict[str, Any], device: Any, has_place: bool
+) -> Module:
+    """Return a module with the weights that lie beside its code."""
     weights = path[: -len(".py")] + ".pt"
     if os.path.isfile(weights):
         module.load_state_dict(torch.load(weights, map_location=device, weights_only=True))

@@ -21,6 +21,8 @@ class LoadHistory:
         self.has_no_version = False
         #: The members of the last blueprint, if it is an ensemble.
         self.members: tuple[str, ...] = ()
+        #: Name and file of the backend of the last attempt, unless the model has its own code.
+        self.backend: tuple[str, str] | None = None
         #: The callees that the last blueprint names.
         self.callees: tuple[str, ...] = ()
         #: Fingerprints of the serving files and of the last attempt; "" with an override.
@@ -59,6 +61,7 @@ class LoadHistory:
     def record_attempt(self, blueprint: Blueprint, override: LoadOverride | None) -> None:
         """Record that a load of this blueprint begins."""
         self._attempted_fingerprint = blueprint.fingerprint
+        self.backend = blueprint.backend
         self._override = override
         self.read_problem = ""
         self.is_directory_gone = False
