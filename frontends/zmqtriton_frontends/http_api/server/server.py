@@ -241,5 +241,5 @@ def branch(arbiters: Lifeline) -> Lifeline:
         select.select([], [arbiters], [])
         arbiters.flush()
     theirs.close()
-    arbiters.close()
+    arbiters.abandon()
     return Lifeline(ours)
