@@ -147,6 +147,7 @@ class Executed(NamedTuple):
     input_ns: Count
     infer_ns: Count
     output_ns: Count
+    begun_ns: Count = 0  # on the clock of all processes; 0 counts as when the batch was sent
 
 
 class Reply(NamedTuple):

@@ -55,6 +55,8 @@ class EnsembleHarness(BrokerHarness):
         super().__init__()
         self.numbers: dict[str, int] = {}
         self.serials: dict[str, int] = {}
+        #: What stubs say of the beginning of their executions.
+        self.begun_ns = 0
         self.add_frontend(F)
         for number, config in enumerate(configs, start=1):
             name = config["name"]
@@ -114,7 +116,7 @@ class EnsembleHarness(BrokerHarness):
         executed = []
         if outcome.flags & wire.FINAL:
             self.batched_requests[serial].remove(work)
-            executed = [wire.Executed(work.batch, 1, 2, 3)]
+            executed = [wire.Executed(work.batch, 1, 2, 3, self.begun_ns)]
         self.core.results(serial, wire.Results([outcome], executed), [body], self.now)
         self.drain_outbox()
 

@@ -291,6 +291,7 @@ class Core:
         if instance is None or len(bodies) != len(message.outcomes):
             raise ProtocolError(f"Results: {serial} has no instance, or sent too few bodies")
         generation = self.generations.by_number[instance.generation]
+        instance.note_beginnings(message.executed, now_ns)
         # Each row is checked by itself, so that a malformed one does not cost the others.
         for outcome, body in zip(message.outcomes, bodies, strict=True):
             request = instance.open_requests.get((outcome.peer, outcome.id))

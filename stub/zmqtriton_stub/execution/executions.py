@@ -266,6 +266,7 @@ class Executions:
             execution.ready_ns - execution.begun_ns,
             execution.executed_ns - execution.ready_ns,
             done_ns - execution.executed_ns,
+            execution.begun_ns,
         )
         if self._instance.measures.changes:
             self._instance.measures.flush()  # whoever has the answer finds them

@@ -348,6 +348,21 @@ def test_statistics_count_the_ensemble_and_each_step() -> None:
     assert [1, 1, 1] == [c.execution_count for c in counters]
 
 
+def test_a_step_is_in_the_queue_until_its_stub_begins() -> None:
+    world = chain()
+    world.infer_ensemble(1)
+    world.now += 100
+    world.begun_ns = world.now - 30
+    world.respond("first", tensor("O"))
+    world.begun_ns = world.now + 1_000  # as if its clock were another one
+
+    world.respond("second", tensor("O"))
+
+    queues = [world.counters(name).queue.ns for name in ("e", "first", "second")]
+    assert [70, 70, 0] == queues
+    assert world.counters("e").compute_infer.ns == 30
+
+
 def test_an_ensemble_that_is_removed_answers_what_it_had_begun() -> None:
     world = chain()
     world.infer_ensemble(1)

@@ -145,7 +145,7 @@ class LatencyStatistics(ModelStatistics):
         if batch.requests and self._summaries:
             for request in batch.requests:
                 self._sum_up("queue", request.dispatched_ns - request.arrived_ns)
-            self._took(len(batch.requests), times[1:])
+            self._took(len(batch.requests), times[1:4])
 
     def _took(self, count: int, times: tuple[int, ...]) -> None:
         for name, ns in zip(("input", "infer", "output"), times, strict=True):

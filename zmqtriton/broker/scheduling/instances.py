@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.progress import FENCE_NS
+from zmqtriton_floor.wire import Executed
 
 if TYPE_CHECKING:
     from zmqtriton.broker.scheduling.rate_limiter import RateLimiterMember
@@ -295,6 +296,15 @@ class Instance:
             for request in batch.requests:
                 request.dispatched_ns = now_ns
             return
+
+    def note_beginnings(self, batches: list[Executed], now_ns: int) -> None:
+        """Note when batches were begun: until then their requests were in the queue."""
+        for executed in batches:
+            batch = self.batches.get(executed.batch)
+            if batch is not None and executed.begun_ns:
+                begun_ns = min(max(executed.begun_ns, batch.dispatched_ns), now_ns)
+                for request in batch.requests:
+                    request.dispatched_ns = begun_ns
 
     @property
     def waiting(self) -> int:
