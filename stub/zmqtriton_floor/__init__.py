@@ -5,3 +5,6 @@ imports nothing but the standard library, pyzmq, msgpack and numpy.
 """
 
 __version__ = "0.1.0"
+
+#: The release of Triton whose protocol is spoken, for clients that compare it with releases.
+TRITON_VERSION = "2.73.0"

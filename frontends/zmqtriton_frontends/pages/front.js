@@ -84,7 +84,9 @@ async function keepLooking() {
 function showServer(server, ready) {
   if (server) {
     setText(byId("server"), server.name);
-    setText(byId("version"), `zmqtriton ${server.version}`);
+    // server.version is that of the protocol
+    const [, own = ""] = server.extensions.join(" ").match(/zmqtriton\(([^)]*)\)/) ?? [];
+    setText(byId("version"), `zmqtriton ${own}`);
     document.title = server.name;
   }
   const [kind, text] = ready.value ? ["good", "ready"]

@@ -28,7 +28,7 @@ def describe_server(settings: str, directory: str, ready: str) -> dict[str, Any]
         addresses["door"] = door_path(directory)
     return {
         "id": given.get("id", ""),
-        "version": given.get("server_version", ""),
+        "version": given.get("zmqtriton_version", ""),
         "directory": directory,
         "addresses": addresses,
         "ready": ready,

@@ -11,7 +11,7 @@ from zmqtriton.supervisor.machine import listeners, segments, tables
 from zmqtriton.supervisor.machine.available_memory import available_bytes
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
-from zmqtriton_floor import __version__
+from zmqtriton_floor import TRITON_VERSION, __version__
 
 #: The share of the memory available at start that incomplete requests may have in the frontends of
 #: each protocol, outside of segments, and as much that unread answers may keep; while it is read
@@ -30,7 +30,8 @@ def process_settings(
     settings = dataclasses.asdict(options)
     settings["runtime_directory"] = str(directory.path)
     settings["storage_directory"] = str(storage.path) if storage else ""
-    settings["server_version"] = __version__
+    settings["server_version"] = TRITON_VERSION
+    settings["zmqtriton_version"] = __version__
     settings["server_extensions"] = tables.EXTENSIONS
     python = PythonSettings.from_backend_config(options.backend_settings("python"))
     settings["segment_bytes"] = python.segment_bytes

@@ -11,7 +11,7 @@ from typing import IO
 from zmqtriton import console
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
-from zmqtriton_floor import __version__
+from zmqtriton_floor import TRITON_VERSION, __version__
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +30,7 @@ EXTENSIONS = (
     "statistics",
     "trace",
     "logging",
+    f"zmqtriton({__version__})",
 )
 
 
@@ -49,7 +50,7 @@ def startup_tables(
     yield console.backend_table(rows, width)
     yield console.model_table([console.ModelRow(*row) for row in models], width)
     yield console.option_table(
-        options, version=__version__, extensions=EXTENSIONS, gpus=gpus, width=width
+        options, version=TRITON_VERSION, extensions=EXTENSIONS, gpus=gpus, width=width
     )
 
 
