@@ -122,7 +122,7 @@ def render(
     has_latencies: bool = True,
     config_of: ConfigOf = lambda name, version: {},
 ) -> str:
-    """Return the text; a model without series has none in any family.
+    """Return the text; a family without series is left out, as by Triton.
 
     Labels come from the models' configurations, which also say which of them have a cache.
     """
@@ -138,7 +138,7 @@ def render(
     lines += _family(pending, known)
     lines += _family(_LOAD, [s for s in known if "load_s" in s.own])
     lines += [*latencies.first_responses(known), *latencies.summaries(known)]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in lines)
 
 
 def render_machine(machine: Machine | None, cache: Mapping[str, Any]) -> str:
@@ -187,6 +187,8 @@ def _cache_gauges(cache: Mapping[str, Any]) -> list[tuple[str, str, float]]:
 
 
 def _family(family: Family, known: list[Series]) -> Iterator[str]:
+    if not known:
+        return
     yield f"# HELP {family.name} {family.help}"
     yield f"# TYPE {family.name} {family.kind}"
     for series in known:
@@ -194,6 +196,8 @@ def _family(family: Family, known: list[Series]) -> Iterator[str]:
 
 
 def _failures(known: list[Series]) -> Iterator[str]:
+    if not known:
+        return
     yield f"# HELP {_FAILURE} {_FAILURE_HELP}"
     yield f"# TYPE {_FAILURE} counter"
     for series in known:

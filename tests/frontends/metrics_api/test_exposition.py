@@ -96,11 +96,13 @@ def test_a_name_cannot_break_out_of_its_label() -> None:
     assert len(samples(text)) == 13
 
 
-def test_without_models_only_the_descriptions_are_left() -> None:
-    text = render([])
+def test_a_family_without_series_is_not_on_the_page() -> None:
+    page = render([stat()])
 
-    assert samples(text) == {}
-    assert text.endswith("\n")
+    assert render([]) == ""
+    assert "# TYPE nv_inference_count counter\n" in page
+    assert "nv_cache" not in page
+    assert "nv_model_load_duration_secs" not in page
 
 
 @pytest.mark.row("E46")
