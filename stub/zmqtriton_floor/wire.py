@@ -400,6 +400,12 @@ class ForgetModel(NamedTuple):
     model: Name
 
 
+class RepositoryState(NamedTuple):
+    """The repository at the start of the server: while it cannot be listed nothing is served."""
+
+    is_missing: Flags
+
+
 class Sync(NamedTuple):
     """Requests a Synced with this number once everything sent before has taken effect."""
 
@@ -698,7 +704,7 @@ _KINDS: tuple[type[Any], ...] = (
         HeldBlocks,
     ),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
-    *(ConnectionLost, LogFile, HostInstance),
+    *(ConnectionLost, LogFile, HostInstance, RepositoryState),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

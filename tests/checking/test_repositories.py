@@ -113,7 +113,7 @@ def test_a_directory_that_cannot_be_listed_does_not_hide_the_others(tmp_path: Pa
     report = checked(tmp_path / "nowhere", tmp_path / "a")
 
     (problem,) = report.problems
-    text = f"failed to open directory {tmp_path}/nowhere: No such file or directory"
+    text = f"failed to stat file {tmp_path}/nowhere"
     assert text == problem.text
     assert ["m"] == list(report.models)
 

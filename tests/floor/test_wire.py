@@ -93,6 +93,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.ConnectionLost(7),
     wire.LogFile(),
     wire.HostInstance(1, "m_0_0"),
+    wire.RepositoryState(1),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

@@ -43,7 +43,7 @@ def test_what_is_not_there_is_somebody_elses_error(tmp_path: Path) -> None:
 
 
 def test_a_tilde_that_no_shell_has_seen_is_told() -> None:
-    with pytest.raises(InternalError, match="~/models: No such file or directory; no shell has"):
+    with pytest.raises(InternalError, match="failed to stat file ~/models: no shell has"):
         repository_hint(Path("~/models"))
 
 

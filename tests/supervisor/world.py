@@ -106,6 +106,8 @@ class SupervisorHarness:
         self.region_error: ZmqTritonError | None = None
         #: Why a directory cannot be added or taken away; None: it can.
         self.repository_error: ZmqTritonError | None = None
+        #: Why the models cannot be listed; None: they can.
+        self.listing_error: ZmqTritonError | None = None
         self.open_regions: set[int] = set()
         #: Those that requests use.
         self.used_regions: set[int] = set()
@@ -294,7 +296,7 @@ class SupervisorHarness:
                     lambda: self.core.repositories.repositories_changed(ticket, paths, error)
                 )
             case actions.ListRepository(ticket):
-                names = dict.fromkeys(sorted(self.models), "")
+                names = self.listing_error or dict.fromkeys(sorted(self.models), "")
                 self._schedule(lambda: self.core.object_stores.on_repository_listed(ticket, names))
 
     def _schedule(self, event: Callable[[], None]) -> None:

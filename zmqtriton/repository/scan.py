@@ -158,8 +158,10 @@ def subdirectories(path: Path) -> list[Path]:
         with os.scandir(path) as entries:
             names = sorted(e.name for e in entries if not _is_ignored(e.name))
     except OSError as error:
-        hint = "; no shell has made a home of the ~" if str(path).startswith("~") else ""
-        raise InternalError(f"failed to open directory {path}: {error.strerror}{hint}") from error
+        if isinstance(error, FileNotFoundError):
+            hint = ": no shell has made a home of the ~" if str(path).startswith("~") else ""
+            raise InternalError(f"failed to stat file {path}{hint}") from error
+        raise InternalError(f"failed to open directory {path}: {error.strerror}") from error
     # a link that leads nowhere is not a directory; DirEntry.is_dir would raise for a circle
     return [path / name for name in names if os.path.isdir(path / name)]
 

@@ -93,7 +93,7 @@ class Core:
             plan, self.generations, lambda m, d: self.load(m, None, d)
         )
         self._control = ControlCallHandler(plan, self, is_explicit=is_explicit)
-        self._startup = Startup(plan, policy, self)
+        self.startup = Startup(plan, policy, self, self._peers.publish)
         self._preparations = EnvironmentPreparations(plan, self._introductions)
         self.object_stores = ObjectStores(plan, self._introductions, policy)
         self._context = self._surroundings(policy)
@@ -148,7 +148,7 @@ class Core:
             status=self.status,
             on_call=self._control.handle,
         )
-        self._peers.version_infos = self._all_news
+        self._peers.catalogue_messages = self._all_news
         self._peers.region_messages = self.regions.registration_messages
         self._peers.on_broker_lost = self._stopping.exit_now
         self._peers.on_guest_left = lambda guest, reason: end_bindings(
@@ -178,7 +178,7 @@ class Core:
         self._notification.begin()
         if self._policy.early_liveness:
             self._peers.opening.begin()
-        self._startup.begin()
+        self.startup.begin()
 
     def tick(self, now_s: float) -> None:
         """Advance the time; to be called before any other event of this moment."""
@@ -198,7 +198,7 @@ class Core:
     def _forget_the_ended(self) -> None:
         for number in [n for n, g in self.generations.items() if g.state is GenerationState.ENDED]:
             del self.generations[number]
-        if self._startup.is_over:
+        if self.startup.is_over:
             for name in [
                 n for n, m in self.models.items() if m.history.is_directory_gone and m.has_ended
             ]:
@@ -219,7 +219,7 @@ class Core:
 
     @property
     def is_open(self) -> bool:
-        return self._startup.is_over and self._peers.opening.is_complete
+        return self.startup.is_over and self._peers.opening.is_complete
 
     @property
     def is_stopping(self) -> bool:
@@ -264,8 +264,11 @@ class Core:
         if self._introductions.broker_serial:
             self._acknowledgements.probe(self._introductions.broker_serial, then)
 
-    def _all_news(self) -> Iterable[wire.VersionInfo]:
-        return [news for model in self.models.values() for news in model.version_infos()]
+    def _all_news(self) -> Iterable[wire.VersionInfo | wire.RepositoryState]:
+        if self.startup.is_repository_missing:
+            yield wire.RepositoryState(1)
+        for model in self.models.values():
+            yield from model.version_infos()
 
     def accept_clients(self) -> None:
         """Let clients connect."""

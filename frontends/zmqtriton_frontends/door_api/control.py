@@ -59,7 +59,7 @@ class Control:
 
     async def _server_live(self, fields: Fields, _: Sequence[Any]) -> Answer:
         fields.check_known()
-        return {"live": True}
+        return {"live": not self._gateway.catalogue.is_repository_missing}
 
     async def _server_ready(self, fields: Fields, _: Sequence[Any]) -> Answer:
         fields.check_known()
@@ -93,10 +93,9 @@ class Control:
         name, version = fields.text("model"), fields.text("version")
         fields.check_known()
         number = -1
-        if name:
-            self._gateway.catalogue.check_counted(name, version)
-            if version:
-                number = parse_version(version)
+        self._gateway.catalogue.check_counted(name, version)
+        if name and version:
+            number = parse_version(version)
         return await self._gateway.statistics(name, number)
 
     # -------------------------------------------------------- the repository

@@ -280,6 +280,8 @@ class Gateway:
             self.catalogue.regions.add(message, descriptors.pop())
         elif type(message) in SEGMENT_MESSAGES:
             self.payload.segments.receive(message, descriptors)
+        elif type(message) is wire.RepositoryState:
+            self.catalogue.is_repository_missing = bool(message.is_missing)
         elif type(message) is wire.LogSettings:
             self.settings.update(request_log.change(json.loads(message.settings)))
         elif type(message) is wire.TraceSettings:

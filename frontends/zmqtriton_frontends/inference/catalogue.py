@@ -92,6 +92,8 @@ class Catalogue:
         self.demand: OnDemandLoader | None = None
         #: Without a broker nothing is ready, though requests may be made: they wait.
         self.has_broker = True
+        #: Nothing can be served, because the server waits for its repository.
+        self.is_repository_missing = False
         #: Clients' shared memory, which requests name as they name models.
         self.regions = Regions()
         self._models: dict[str, dict[int, ModelVersion]] = {}
@@ -181,6 +183,7 @@ class Catalogue:
         return all(v.is_on_demand and not v.is_loaded for v in versions)
 
     def _known(self, name: str) -> dict[int, ModelVersion]:
+        self.check_serving()
         versions = self._models.get(name)
         if versions is None:
             raise InvalidArgument(f"Request for unknown model: '{name}' is not found")
@@ -208,8 +211,16 @@ class Catalogue:
             "outputs": [_tensor(entry, config) for entry in config.get("output", [])],
         }
 
+    def check_serving(self) -> None:
+        """Raise Unavailable while the server waits for its repository."""
+        if self.is_repository_missing:
+            raise Unavailable("Server not ready")
+
     def check_counted(self, name: str, version: str = "") -> None:
-        """Raise, in words of their own, if there are no statistics of it."""
+        """Raise, in words of their own, if there are no statistics of it; "" is of all."""
+        self.check_serving()
+        if not name:
+            return
         number = parse_version(version) if version else 0
         versions = self._models.get(name)
         if versions is None:
@@ -239,8 +250,10 @@ class Catalogue:
 
         Every version of every model can execute, or was unloaded on request.
         """
-        if not self.has_broker or not self.strict_readiness:
-            return self.has_broker
+        if not self.has_broker or self.is_repository_missing:
+            return False
+        if not self.strict_readiness:
+            return True
         return all(
             versions and all(v.is_ready or v.may_be_missing for v in versions.values())
             for versions in self._models.values()

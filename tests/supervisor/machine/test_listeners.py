@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +57,16 @@ def test_a_port_in_use_is_an_error_even_if_nobody_listens_yet(
         f"failed to start {service} service: Unavailable - "
         f"Socket '127.0.0.1:{port}' already in use "
     )
+
+
+def test_whoever_listens_on_a_port_in_use_is_named(held: dict[str, BoundSocket]) -> None:
+    held["grpc"].socket.listen()
+
+    with pytest.raises(PortError) as caught:
+        listeners.bind_all(options(grpc_port=held["grpc"].port))
+
+    name = Path("/proc/self/comm").read_text().strip()
+    assert str(caught.value).endswith(f"' already in use by process {os.getpid()} ({name})")
 
 
 def test_processes_of_grpc_can_share_its_port(held: dict[str, BoundSocket]) -> None:

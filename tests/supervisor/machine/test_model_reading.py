@@ -226,7 +226,7 @@ def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InternalError, match="failed to open directory"):
+    with pytest.raises(InternalError, match="failed to stat file"):
         ModelReader(Options(model_repository=(f"{tmp_path}/nowhere",))).list_names()
 
 

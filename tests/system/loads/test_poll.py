@@ -83,7 +83,7 @@ def test_a_repository_that_is_gone_for_a_while_unloads_nothing(server: Server) -
     away = Path(f"{server.repository}-away")
     server.repository.rename(away)
     try:
-        said = "failed to poll the model repository: failed to open directory"
+        said = "failed to poll the model repository: failed to stat file"
         eventually(lambda: said in server.log_text(), 30, "a poll of nothing")
         assert 200 == server.status(f"/v2/models/{MODEL}/ready")
     finally:

@@ -21,6 +21,7 @@ from zmqtriton.supervisor.control.trace_settings import TraceSettings
 from zmqtriton.supervisor.fleet import readiness
 from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
+from zmqtriton.supervisor.models.startup import Startup
 from zmqtriton.supervisor.on_demand import on_demand
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
@@ -31,6 +32,8 @@ from zmqtriton_floor.signature import takes_gpu
 
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
+#: The calls that need a repository.
+_VERBS_FOR_REPOSITORIES = frozenset({"index", "load", "unload", "restart", on_demand.VERB})
 #: The calls that a model's code may make.
 _VERBS_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
 
@@ -45,6 +48,10 @@ class ControlledServer(Protocol):
     @property
     def is_open(self) -> bool:
         """True once clients can connect."""
+
+    @property
+    def startup(self) -> Startup:
+        """The start of the server."""
 
     def is_stub(self, caller: int) -> bool:
         """True if the caller is a model."""
@@ -133,6 +140,8 @@ class ControlCallHandler:
             arguments = _parse(call.arguments)
             if call.verb not in _VERBS_FOR_MODELS and self._server.is_stub(caller):
                 raise InvalidArgument(f"a model may not call '{call.verb}'")
+            if call.verb in _VERBS_FOR_REPOSITORIES and self._server.startup.is_repository_missing:
+                raise Unavailable("Server not ready")
             if call.verb == "index":
                 self._index(caller, call.id, arguments)
             elif call.verb == "load":

@@ -76,8 +76,8 @@ class Peers:
         #: When the last broker that had come up died.
         self._last_broker_s: float | None = None
         self._is_refusing = self.is_stopping = self._is_finishing = False
-        #: Everything that frontends must know of the models.
-        self.version_infos: Callable[[], Iterable[wire.VersionInfo]] = tuple
+        #: Everything that frontends must know of the models and their repository.
+        self.catalogue_messages: Callable[[], Iterable[Any]] = tuple
         #: Everything that they must know of clients' shared memory.
         self.region_messages: Callable[[], Iterable[wire.AddRegion]] = tuple
         self.on_broker_lost: Callable[[], None]
@@ -136,7 +136,7 @@ class Peers:
     def _send_state(self, peer: Peer) -> None:
         peer.is_introduced = True
         if peer.role in CATALOGUE_ROLES:
-            self._plan.enqueue(*(Send(peer.serial, news) for news in self.version_infos()))
+            self._plan.enqueue(*(Send(peer.serial, news) for news in self.catalogue_messages()))
         if peer.role in SERVING_ROLES:
             self._plan.enqueue(*(Send(peer.serial, region) for region in self.region_messages()))
             if self._is_refusing:

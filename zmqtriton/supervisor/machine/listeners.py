@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from zmqtriton.options import Options
+from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
 
 HTTP = "http-arbiter"
 GRPC = "grpc"
@@ -98,9 +99,10 @@ def _bind(service: str, address: str, port: int, sharing: PortSharing) -> socket
         _bind_exclusively(held, where)
     except OSError as error:
         held.close()
-        text = f"Socket '{address}:{port}' already in use "
-        if error.errno != errno.EADDRINUSE:
-            text = f"unable to bind '{address}:{port}': {error.strerror}"
+        text = f"unable to bind '{address}:{port}': {error.strerror}"
+        if error.errno == errno.EADDRINUSE:
+            holder = describe_listener(port)
+            text = f"Socket '{address}:{port}' already in use " + (holder and f"by {holder}")
         raise PortError(_refusal(service, text)) from error
     return held
 

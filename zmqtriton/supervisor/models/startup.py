@@ -17,10 +17,13 @@ from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import table_rows
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: Changed files are loaded once they have not changed again for this long.
 SETTLE_S = 1.0
+#: A repository that is not there is looked for so often.
+_LOOK_S = 1.0
 
 _NOT_ALL = "failed to load all models"
 _MOST_NAMED = 10
@@ -47,13 +50,22 @@ class StartupServer(Protocol):
 
 
 class Startup:
-    def __init__(self, plan: Plan, policy: Policy, served: StartupServer) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        policy: Policy,
+        served: StartupServer,
+        publish: Callable[[wire.RepositoryState], None],
+    ) -> None:
         self._plan = plan
+        self._publish = publish
         self._policy = policy
         self._server = served
         self._left: set[str] = set()
         self._failed: list[str] = []
         self.is_over = False
+        #: The repository cannot be listed, and the server waits for it.
+        self.is_repository_missing = False
 
     def begin(self) -> None:
         self._server.list_repository(self._load_listed)
@@ -62,8 +74,15 @@ class Startup:
         if self._server.is_stopping:
             return
         if isinstance(found, ZmqTritonError):
-            self._give_up(found.text)
+            if self._policy.exit_on_error:
+                self._give_up(found.text)
+            else:
+                self._await_repository(found.text)
             return
+        if self.is_repository_missing:
+            self.is_repository_missing = False
+            self._plan.log("I", "the model repository can be listed; its models are loaded")
+            self._publish(wire.RepositoryState(0))
         names = self._policy.startup_models
         if self._policy.control_mode != "explicit" or names == ("*",):
             names = tuple(found)
@@ -71,6 +90,15 @@ class Startup:
         for name in names:
             self._server.get_or_create_model(name).load(partial(self._on_load_attempted, name))
         self._finish_if_tried()
+
+    def _await_repository(self, text: str) -> None:
+        """Serve nothing, as Triton does for ever, until the repository can be listed."""
+        if not self.is_repository_missing:
+            self.is_repository_missing = True
+            self._plan.log("E", f"Internal: {text}")
+            self._publish(wire.RepositoryState(1))
+            self._server.accept_clients()
+        self._plan.call_later(_LOOK_S, self.begin)
 
     def _on_load_attempted(self, name: str, error: ZmqTritonError | None) -> None:
         if error is not None:

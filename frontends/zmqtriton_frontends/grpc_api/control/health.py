@@ -45,7 +45,7 @@ class Health:
         self._told: bool | None = None
 
     async def live(self, _data: bytes, _call: Call) -> bytes:
-        return serialize(_LIVE(live=True))
+        return serialize(_LIVE(live=not self._gateway.catalogue.is_repository_missing))
 
     async def ready(self, _data: bytes, _call: Call) -> bytes:
         return serialize(_READY(ready=await self._readiness.of_server()))

@@ -56,9 +56,8 @@ class Models:
     async def statistics(self, data: bytes, _call: Call) -> bytes:
         request = parse(_STATISTICS_REQUEST, data)
         version = -1
-        if request.name:
-            self._gateway.catalogue.check_counted(request.name, request.version)
-            if request.version:
-                version = parse_version(request.version)
+        self._gateway.catalogue.check_counted(request.name, request.version)
+        if request.name and request.version:
+            version = parse_version(request.version)
         found = await self._gateway.statistics(request.name, version)
         return serialize(ParseDict(found, _STATISTICS(), ignore_unknown_fields=True))

@@ -26,7 +26,8 @@ class Metadata:
         self._readiness = Readiness(gateway)
 
     async def live(self, req: Request, resp: falcon.asgi.Response) -> None:
-        """Answer: that is the answer."""
+        if self._gateway.catalogue.is_repository_missing:
+            resp.status = falcon.HTTP_400
 
     async def ready(self, req: Request, resp: falcon.asgi.Response) -> None:
         if not await self._readiness.of_server():
@@ -63,8 +64,7 @@ class Metadata:
     async def statistics(
         self, req: Request, resp: falcon.asgi.Response, model: str = "", version: str = ""
     ) -> None:
-        if model:
-            self._gateway.catalogue.check_counted(model, version)
+        self._gateway.catalogue.check_counted(model, version)
         found = await self._gateway.statistics(model, int(version) if version else -1)
         resp.data = json_documents.write(
             {"model_stats": [_public(s) for s in found["model_stats"]]}

@@ -1,0 +1,77 @@
+"""The start of a server whose repository cannot be listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.supervisor.world import SupervisorHarness, make_blueprint
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, Unavailable
+
+_GONE = InternalError("failed to stat file /models")
+_LOAD = {"model": "m", "parameters": {}}
+
+
+def without_repository(**policy: object) -> SupervisorHarness:
+    world = SupervisorHarness(make_blueprint("m"), **policy)
+    world.listing_error = _GONE
+    return world.start()
+
+
+@pytest.mark.row("F16")
+def test_a_repository_that_is_not_there_ends_the_server() -> None:
+    world = without_repository()
+
+    assert ["error: creating server: Internal - failed to stat file /models"] == world.complaints
+    assert 1 == world.status
+
+
+@pytest.mark.row("F16")
+@pytest.mark.parametrize("mode", ["none", "poll", "explicit"])
+def test_a_server_that_goes_on_without_a_repository_serves_nothing(mode: str) -> None:
+    world = without_repository(exit_on_error=False, control_mode=mode)
+    worker = world.fork_http_worker()
+    world.advance(5.0)
+
+    assert [wire.Listen()] == world.messages_to("grpc", wire.Listen)
+    assert wire.RepositoryState(1) == world.messages_to("grpc", wire.RepositoryState)[-1]
+    assert (worker, wire.RepositoryState(1)) in world.sent, "so is one that comes later"
+    refusal = (Unavailable.number, "Server not ready")
+    for verb in ("index", "load", "unload"):
+        assert refusal == world.call(verb, _LOAD).error
+    assert 1 == world.log.count("E Internal: failed to stat file /models")
+    assert not world.core.startup.is_over
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+def test_a_repository_that_comes_later_is_served(mode: str) -> None:
+    world = without_repository(exit_on_error=False, control_mode=mode)
+
+    world.listing_error = None
+    world.advance(5.0)
+
+    assert wire.RepositoryState(0) == world.messages_to("grpc", wire.RepositoryState)[-1]
+    assert "READY" == world.latest_version_info("m").state
+    assert world.core.startup.is_over
+    assert (0, "") == world.call("index", {}).error
+
+
+def test_models_can_be_loaded_when_the_repository_has_come() -> None:
+    world = without_repository(exit_on_error=False, control_mode="explicit")
+
+    world.listing_error = None
+    world.advance(5.0)
+
+    assert (0, "") == world.call("load", _LOAD).error
+    assert "READY" == world.latest_version_info("m").state
+
+
+def test_a_server_that_waits_for_its_repository_can_be_stopped() -> None:
+    world = without_repository(exit_on_error=False)
+
+    world.core.stop_requested()
+    world.run_until_idle()
+    world.advance(60.0)
+
+    assert 0 == world.status
+    assert set() == world.alive
