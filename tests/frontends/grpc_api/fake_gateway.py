@@ -129,7 +129,7 @@ class FakeGateway(Gateway):
         #: What answers the requests that were begun without a task, by their ids from 1 on.
         self.pending_tasks: list[asyncio.Task[None]] = []
         #: Verb -> result or error of a control call, and the calls that came.
-        self.control_results: dict[str, Any] = {}
+        self.control_results: dict[str, Any] = {"client_memory": None}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.counters: dict[str, Any] = {"model_stats": []}
         self.statistics_calls: list[tuple[str, int]] = []

@@ -465,7 +465,7 @@ def test_the_supervisors_error_is_the_answer(transport: Ask) -> None:
 def test_regions_are_the_supervisors() -> None:
     gateway = FakeGateway()
     region = {"name": "r", "key": "/k", "offset": 8, "byte_size": 64}
-    gateway.control_results = {
+    gateway.control_results |= {
         "regions.register": None,
         "regions.status": [region],
         "regions.unregister": None,
@@ -490,7 +490,7 @@ def test_regions_are_the_supervisors() -> None:
 @pytest.mark.row("D10")
 def test_cuda_regions_are_the_supervisors_to_refuse(transport: Ask) -> None:
     gateway = FakeGateway()
-    gateway.control_results = {"regions.register": InvalidArgument("GPUs not supported")}
+    gateway.control_results |= {"regions.register": InvalidArgument("GPUs not supported")}
     request = a("CudaSharedMemoryRegisterRequest", name="r", raw_handle=b"x" * 64, byte_size=8)
 
     with pytest.raises(InvalidArgument):

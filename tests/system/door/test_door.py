@@ -100,7 +100,8 @@ def test_tensors_of_all_sizes_come_back_as_they_were(door: RawDoor, count: int) 
 
     answers = [door.receive() for _ in numbers]
 
-    assert numbers == [number for _, number, _, _ in answers]
+    # in the order in which they are done
+    assert numbers == sorted(number for _, number, _, _ in answers)
     assert all([data] == frames for _, _, _, frames in answers)
 
 
@@ -475,8 +476,10 @@ def test_who_reads_no_answers_has_a_bounded_share(server: Server) -> None:
 def _held_bytes(server: Server) -> int:
     with ctl.connect(ctl.ServerSelector(f"{server.directory.parent}/r")) as caller:
         found = caller.call("status")["processes"]
-    [memory] = [process["client_memory"] for process in found if process["role"] == "door"]
-    return int(memory["requests_bytes"] + memory["answers_bytes"])
+    [door] = [process for process in found if process["role"] == "door"]
+    if "client_memory" not in door:
+        return -1  # it tells once a second
+    return int(door["client_memory"]["requests_bytes"] + door["client_memory"]["answers_bytes"])
 
 
 # --------------------------------------------------------- cancelling, deaths

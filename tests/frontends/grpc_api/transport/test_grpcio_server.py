@@ -65,7 +65,7 @@ def test_the_sync_client_can_do_everything_that_is_offered(
 ) -> None:
     def prepare() -> None:
         gateway = server.gateway
-        gateway.control_results = {"index": [{"name": "m", "version": "1", "state": "READY"}]}
+        gateway.control_results |= {"index": [{"name": "m", "version": "1", "state": "READY"}]}
         gateway.control_results |= {"load": None, "unload": None}
         gateway.counters = {"model_stats": [{"name": "m", "version": "1", "inference_count": 3}]}
 
