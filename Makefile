@@ -10,7 +10,7 @@ bin := .venv/bin
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
 
-test: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp
+test: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .venv-clients/stamp
 	$(bin)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 # What has most to do with who models run as, with models of another user; for root.
@@ -60,7 +60,7 @@ docs: .venv/docs.stamp
 
 # Every process counts, those that are forked or killed in order too; takes twice as long as `make test`.
 # The test that is left out is about SIGTERM in processes of models, where coverage has a handler of its own.
-coverage: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp
+coverage: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .venv-clients/stamp
 	mkdir -p build/coverage
 	$(bin)/coverage erase
 	$(bin)/coverage run -m pytest -n $(JOBS) --dist loadfile $(ARGS) \
@@ -81,7 +81,7 @@ conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.conformance.pytriton.record --ours
 
 clean:
-	rm -rf .venv .venv-protobuf7 .venv-pytriton .venv-bench .venv-frameworks build *.egg-info
+	rm -rf .venv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks build *.egg-info
 
 .venv/bin/uv: setup.cfg
 	$(PYTHON) -m venv --clear .venv
@@ -120,4 +120,15 @@ clean:
 .venv-pytriton/stamp: .venv/bin/uv
 	.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.13' .venv-pytriton
 	.venv/bin/uv pip install --quiet --python .venv-pytriton nvidia-pytriton==0.7.0
+	touch $@
+
+# Clients of others, an environment for each. perf_analyzer is in the wheel of tritonclient 2.50; it wants CUDA's
+# runtime, and libb64 of the system.
+.venv-clients/stamp: .venv/bin/uv
+	for name in kserve mlserver perf_analyzer; do \
+		.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.13' .venv-clients/$$name || exit; done
+	.venv/bin/uv pip install --quiet --python .venv-clients/kserve kserve==0.21.0
+	.venv/bin/uv pip install --quiet --python .venv-clients/mlserver mlserver==1.7.1
+	.venv/bin/uv pip install --quiet --python .venv-clients/perf_analyzer --no-deps tritonclient==2.50.0 \
+		nvidia-cuda-runtime-cu12==12.9.79
 	touch $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -132,3 +133,34 @@ def python_with_pytriton() -> Path:
     if not python.exists():
         skip_missing(str(python.relative_to(ROOT)))
     return python
+
+
+@pytest.fixture(scope="session")
+def python_with_kserve() -> Path:
+    """An interpreter with KServe's clients and nothing of ours; made by `make test`."""
+    return _client_program("kserve", "python")
+
+
+@pytest.fixture(scope="session")
+def python_with_mlserver() -> Path:
+    """An interpreter with MLServer and nothing of ours; made by `make test`."""
+    return _client_program("mlserver", "python")
+
+
+@pytest.fixture(scope="session")
+def perf_analyzer() -> list[str]:
+    """The beginning of a command line of NVIDIA's perf_analyzer; made by `make test`."""
+    program = _client_program("perf_analyzer", "perf_analyzer")
+    cuda = program.parent.parent.glob("lib/python3*/site-packages/nvidia/cuda_runtime/lib")
+    command = ["env", f"LD_LIBRARY_PATH={':'.join(map(str, cuda))}", str(program)]
+    probe = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    if probe.returncode:
+        skip_missing(f"what perf_analyzer needs: {probe.stderr.strip()}")
+    return command
+
+
+def _client_program(client: str, name: str) -> Path:
+    program = ROOT / ".venv-clients" / client / "bin" / name
+    if not program.exists():
+        skip_missing(str(program.relative_to(ROOT)))
+    return program

@@ -1,0 +1,194 @@
+"""Clients that others have written work with our server as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.server import Server
+from tests.system.clients import kserve_calls, mlserver_calls
+
+pytestmark = pytest.mark.system
+
+MODELS = ["add_sub", "doubled", "sequences", "string_upper", "tokens"]
+OPTIONS = [
+    "--allow-client-shm=true",
+    "--metrics-config=histogram_latencies=true",
+    "--metrics-config=summary_latencies=true",
+]
+
+REQUESTS = 20
+UNKNOWN = "Request for unknown model: 'nobody' is not found"
+
+
+def analyze(perf_analyzer: list[str], *words: str) -> str:
+    """Return the report of perf_analyzer on REQUESTS requests, after it has ended well."""
+    command = [*perf_analyzer, f"--request-count={REQUESTS}", *words]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def reported(report: str, what: str) -> float:
+    found = re.search(rf"{what}: ([\d.]+)", report)
+    assert found is not None, report
+    return float(found[1])
+
+
+def answers(python: Path, program: Any, *words: str) -> dict[str, Any]:
+    """The outcomes of the calls of a program under this Python."""
+    command = [str(python), program.__file__, *words]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert finished.returncode == 0, finished.stderr
+    found: dict[str, Any] = json.loads(finished.stdout)
+    return found
+
+
+@pytest.mark.row("M03")
+@pytest.mark.parametrize(
+    ("model", "protocol", "words"),
+    [
+        ("add_sub", "http", ("-b2", "--concurrency-range=2")),
+        ("add_sub", "http", ("-a", "--shared-memory=system")),
+        ("add_sub", "grpc", ("-a", "--request-rate-range=20", "--shared-memory=system")),
+        ("add_sub", "grpc", ("-a", "--streaming", "--concurrency-range=4")),
+        ("doubled", "http", ()),
+        ("sequences", "http", ("--sequence-length=4", "--input-data=zero")),
+        ("sequences", "grpc", ("--streaming", "--sequence-length=4", "--input-data=zero")),
+    ],
+)
+def test_perf_analyzer_measures(
+    server: Server, perf_analyzer: list[str], model: str, protocol: str, words: tuple[str, ...]
+) -> None:
+    address = server.url.removeprefix("http://") if protocol == "http" else server.grpc_address
+    before = server.statistics(model)["inference_stats"]
+
+    report = analyze(perf_analyzer, f"-m{model}", f"-u{address}", f"-i{protocol}", *words)
+
+    after = server.statistics(model)["inference_stats"]
+    assert reported(report, "Request count") >= REQUESTS
+    assert reported(report, "Successful request count") >= REQUESTS
+    assert after["success"]["count"] - before["success"]["count"] >= REQUESTS
+    assert before["fail"]["count"] == after["fail"]["count"]
+    assert ("Composing models" in report) == (model == "doubled")
+
+
+@pytest.mark.row("M03")
+def test_perf_analyzer_waits_for_the_last_response_of_a_stream(
+    server: Server, perf_analyzer: list[str], tmp_path: Path
+) -> None:
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"data": [{"COUNT": [3], "DELAY_US": [0]}]}))
+
+    report = analyze(
+        perf_analyzer,
+        *("-mtokens", f"-u{server.grpc_address}", "-igrpc", "--streaming", "-a"),
+        *(f"--input-data={data}", "--concurrency-range=2"),
+    )
+
+    assert reported(report, "Request count") == REQUESTS
+    rates = [reported(report, name) for name in ("Response Throughput", "[^e] Throughput")]
+    assert round(rates[0] / rates[1]) == 3
+
+
+@pytest.mark.row("M03")
+def test_perf_analyzer_reads_the_metrics(
+    server: Server, perf_analyzer: list[str], tmp_path: Path
+) -> None:
+    table = tmp_path / "report.csv"
+
+    analyze(
+        perf_analyzer,
+        *("-madd_sub", f"-u{server.url.removeprefix('http://')}", "--verbose-csv", f"-f{table}"),
+        *("--collect-metrics", f"--metrics-url={server.metrics_url}", "--metrics-interval=100"),
+    )
+
+    names, row, *_ = table.read_text().splitlines()
+    measured = dict(zip(names.split(","), row.split(","), strict=False))
+    assert "1" == measured["Concurrency"]
+    assert {"Server Queue", "Server Compute Infer", "p99 latency"} <= measured.keys()
+    # There is no GPU; that its columns are there shows that the page was read.
+    assert "" == measured["Avg GPU Utilization"]
+
+
+_SUMS = (2 * kserve_calls.VALUES).ravel().tolist()
+_OUTPUTS = {"OUTPUT0": _SUMS, "OUTPUT1": [0.0] * len(_SUMS)}
+
+
+@pytest.mark.row("M05")
+def test_kserves_clients_work(server: Server, python_with_kserve: Path) -> None:
+    found = answers(python_with_kserve, kserve_calls, server.url, server.grpc_address)
+
+    words = [found.pop(f"{form} words")[1:] for form in ("json", "binary")]
+    assert 2 * [["string_upper", {}, {"OUTPUT0": ["A", "Ä"]}]] == words
+    refusal = found.pop("grpc unknown model")
+    assert ("AioRpcError", True) == (refusal[0], UNKNOWN in refusal[2])
+    malformed = found.pop("dictionary")
+    assert (400, True) == (malformed[1], "expected 2 inputs but got 0 inputs" in malformed[2])
+    inferred = ["k1", "add_sub", {}, _OUTPUTS]
+    assert {
+        "model is ready": True,
+        "unknown model is ready": False,
+        "json": inferred,
+        "binary": inferred,
+        "binary output": ["k1", "add_sub", {}, {"OUTPUT0": _SUMS}],
+        "parameters": inferred,
+        "unknown model": ["HTTPStatusError", 400, UNKNOWN],
+        "grpc server is live": True,
+        "grpc server is ready": True,
+        "grpc model is ready": True,
+        "grpc contents": inferred,
+        "grpc raw": inferred,
+    } == found
+
+
+@pytest.mark.row("M05")
+def test_mlservers_types_write_requests_and_read_answers(
+    server: Server, python_with_mlserver: Path
+) -> None:
+    found = answers(python_with_mlserver, mlserver_calls, server.url)
+
+    inputs = [[name, "FP32", [-1, 16]] for name in ("INPUT0", "INPUT1")]
+    zeros = np.zeros((1, 16)).tolist()
+    assert {
+        "server": ["str", True],
+        "model": ["add_sub", inputs],
+        "numpy": ["m1", "1", {"OUTPUT0": [_SUMS], "OUTPUT1": zeros}],
+        "words": ["A", "Ä"],
+        "output": ["OUTPUT1"],
+        "refusal": UNKNOWN,
+    } == found
+
+
+@pytest.mark.row("M06")
+def test_prometheus_reads_the_whole_page(server: Server) -> None:
+    server.request_json("/v2/models/tokens/generate", {"COUNT": 1})
+
+    page = server.metrics_text()
+
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    rows = [line for line in page.splitlines() if line and not line.startswith("#")]
+    samples = [sample for family in families.values() for sample in family.samples]
+    assert (len(rows), len({(s.name, *s.labels.items()) for s in samples})) == (len(samples),) * 2
+    assert {"counter", "gauge", "histogram", "summary"} == {f.type for f in families.values()}
+    assert all(family.documentation for family in families.values())
+    [ready] = [
+        sample.value
+        for sample in families["nv_inference_request_success"].samples
+        if sample.labels == {"model": "tokens", "version": "1"}
+    ]
+    assert ready >= 1
+    buckets = [
+        (float(sample.labels["le"]), sample.value)
+        for sample in families["nv_inference_first_response_histogram_ms"].samples
+        if sample.name.endswith("_bucket") and sample.labels["model"] == "tokens"
+    ]
+    assert buckets == sorted(buckets)
+    assert float("inf") == buckets[-1][0]
