@@ -13,3 +13,5 @@ CATEGORIES = (
     "trace",
     "logging",
 )
+#: HTTP alone has OpenAI's API.
+HTTP_CATEGORIES = (*CATEGORIES, "openai")

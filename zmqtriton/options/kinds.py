@@ -5,7 +5,7 @@ Used by the table only. Knows how an option may be written, not which options th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -104,12 +104,14 @@ def setting_option(
     return Option(name, f"{noun},setting=value", read, help, sense, Arity.REPEATABLE)
 
 
-def restriction_option(name: str, kind: str, header_prefix: str) -> Option:
-    read = values.restriction(f"--{name}", kind, header_prefix)
+def restriction_option(
+    name: str, kind: str, header_prefix: str, categories: Sequence[str] = CATEGORIES
+) -> Option:
+    read = values.restriction(f"--{name}", kind, header_prefix, categories)
     help = (
         f"Require this key and value for these {kind}s, separated by commas. The value @FILE is "
         "read from a file; without a slash it names a systemd credential. May be repeated. "
-        f"Names: {', '.join(CATEGORIES)}."
+        f"Names: {', '.join(categories)}."
     )
     return Option(name, f"{kind}s:key=value", read, help, arity=Arity.REPEATABLE)
 

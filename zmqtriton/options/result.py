@@ -82,6 +82,7 @@ class Options:
     http_max_input_size: int = 64 << 20
     http_restricted_api: tuple[Restriction, ...] = ()
     allow_web_page: bool = True
+    allow_openai: bool = False
     http_allowed_origin: tuple[str, ...] = ()
     http_allowed_host: tuple[str, ...] = ()
     http_use_ssl: bool = False

@@ -10,6 +10,7 @@ from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.trace import DEPRECATED_TRACE_OPTIONS, trace_setting
+from zmqtriton_floor.restrictions import HTTP_CATEGORIES
 
 _PENDING, _INERT = OptionSupport.PLANNED, OptionSupport.IGNORED
 _NO_SAGEMAKER = "SageMaker's endpoints are not served"
@@ -181,7 +182,11 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "allow-web-page",
             "Serve a web page at /, the API's documentation at /docs and /openapi.json.",
         ),
-        a.restriction_option("http-restricted-api", "api", ""),
+        a.switch(
+            "allow-openai",
+            "Serve OpenAI's API at /v1: chat completions, completions, embeddings and models.",
+        ),
+        a.restriction_option("http-restricted-api", "api", "", HTTP_CATEGORIES),
         a.texts(
             "http-allowed-origin",
             "Allow web pages of this origin to load models and change settings. May be repeated.",

@@ -7,7 +7,7 @@ text. Knows no option by name and checks none against another.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from zmqtriton_floor.restrictions import CATEGORIES
@@ -238,7 +238,9 @@ def core_numbers(value: str) -> set[int]:
     return cores
 
 
-def restriction(option: str, kind: str, header_prefix: str) -> Callable[[str], Restriction]:
+def restriction(
+    option: str, kind: str, header_prefix: str, known: Sequence[str] = CATEGORIES
+) -> Callable[[str], Restriction]:
     """Return `<api>,<api>:<key>=<value>`: these answer only if the header <key> holds <value>."""
 
     def read(value: str) -> Restriction:
@@ -250,7 +252,7 @@ def restriction(option: str, kind: str, header_prefix: str) -> Callable[[str], R
             )
         categories = tuple(names.split(","))
         for category in categories:
-            if category not in CATEGORIES:
+            if category not in known:
                 raise BadValue(f"unknown restricted {kind} '{category}'")
         return Restriction(categories, header_prefix + key, expected)
 

@@ -29,6 +29,8 @@ from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.generate import Generate
 from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.http_api.inference.infer_stream import InferStream
+from zmqtriton_frontends.http_api.openai import problems as openai_problems
+from zmqtriton_frontends.http_api.openai.routes import routes as openai_routes
 from zmqtriton_frontends.http_api.server.fast_path import FastPath
 
 #: No directory, so no model, has a longer name.
@@ -86,6 +88,8 @@ def routes(gateway: Gateway) -> list[Route]:
             "/v2/models/{model:name}/versions/{version:number}",
         )
     ]
+    if gateway.settings["allow_openai"]:
+        table += openai_routes(gateway)
     if gateway.settings["allow_web_page"]:
         description = Description(gateway, table)
         table.append(Route("GET", "/openapi.json", "metadata", description.document))
@@ -126,7 +130,7 @@ class _Path:
         methods = [row.method for row in rows]
         for row in rows:
             self._answer(row.method, access.responder(row))
-        for method, refusal in access.others(rows[0].category, methods).items():
+        for method, refusal in access.others(rows[0], methods).items():
             self._answer(method, refusal)
 
     def _answer(self, method: str, responder: Responder) -> None:
@@ -163,9 +167,10 @@ def fast_path(gateway: Gateway, table: list[Route]) -> FastPath | None:
 async def _answer_error(
     req: Request, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
 ) -> None:
-    resp.status, resp.data = problems.told(error)
+    told = openai_problems.told if _is_openai(req) else problems.told
+    resp.status, resp.data = told(error)
     resp.set_headers(problems.headers(error.http_status))
-    if resp.data == problems.FAREWELL and req.connection is not None:
+    if problems.is_farewell(error) and req.connection is not None:
         req.connection.leave()
 
 
@@ -184,10 +189,19 @@ async def _answer_http_error(
         headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
     resp.set_headers(headers)
     text = error.description or falcon.code_to_http_status(error.status_code)[4:]
-    resp.data = json_documents.write({"error": text})
+    if _is_openai(req):
+        resp.status, resp.data = openai_problems.refusal(error.status_code, text)
+    else:
+        resp.data = json_documents.write({"error": text})
 
 
 async def _answer_fault(
     req: Request, resp: falcon.asgi.Response, error: Exception, params: Any
 ) -> None:
     resp.status, resp.data = problems.fault(req.method, req.path, error)
+    if _is_openai(req):
+        resp.status, resp.data = openai_problems.translated(resp.status_code, resp.data)
+
+
+def _is_openai(req: Request) -> bool:
+    return req.path.startswith(openai_problems.PREFIX)

@@ -43,6 +43,8 @@ SETTINGS: dict[str, Any] = {
     "http_header_forward_pattern": "",
     "metrics_config": [],
     "allow_web_page": True,
+    "allow_openai": True,
+    "started_at": 1_700_000_000,
 }
 
 Respond = Callable[[CheckedRequest], ResponseBody]

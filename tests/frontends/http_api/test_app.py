@@ -8,7 +8,7 @@ import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway, version_info
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.restrictions import CATEGORIES
+from zmqtriton_floor.restrictions import HTTP_CATEGORIES
 from zmqtriton_frontends.http_api.app import routes
 
 
@@ -26,7 +26,7 @@ def test_every_route_has_a_category_and_stands_once() -> None:
 
     pages = {route for route in table if route.path in ("/", "/docs", "/pages/{file:name}")}
     assert {""} == {route.category for route in pages}
-    assert {route.category for route in table if route not in pages} <= set(CATEGORIES)
+    assert {route.category for route in table if route not in pages} <= set(HTTP_CATEGORIES)
     assert len({(route.method, route.path) for route in table}) == len(table)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ def process_settings(
     settings["storage_directory"] = str(storage.path) if storage else ""
     settings["server_version"] = TRITON_VERSION
     settings["zmqtriton_version"] = __version__
+    settings["started_at"] = int(time.time())
     settings["server_extensions"] = tables.EXTENSIONS
     python = PythonSettings.from_backend_config(options.backend_settings("python"))
     settings["segment_bytes"] = python.segment_bytes

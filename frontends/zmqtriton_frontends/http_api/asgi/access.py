@@ -48,8 +48,9 @@ class Access:
     def checks(self, route: Route) -> list[Check]:
         """Return what has to be checked before each answer of the route."""
         checks: list[Check] = [self._check_host] if self._hosts.is_checked else []
-        if route.category in self._restrictions:
-            checks.append(_key_check(self._restrictions[route.category]))
+        restriction = self._restriction(route)
+        if restriction is not None:
+            checks.append(_key_check(restriction))
         is_change = route.method == "POST" and not route.path.endswith(_READING)
         if is_change and route.category in _CHANGING:
             checks.append(self._check_origin)
@@ -62,8 +63,8 @@ class Access:
             responder = _checked(check, responder, 421 if check == self._check_host else 403)
         return responder
 
-    def others(self, category: str, methods: list[str]) -> dict[str, Responder]:
-        """Return a responder for methods that a path does not have.
+    def others(self, route: Route, methods: list[str]) -> dict[str, Responder]:
+        """Return a responder for methods that the path of a route does not have.
 
         Falcon's own answer will not do for a restricted path, which must not reveal anything
         without the key.
@@ -72,11 +73,15 @@ class Access:
         async def refuse(req: Request, resp: falcon.asgi.Response, **_: Any) -> None:
             raise falcon.HTTPMethodNotAllowed(methods)
 
-        restriction = self._restrictions.get(category)
+        restriction = self._restriction(route)
         if restriction is None:
             return {"OPTIONS": refuse}
         guarded = _checked(_key_check(restriction), refuse, 403)
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
+
+    def _restriction(self, route: Route) -> Restriction | None:
+        own = self._restrictions.get(route.category)
+        return own or self._restrictions.get(route.general_category)
 
     def _check_host(self, req: Headers) -> str:
         host = req.header(b"host")

@@ -21,10 +21,20 @@ _MAX_CLIENT_ERROR = 3000
 
 def told(error: ZmqTritonError) -> tuple[int, bytes]:
     """Return the status and the body."""
+    return error.http_status, json_documents.write({"error": shortened(error)})
+
+
+def is_farewell(error: ZmqTritonError) -> bool:
+    """Return True for the refusal after which the connection ends."""
+    return error.text == STOPPING
+
+
+def shortened(error: ZmqTritonError) -> str:
+    """Return the text as a client gets it."""
     text = error.text
     if error.http_status < 500 and len(text) > _MAX_CLIENT_ERROR:
         text = text[:_MAX_CLIENT_ERROR] + " ..."
-    return error.http_status, json_documents.write({"error": text})
+    return text
 
 
 def headers(status: int) -> tuple[tuple[str, str], ...]:

@@ -14,3 +14,5 @@ class Route(NamedTuple):
     #: By which an operator may restrict it; empty if it reveals nothing about this server.
     category: str
     responder: Responder
+    #: By which it is restricted unless its own category is.
+    general_category: str = ""

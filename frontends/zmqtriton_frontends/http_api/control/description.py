@@ -17,6 +17,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control import examples
+from zmqtriton_frontends.http_api.control.openai_text import OPENAI_OPERATIONS, OPENAI_SCHEMAS
 from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS, SCHEMAS, Operation
 from zmqtriton_frontends.http_api.inference import json_documents
 
@@ -60,12 +61,17 @@ class Description:
             "servers": [{"url": "/"}],
             "tags": [{"name": tag} for tag in dict.fromkeys(_tag(r) for r in self._table)],
             "paths": paths,
-            "components": {"schemas": SCHEMAS},
+            "components": {"schemas": self._schemas()},
         }
+
+    def _schemas(self) -> dict[str, Any]:
+        has_openai = self._gateway.settings["allow_openai"]
+        return {**SCHEMAS, **OPENAI_SCHEMAS} if has_openai else SCHEMAS
 
     def _operation(self, route: Route, path: str) -> dict[str, Any]:
         responder = _name(route)
-        known = OPERATIONS.get(responder, Operation(responder))
+        known = OPERATIONS.get(responder) or OPENAI_OPERATIONS.get(responder, Operation(responder))
+        is_openai = responder in OPENAI_OPERATIONS
         parameters = [_parameter(*found) for found in _PARAMETER.findall(route.path)]
         operation: dict[str, Any] = {
             "operationId": _operation_id(route.method, path),
@@ -75,7 +81,9 @@ class Description:
                 "200": _response(known),
                 "default": {
                     "description": "What was wrong.",
-                    "content": {_JSON: {"schema": _reference("Error")}},
+                    "content": {
+                        _JSON: {"schema": _reference("OpenAIError" if is_openai else "Error")}
+                    },
                 },
             },
         }

@@ -1,0 +1,116 @@
+"""Texts of the description of OpenAI's API: what openapi_text.py has for the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton_frontends.http_api.control.openapi_text import Operation
+
+_JSON = "application/json"
+
+OPENAI_OPERATIONS = {
+    "Texts.chat": Operation(
+        "Continue a chat; with `stream` as server-sent events, the last one `[DONE]`",
+        "ChatCompletionRequest",
+        "ChatCompletion",
+        _JSON,
+    ),
+    "Texts.complete": Operation(
+        "Continue a text; with `stream` as server-sent events, the last one `[DONE]`",
+        "CompletionRequest",
+        "Completion",
+        _JSON,
+    ),
+    "Models.list_all": Operation("All models that serve", "", "OpenAIModels", _JSON),
+    "Models.show": Operation("One model that serves", "", "OpenAIModel", _JSON),
+}
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        found["required"] = list(required)
+    return found
+
+
+def _array(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _schema(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_STRING = {"type": "string"}
+_BOOLEAN = {"type": "boolean"}
+_NUMBER = {"type": "number"}
+_COUNT = {"type": "integer", "minimum": 0}
+_TEXTS = {"type": ["string", "array"], "description": "One, or a list of them."}
+_USAGE = _object(
+    {"prompt_tokens": _COUNT, "completion_tokens": _COUNT, "total_tokens": _COUNT},
+    *("prompt_tokens", "total_tokens"),
+)
+_SAMPLING = {
+    "stream": _BOOLEAN,
+    "stream_options": _object({"include_usage": _BOOLEAN}),
+    "n": _COUNT,
+    "max_tokens": _COUNT,
+    "stop": _TEXTS,
+    "seed": {"type": "integer"},
+    "temperature": _NUMBER,
+    "top_p": _NUMBER,
+    "frequency_penalty": _NUMBER,
+    "presence_penalty": _NUMBER,
+}
+_MESSAGE = _object(
+    {"role": _STRING, "content": {"type": ["string", "array"]}}, *("role", "content")
+)
+
+
+def _answer(choice: dict[str, Any]) -> dict[str, Any]:
+    choice = {"index": _COUNT, **choice, "finish_reason": _STRING}
+    return _object(
+        {
+            "id": _STRING,
+            "object": _STRING,
+            "created": _COUNT,
+            "model": _STRING,
+            "choices": _array(_object(choice, "index")),
+            "usage": _schema("Usage"),
+        },
+        *("id", "object", "created", "model", "choices"),
+    )
+
+
+OPENAI_SCHEMAS: dict[str, Any] = {
+    "OpenAIError": _object(
+        {
+            "error": _object(
+                {
+                    "message": _STRING,
+                    "type": _STRING,
+                    "param": {"type": ["string", "null"]},
+                    "code": {"type": ["string", "null"]},
+                },
+                *("message", "type", "param", "code"),
+            )
+        },
+        "error",
+    ),
+    "Usage": _USAGE,
+    "ChatCompletionRequest": _object(
+        {"model": _STRING, "messages": _array(_MESSAGE), **_SAMPLING}, "model", "messages"
+    ),
+    "ChatCompletion": _answer({"message": _MESSAGE}),
+    "CompletionRequest": _object(
+        {"model": _STRING, "prompt": _TEXTS, "echo": _BOOLEAN, **_SAMPLING}, "model", "prompt"
+    ),
+    "Completion": _answer({"text": _STRING}),
+    "OpenAIModel": _object(
+        {"id": _STRING, "object": _STRING, "created": _COUNT, "owned_by": _STRING},
+        *("id", "object", "created", "owned_by"),
+    ),
+    "OpenAIModels": _object(
+        {"object": _STRING, "data": _array(_schema("OpenAIModel"))}, "object", "data"
+    ),
+}

@@ -1,0 +1,1 @@
+"""OpenAI's API over models that make text or embeddings."""

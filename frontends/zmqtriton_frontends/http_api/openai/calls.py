@@ -1,0 +1,85 @@
+"""The way of a request of OpenAI's API through the gateway: the same as that of generate.
+
+Reads bodies, finds models, and has requests checked, traced and followed. What they mean is known
+to text.py and embeddings.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from zmqtriton_floor.errors import InvalidArgument, NotFound
+from zmqtriton_floor.wire import RequestBody
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.openai.problems import ModelNotFound
+from zmqtriton_frontends.inference import admission
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.load_on_demand import attempt
+from zmqtriton_frontends.inference.request_trace import followed
+from zmqtriton_frontends.inference.trace_sampling import parent_in_headers
+
+_T = TypeVar("_T")
+
+
+class Calls:
+    """The calls of one gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._max_input_size: int = gateway.settings["http_max_input_size"]
+
+    async def read(self, req: Request) -> Any:
+        """Return the document that a request carries. Raises InvalidArgument."""
+        # before anything is refused: an answer to half a body would be lost with the connection
+        text = await req.read_body(self._max_input_size)
+        coding = req.header(b"content-encoding")
+        if coding is not None and coding.strip().lower() not in ("", "identity"):
+            raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
+        return await json_documents.read(text, json_documents.parse)
+
+    async def find(self, model: str) -> ModelVersion:
+        """Find a model, if necessary after loading it.
+
+        Raises ModelNotFound, and Unavailable for one that is known and does not serve.
+        """
+        try:
+            return await attempt(lambda: self._gateway.catalogue.find(model))
+        except (InvalidArgument, NotFound):
+            raise ModelNotFound(model) from None
+
+    def current(self, model: str) -> ModelVersion:
+        """Return the version that serves now: who has waited since find() asks again."""
+        try:
+            return self._gateway.catalogue.find(model)
+        except (InvalidArgument, NotFound):
+            raise ModelNotFound(model) from None
+
+    def begin(
+        self, req: Request, model: ModelVersion, body: RequestBody, begun_ns: int
+    ) -> AsyncGenerator[StreamItem, None]:
+        """Return the responses to a request to a version found in this turn of the loop.
+
+        Raises InvalidArgument if it does not fit.
+        """
+        checked = admission.prepare(self._gateway.catalogue, model, body, admission.Options())
+        traces = self._gateway.traces
+        if traces.is_on:
+            parent = parent_in_headers(req.header)
+            checked = traces.follow(checked, parent, ("HTTP_RECV", begun_ns))
+        return followed(self._gateway.stream(checked), checked.trace, "HTTP_SEND")
+
+
+async def together(tasks: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Return the results of all; the first error ends the others, and so does cancellation."""
+    running = [asyncio.ensure_future(task) for task in tasks]
+    try:
+        return list(await asyncio.gather(*running))
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,36 @@
+"""GET /v1/models and /v1/models/{model}: the models that serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon.asgi
+import orjson
+
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.openai.calls import Calls
+
+#: As Triton's frontend says it.
+_OWNER = "Triton Inference Server"
+
+
+class Models:
+    """The responders."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._calls = Calls(gateway)
+
+    async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
+        found = [self._describe(model.name) for model in self._gateway.catalogue.newest()]
+        resp.data = orjson.dumps({"object": "list", "data": found})
+
+    async def show(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        found = await self._calls.find(model)
+        resp.data = orjson.dumps(self._describe(found.name))
+
+    def _describe(self, name: str) -> dict[str, Any]:
+        # when each was loaded is known to nobody here, and all workers must say the same
+        created = self._gateway.settings["started_at"]
+        return {"id": name, "object": "model", "created": created, "owned_by": _OWNER}

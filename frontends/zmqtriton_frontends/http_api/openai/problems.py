@@ -1,0 +1,62 @@
+"""Errors in the form that clients of OpenAI's API read."""
+
+from __future__ import annotations
+
+import orjson
+
+from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton_frontends.http_api.asgi import problems
+
+#: The paths whose errors have this form.
+PREFIX = "/v1/"
+#: What access.py answers with 403 is 401 here, with the type and the code of Triton's frontend.
+_RESTRICTED, _UNAUTHORIZED = 403, 401
+
+
+class RefusedField(InvalidArgument):
+    """Raised when a field of the request is wrong; names the field."""
+
+    def __init__(self, text: str, field: str, reason: str | None = None) -> None:
+        super().__init__(text)
+        self.field = field
+        self.reason = reason
+
+
+class ModelNotFound(NotFound):
+    """Raised when the request names no model that serves."""
+
+    field, reason = "model", "model_not_found"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"The model '{model}' does not exist or is not loaded.")
+
+
+def told(error: ZmqTritonError) -> tuple[int, bytes]:
+    """Return the status and the body."""
+    field, reason = getattr(error, "field", None), getattr(error, "reason", None)
+    return error.http_status, document(error.http_status, problems.shortened(error), field, reason)
+
+
+def refusal(status: int, text: str) -> tuple[int, bytes]:
+    """Return the same for what was refused before a responder saw it."""
+    if status == _RESTRICTED:
+        return _UNAUTHORIZED, document(_UNAUTHORIZED, text, None, "invalid_auth")
+    return status, document(status, text)
+
+
+def translated(status: int, told: bytes) -> tuple[int, bytes]:
+    """Return an answer `{"error": text}` in the form of OpenAI's."""
+    return refusal(status, orjson.loads(told)["error"])
+
+
+def event(error: ZmqTritonError) -> bytes:
+    """Return the event that ends a stream which has begun."""
+    return b"data: %b\n\n" % told(error)[1]
+
+
+def document(status: int, text: str, field: str | None = None, reason: str | None = None) -> bytes:
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    if status == _UNAUTHORIZED:
+        kind = "authentication_error"
+    error = {"message": text, "type": kind, "param": field, "code": reason}
+    return orjson.dumps({"error": error})
