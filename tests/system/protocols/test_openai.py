@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
+from tests.support.journal import read_journal
 from tests.support.server import Server
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -43,3 +52,175 @@ def test_a_chat_is_answered(client: openai.OpenAI) -> None:
     assert (0, "stop") == (choice.index, choice.finish_reason)
     assert ("assistant", "one two three") == (choice.message.role, choice.message.content)
     assert (7, 3, 10) == tokens(answer.usage)
+
+
+@pytest.mark.row("L08")
+def test_a_chat_is_streamed(client: openai.OpenAI) -> None:
+    with client.chat.completions.create(
+        model="parrot", messages=HELLO, stream=True, stream_options={"include_usage": True}
+    ) as stream:
+        chunks = list(stream)
+
+    *told, last = chunks
+    assert "one two three" == "".join(c.choices[0].delta.content or "" for c in told)
+    # word by word, between who speaks and why it ends
+    assert "assistant" == told[0].choices[0].delta.role
+    assert [None] * 4 + ["stop"] == [c.choices[0].finish_reason for c in told]
+    assert {None} == {c.usage for c in told}
+    assert ([], (7, 3, 10)) == (last.choices, tokens(last.usage))
+    assert 1 == len({(c.id, c.created, c.object) for c in chunks})
+
+
+@pytest.mark.row("L08")
+def test_texts_are_continued_with_several_choices(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="parrot", prompt=["one two", "three four five"], n=2, max_tokens=2, echo=True
+    )
+
+    assert [
+        (0, "one twoone two", "stop"),
+        (1, "one twoone two", "stop"),
+        (2, "three four fivethree four", "length"),
+        (3, "three four fivethree four", "length"),
+    ] == [(c.index, c.text, c.finish_reason) for c in answer.choices]
+    assert (5, 8, 13) == tokens(answer.usage)
+
+
+@pytest.mark.row("L08")
+def test_continued_texts_are_streamed(client: openai.OpenAI) -> None:
+    texts = ["", "", "", ""]
+    with client.completions.create(
+        model="parrot", prompt=["one two", "three"], n=2, stream=True, echo=True
+    ) as stream:
+        for chunk in stream:
+            assert chunk.usage is None
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+
+    assert ["one twoone two", "one twoone two", "threethree", "threethree"] == texts
+
+
+@pytest.mark.row("L08")
+def test_a_coroutine_is_answered(server: Server) -> None:
+    async def ask() -> list[str]:
+        async with openai.AsyncOpenAI(
+            base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=120
+        ) as client:
+            stream = await client.chat.completions.create(
+                model="parrot", messages=HELLO, stream=True
+            )
+            streamed = [chunk.choices[0].delta.content or "" async for chunk in stream]
+            whole = await client.chat.completions.create(model="parrot", messages=HELLO)
+        return ["".join(streamed), whole.choices[0].message.content or ""]
+
+    assert ["one two three"] * 2 == asyncio.run(ask())
+
+
+@pytest.mark.row("L08")
+def test_a_client_that_leaves_a_stream_is_known_to_the_model(
+    client: openai.OpenAI, server: Server
+) -> None:
+    with client.chat.completions.create(
+        model="parrot", messages=[{"role": "user", "content": "FOREVER"}], stream=True
+    ) as stream:
+        own_id = next(iter(stream)).id
+
+    eventually(lambda: ("cancelled", own_id) in journal(server), 60, "the model sees it")
+
+
+@pytest.mark.row("L08")
+def test_a_client_that_does_not_wait_is_known_to_the_model(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("POST", "/v1/completions", '{"model": "parrot", "prompt": "FOREVER"}')
+        begun = eventually(lambda: [r for r in journal(server) if r[0] == "endless"], 60)
+    own_id = begun[-1][1]
+
+    eventually(lambda: ("cancelled", own_id) in journal(server), 60, "the model sees it")
+
+
+def journal(server: Server) -> list[tuple[str, str]]:
+    return [(record.event, record.id) for record in read_journal(server.journal)]
+
+
+@pytest.mark.row("L08")
+def test_the_models_that_serve_are_listed(client: openai.OpenAI) -> None:
+    models = client.models.list().data
+
+    assert ["parrot"] == [model.id for model in models]
+    assert models[0] == client.models.retrieve("parrot")
+    assert 0 < models[0].created <= time.time()
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("nobody")
+
+
+@pytest.mark.row("L08")
+def test_sampling_parameters_reach_the_model(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="parrot",
+        prompt="SAMPLING",
+        temperature=0,
+        seed=-7,
+        stop="end",
+        user="me",
+        extra_body={"top_k": 3, "max_completion_tokens": 20},
+    )
+
+    sampling = json.loads(answer.choices[0].text)
+    assert sampling.pop("temperature") == 0
+    assert {"seed": -7, "stop": ["end"], "top_k": 3, "max_tokens": 20} == sampling
+
+
+@pytest.mark.row("L08")
+def test_errors_are_openai_s(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.completions.create(model="nobody", prompt="one")
+    with pytest.raises(openai.BadRequestError) as wrong:
+        client.completions.create(model="parrot", prompt="one", n=129)
+    with pytest.raises(openai.BadRequestError) as before:
+        client.completions.create(model="parrot", prompt="FAIL", stream=True)
+    chunks: list[Any] = []
+    stream = client.completions.create(model="parrot", prompt="one FAIL", stream=True)
+    with pytest.raises(openai.APIError) as amid:
+        collect(stream, chunks)
+
+    assert ("model_not_found", "model") == (unknown.value.code, unknown.value.param)
+    assert ("invalid_request_error", "n") == (wrong.value.type, wrong.value.param)
+    assert "the word is FAIL" in before.value.message
+    assert ["one"] == [chunk.choices[0].text for chunk in chunks]
+    assert "the word is FAIL" == amid.value.message
+
+
+def collect(stream: Any, chunks: list[Any]) -> None:
+    for chunk in stream:
+        chunks.append(chunk)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"model": "parrot"}',
+        b'{"model": 7, "prompt": "one"}',
+        b'{"model": "parrot", "prompt": [1, 2]}',
+        b'{"model": "parrot", "prompt": "\xff"}',
+        b'{"model": "parrot", "prompt": "one", "n": 1e300}',
+        b'{"model": "parrot", "prompt": "one", "stop": {"a": 1}}',
+        b'{"model": "parrot", "prompt": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+    ],
+)
+@pytest.mark.row("L08")
+def test_what_is_no_request_is_refused(server: Server, body: bytes) -> None:
+    request = urllib.request.Request(f"{server.url}/v1/completions", body, method="POST")
+
+    with pytest.raises(urllib.error.HTTPError) as refused, urllib.request.urlopen(request):
+        pass
+
+    with refused.value as answer:
+        error = json.loads(answer.read())["error"]
+    assert 400 == refused.value.code
+    assert {"message", "type", "param", "code"} == error.keys()
+    assert "invalid_request_error" == error["type"]

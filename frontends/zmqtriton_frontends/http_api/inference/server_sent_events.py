@@ -1,7 +1,7 @@
 """The body of a response of server-sent events: ready ones are sent in one chunk.
 
-Made by generate.py, iterated and closed by Falcon. It takes no more from the gateway's stream while
-the connection is not writable, and closing it cancels the request.
+Made by generate.py and by OpenAI's responders, iterated and closed by Falcon. It takes no more from
+the gateway's stream while the connection is not writable, and closing it cancels the request.
 """
 
 from __future__ import annotations
@@ -9,31 +9,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Generic, TypeVar
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
-from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.inference.generate_response import as_event, error_document
 
 _log = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
 
 #: A chunk has no more events, and hardly more bytes.
 _MAX_EVENTS = 256
 _MAX_BYTES = 1 << 20
 
 
-class Events:
+def _event_of_error(error: ZmqTritonError) -> bytes:
+    return as_event(error_document(error))
+
+
+class Events(Generic[_Item]):
     """An async iterator of chunks, with the `close` that Falcon awaits whatever happened."""
 
     def __init__(
         self,
         first: bytes,
-        items: AsyncGenerator[StreamItem, None],
-        write: Callable[[StreamItem], Awaitable[bytes]],
+        items: AsyncGenerator[_Item, None],
+        write: Callable[[_Item], Awaitable[bytes]],
+        write_error: Callable[[ZmqTritonError], bytes] = _event_of_error,
     ) -> None:
-        """Set up with what was ready before, the items that follow, and how an item is written."""
+        """Set up with what was ready before, the items that follow, and how they are written."""
         self._loop = asyncio.get_running_loop()
         self._items = items
         self._write = write
+        self._write_error = write_error
         self._ready = [first] if first else []
         self._bytes = len(first)
         self._has_ended = False
@@ -42,7 +49,7 @@ class Events:
         self._room: asyncio.Future[None] | None = None
         self._following = self._loop.create_task(self._follow())
 
-    def __aiter__(self) -> Events:
+    def __aiter__(self) -> Events[_Item]:
         return self
 
     async def __anext__(self) -> bytes:
@@ -70,10 +77,10 @@ class Events:
                     self._room = self._loop.create_future()
                     await self._room
         except ZmqTritonError as error:
-            self._append(as_event(error_document(error)))
+            self._append(self._write_error(error))
         except Exception:  # noqa: BLE001 - an edge: the client is told, whatever it is
             _log.exception("could not go on with a stream of events")
-            self._append(as_event(error_document(InternalError("internal error"))))
+            self._append(self._write_error(InternalError("internal error")))
         finally:
             self._has_ended = True
             _settle(self._more)

@@ -49,11 +49,19 @@ class Choices:
     """All choices for one prompt."""
 
     def __init__(
-        self, names: TensorNames, prompt: str, limit: int, *, has_echo: bool = False
+        self,
+        names: TensorNames,
+        prompt: str,
+        limit: int = 1,
+        *,
+        first_index: int = 0,
+        has_echo: bool = False,
     ) -> None:
+        """Set up for so many choices; those of other prompts stand before the first index."""
         self._names = names
         self._prompt_bytes = len(prompt.encode())
         self._limit = limit
+        self.first_index = first_index
         #: What each choice begins with.
         self.echo = prompt if has_echo else ""
         self._prompt_tokens: int | None = None

@@ -29,12 +29,12 @@ class Completion:
 
     def document(self, answers: Sequence[Choices]) -> bytes:
         """Return the whole answer, with the choices of all prompts."""
-        all_choices = [choice for answer in answers for choice in answer.all]
         return self._write(
             self.whole,
             [
-                self._choice(index, choice.text, choice.reason)
-                for index, choice in enumerate(all_choices)
+                self._choice(answer.first_index + i, choice.text, choice.reason)
+                for answer in answers
+                for i, choice in enumerate(answer.all)
             ],
             usage(answers),
         )
@@ -90,6 +90,39 @@ class ChatCompletion(Completion):
     def _choice(self, index: int, text: str, reason: str | None) -> dict[str, Any]:
         message = {"role": "assistant", "content": text, "refusal": None}
         return {"index": index, "message": message, "logprobs": None, "finish_reason": reason}
+
+
+class AnswerEvents:
+    """The events of the answer to one prompt, in a stream."""
+
+    def __init__(self, form: Completion, choices: Choices) -> None:
+        self._form = form
+        self._choices = choices
+        self._begun = 0
+
+    def add(self, added: Sequence[tuple[int, str]]) -> bytes:
+        """Return the events for what choices have got."""
+        return self._begin() + b"".join(
+            self._form.add(self._choices.first_index + i, text) for i, text in added if text
+        )
+
+    def end(self) -> bytes:
+        """Return the events that end all choices, after the last response."""
+        rest = self.add(self._choices.end())
+        first = self._choices.first_index
+        ends = (self._form.end(first + i, one) for i, one in enumerate(self._choices.all))
+        return rest + b"".join(ends)
+
+    def _begin(self) -> bytes:
+        """Return the events that begin the choices that are new."""
+        first, begun, echo = self._choices.first_index, self._begun, self._choices.echo
+        self._begun = len(self._choices.all)
+        found = b""
+        for index in range(first + begun, first + self._begun):
+            found += self._form.begin(index)
+            if echo:
+                found += self._form.add(index, echo)
+        return found
 
 
 def _delta(index: int, delta: dict[str, str], reason: str | None) -> dict[str, Any]:

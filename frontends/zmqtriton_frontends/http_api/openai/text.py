@@ -15,10 +15,15 @@ import falcon.asgi
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.openai import requests
+from zmqtriton_frontends.http_api.inference.server_sent_events import Events
+from zmqtriton_frontends.http_api.openai import problems, requests
 from zmqtriton_frontends.http_api.openai.calls import Calls, together
 from zmqtriton_frontends.http_api.openai.choices import Choices
-from zmqtriton_frontends.http_api.openai.documents import ChatCompletion, Completion
+from zmqtriton_frontends.http_api.openai.documents import (
+    AnswerEvents,
+    ChatCompletion,
+    Completion,
+)
 from zmqtriton_frontends.http_api.openai.prompts import plain_prompt
 from zmqtriton_frontends.http_api.openai.request_tensors import text_body
 from zmqtriton_frontends.http_api.openai.requests import TextRequest
@@ -27,10 +32,11 @@ from zmqtriton_frontends.inference.request_trace import now_ns
 
 
 class _Asked(NamedTuple):
-    """A request of a client as it has come."""
+    """A request of a client as it has come, and what it is answered with."""
 
     req: Request
     request: TextRequest
+    prompts: list[str]
     form: Completion
     begun_ns: int
 
@@ -44,26 +50,52 @@ class Texts:
     async def chat(self, req: Request, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = requests.read_chat(await self._calls.read(req))
-        form = ChatCompletion(request.model, has_usage=request.has_usage_in_stream)
         await self._calls.find(request.model)
         prompt = plain_prompt(request.messages or [])
-        await self._answer(resp, _Asked(req, request, form, begun_ns), [prompt])
+        form = ChatCompletion(request.model, has_usage=request.has_usage_in_stream)
+        await self._answer(resp, _Asked(req, request, [prompt], form, begun_ns))
 
     async def complete(self, req: Request, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = requests.read_completion(await self._calls.read(req))
-        form = Completion(request.model, has_usage=request.has_usage_in_stream)
         await self._calls.find(request.model)
-        await self._answer(resp, _Asked(req, request, form, begun_ns), request.prompts)
+        form = Completion(request.model, has_usage=request.has_usage_in_stream)
+        await self._answer(resp, _Asked(req, request, request.prompts, form, begun_ns))
 
-    async def _answer(self, resp: falcon.asgi.Response, asked: _Asked, prompts: list[str]) -> None:
-        answers = await together(self._read(asked, prompt) for prompt in prompts)
+    async def _answer(self, resp: falcon.asgi.Response, asked: _Asked) -> None:
+        if asked.request.is_streamed:
+            chunks = self._chunks(asked)
+            first = await anext(chunks)
+            resp.content_type = "text/event-stream; charset=utf-8"
+            resp.stream = Events(first, chunks, _as_it_is, problems.event)
+        else:
+            numbers = range(len(asked.prompts))
+            answers = await together(self._read(asked, number) for number in numbers)
+            resp.data = asked.form.document(answers)
         resp.set_header("x-request-id", asked.form.id)
-        resp.data = asked.form.document(answers)
 
-    async def _read(self, asked: _Asked, prompt: str) -> Choices:
+    async def _chunks(self, asked: _Asked) -> AsyncGenerator[bytes, None]:
+        """Iterate over the events of the answer to one prompt after the other.
+
+        Raises the model's error.
+        """
+        answers: list[Choices] = []
+        for number in range(len(asked.prompts)):
+            items, choices = self._begin(asked, number)
+            answers.append(choices)
+            events = AnswerEvents(asked.form, choices)
+            async with aclosing(items):
+                async for item in items:
+                    if item.error is not None:
+                        raise item.error
+                    if item.body is not None and (added := events.add(choices.take(item.body))):
+                        yield added
+            yield events.end()
+        yield asked.form.finish(answers)
+
+    async def _read(self, asked: _Asked, number: int) -> Choices:
         """Return the whole answer to one prompt. Raises the model's error."""
-        items, choices = self._begin(asked, prompt)
+        items, choices = self._begin(asked, number)
         async with aclosing(items):
             async for item in items:
                 if item.error is not None:
@@ -74,11 +106,21 @@ class Texts:
         return choices
 
     def _begin(
-        self, asked: _Asked, prompt: str
+        self, asked: _Asked, number: int
     ) -> tuple[AsyncGenerator[StreamItem, None], Choices]:
-        request = asked.request
+        request, prompt = asked.request, asked.prompts[number]
         model = self._calls.current(request.model)
         names = TensorNames(model.config, model.signature)
         body = text_body(asked.form.id, request, prompt, names)
-        choices = Choices(names, prompt, request.choices, has_echo=request.has_echo)
+        choices = Choices(
+            names,
+            prompt,
+            request.choices,
+            first_index=number * request.choices,
+            has_echo=request.has_echo,
+        )
         return self._calls.begin(asked.req, model, body, asked.begun_ns), choices
+
+
+async def _as_it_is(events: bytes) -> bytes:
+    return events

@@ -57,6 +57,8 @@ class TritonPythonModel:
             thread.start()
 
     def _answer(self, question):
+        if ENDLESS in question.words and not question.is_streamed:
+            self._write("endless", question.id)
         if not question.is_streamed and ENDLESS not in question.words:
             if FAILURE in question.words:
                 self._fail(question)
