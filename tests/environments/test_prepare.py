@@ -1,12 +1,17 @@
-"""The preparation of environments: real interpreters, packages of our own making, no network."""
+"""The preparation of environments: real interpreters, our own packages and index, no network."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
 import tarfile
+import threading
 import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -293,6 +298,79 @@ def test_without_uv_and_pip_the_servers_own_pip_supplies(
     assert "--platform manylinux2014_" in asked
 
 
+@contextlib.contextmanager
+def package_index(tmp_path: Path) -> Iterator[str]:
+    """Yield the address of an index that has `greeting`, until it is gone."""
+    wheel(tmp_path / "index" / "greeting")
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path / "index")
+    )
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+def foreign_python(monkeypatch: pytest.MonkeyPatch, index: str) -> interpreters.Interpreter:
+    """A Python that lacks `greeting`, and the index that all are to ask."""
+    monkeypatch.setattr(support, "_PROJECTS", {"greeting": "greeting"})
+    for name, value in {
+        **{"UV_DEFAULT_INDEX": index, "UV_HTTP_RETRIES": "0"},
+        **{"PIP_INDEX_URL": index, "PIP_RETRIES": "1", "PIP_CONFIG_FILE": os.devnull},
+        "NO_PROXY": "127.0.0.1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    own = interpreters.server_interpreter()
+    return own._replace(missing_modules=("greeting",), abi="cpython-399-other")
+
+
+@pytest.mark.row("B13")
+def test_without_a_network_uv_supplies_what_it_has_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    with package_index(tmp_path) as index:
+        python = foreign_python(monkeypatch, index)
+        support.prepare_support_directory(python, EnvironmentCache(str(tmp_path / "1")), Said())
+    said = Said()
+
+    offline = EnvironmentCache(str(tmp_path / "2"))
+    found = support.prepare_support_directory(python, offline, said)
+
+    assert "VERSION = '1.0'\n" == Path(found, "greeting.py").read_text()
+    assert any("tries again with what it has cached" in text for text in said)
+
+
+@pytest.mark.row("B13")
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_without_a_network_and_a_cache_the_reason_says_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installer: str
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    with package_index(tmp_path) as index:
+        python = foreign_python(monkeypatch, index)
+    if installer == "pip":
+        monkeypatch.setattr(programs, "find_uv", lambda: None)
+    cache = EnvironmentCache(str(tmp_path / "cache"))
+
+    with pytest.raises(InternalError) as refused:
+        support.prepare_support_directory(python, cache, Said())
+    assert "no package index can be reached" in refused.value.text
+    assert "Connection refused" in refused.value.text
+    assert "zmqtriton-ctl env prepare" in refused.value.text
+
+    # As it says, a directory of wheels will do; what failed has left nothing behind.
+    monkeypatch.setenv(f"{installer.upper()}_FIND_LINKS", str(tmp_path / "index" / "greeting"))
+    found = support.prepare_support_directory(python, cache, Said())
+    assert "VERSION = '1.0'\n" == Path(found, "greeting.py").read_text()
+
+
 def test_what_is_not_missing_is_not_supplied(tmp_path: Path) -> None:
     found = prepare_environment(
         EnvironmentSpec(INTERPRETER), EnvironmentCache(str(tmp_path)), Said()
@@ -305,7 +383,7 @@ def test_what_is_not_missing_is_not_supplied(tmp_path: Path) -> None:
 
 
 def wheel(folder: Path, version: str = "1.0") -> None:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / f"greeting-{version}-py3-none-any.whl", "w") as archive:
         info = f"greeting-{version}.dist-info"
         archive.writestr("greeting.py", f"VERSION = '{version}'\n")

@@ -86,5 +86,5 @@ def _install_requirements(
         command += ["--python", python, "--output-file", exported]
         programs.run(command, what, report, directory=folder)
         requirements = exported
-    install = [uv, "pip", "install", "--python", python, "--requirement", requirements]
-    programs.run(install, what, report, directory=folder)
+    install = ["--python", python, "--requirement", requirements]
+    programs.install_with_uv(uv, install, what, report, directory=folder)

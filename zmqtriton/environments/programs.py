@@ -6,18 +6,26 @@ Their output goes into the log line by line as it comes; its end is part of an e
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from zmqtriton.environments.cache import LogFunction
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError
 
 _LAST_LINES = 12
+#: pip writes it for each attempt; the latest says why.
+_RETRY = "WARNING: Retrying "
+#: How uv and pip say that nobody answers, or that nobody may be asked.
+_UNREACHABLE = re.compile(
+    r"error sending request|connection broken by|network (?:connectivity is|was) disabled", re.I
+)
 
 
 def find_uv() -> str | None:
@@ -69,10 +77,36 @@ def run(
         raise InternalError(f"{what} failed: " + "\n".join(last))
 
 
+def install_with_uv(
+    uv: str, arguments: Sequence[str], what: str, report: LogFunction, **more: Any
+) -> None:
+    """Run `uv pip install`; from uv's cache alone where no index can be reached.
+
+    Raises InternalError like run(), with the first reason.
+    """
+    try:
+        run([uv, "pip", "install", *arguments], what, report, **more)
+    except InternalError as error:
+        if not is_unreachable(error.text):
+            raise
+        report("W", "no package index can be reached; uv tries again with what it has cached")
+        try:
+            run([uv, "pip", "install", "--offline", *arguments], what, report, **more)
+        except InternalError:
+            raise error from None
+
+
+def is_unreachable(reason: str) -> bool:
+    """Return True if a program has failed because it reached no package index."""
+    return _UNREACHABLE.search(reason) is not None
+
+
 def _forward_lines(reading: int, last: deque[str], report: LogFunction) -> None:
     with open(reading, errors="replace") as lines:
         for line in lines:
             text = line.rstrip()
             if text:
+                if last and text.startswith(_RETRY) and last[-1].startswith(_RETRY):
+                    last.pop()
                 last.append(text)
                 report("I", text)

@@ -2,7 +2,8 @@
 
 It comes last on the module path, so whatever the environment has comes first. For Pythons like the
 server's own it is a copy of what the server uses. For others it is installed, which needs the
-network once: by uv, or where there is none by the environment's own pip or the server's.
+network once, or uv's cache: by uv, or where there is none by the environment's own pip or the
+server's.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 from zmqtriton.environments import programs
 from zmqtriton.environments.cache import SUPPORT, EnvironmentCache, LogFunction
@@ -85,42 +88,51 @@ def _copy_distribution(project: Distribution, tree: Path) -> bool:
 
 
 def _install(interpreter: Interpreter, tree: Path, report: LogFunction) -> None:
-    projects = list(_PROJECTS.values())
-    fix = f"{interpreter.path} -m pip install {' '.join(projects)}"
-    lacks = (
-        f"The Python environment of {interpreter.path} lacks the module "
-        f"'{interpreter.missing_modules[0]}', which every model needs. Install it with: {fix}"
-    )
     failures: list[str] = []
-    for command in _installers(interpreter, str(tree)):
+    for install in _installers(interpreter, tree, report):
         try:
-            programs.run(
-                [*command, *projects],
-                "supplying it",
-                report,
-                directory=str(tree),
-                within_s=_TIMEOUT_S,
-            )
+            install()
             return
         except InternalError as error:
             failures.append(error.text)
             for left in tree.iterdir():
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
-    raise InternalError(f"{lacks} ({'; '.join(failures)})")
+    raise InternalError(_refusal(interpreter, failures))
 
 
-def _installers(interpreter: Interpreter, tree: str) -> Iterator[list[str]]:
-    """Return the beginnings of commands that install into a directory, the best first."""
+def _refusal(interpreter: Interpreter, failures: list[str]) -> str:
+    text = (
+        f"The Python environment of {interpreter.path} lacks the module "
+        f"'{interpreter.missing_modules[0]}', which every model needs. Install it with: "
+        f"{interpreter.path} -m pip install {' '.join(_PROJECTS.values())}"
+    )
+    if any(map(programs.is_unreachable, failures)):
+        text += (
+            "; no package index can be reached, and they were not installed in advance, which "
+            "'zmqtriton-ctl env prepare' does where there is a network. UV_FIND_LINKS or "
+            "PIP_FIND_LINKS can name a directory of wheels"
+        )
+    return f"{text} ({'; '.join(failures)})"
+
+
+def _installers(
+    interpreter: Interpreter, tree: Path, report: LogFunction
+) -> Iterator[Callable[[], None]]:
+    """Return what installs into a directory, the best first."""
+    what, projects = "supplying it", list(_PROJECTS.values())
+    more: dict[str, Any] = {"directory": str(tree), "within_s": _TIMEOUT_S}
+    wheels = ["--target", str(tree), "--only-binary", ":all:"]
     uv = programs.find_uv()
     if uv is not None:
-        yield [
-            *(uv, "pip", "install", "--python", interpreter.path, "--target", tree),
-            *("--only-binary", ":all:", "--no-config"),
-        ]
+        arguments = ["--python", interpreter.path, *wheels, "--no-config", *projects]
+        yield partial(programs.install_with_uv, uv, arguments, what, report, **more)
         return
-    install = ["install", "--target", tree, "--only-binary", ":all:", *_QUIETLY]
-    yield [interpreter.path, "-I", "-m", "pip", *install]
-    yield [SERVER_PYTHON, "-m", "pip", *install, *_tags(interpreter)]
+    for pip, tags in (
+        ([interpreter.path, "-I", "-m", "pip"], []),
+        ([SERVER_PYTHON, "-m", "pip"], _tags(interpreter)),
+    ):
+        command = [*pip, "install", *wheels, *_QUIETLY, *tags, *projects]
+        yield partial(programs.run, command, what, report, **more)
 
 
 def _tags(interpreter: Interpreter) -> list[str]:
