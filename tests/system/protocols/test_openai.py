@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-MODELS = ["parrot"]
+MODELS = ["parrot", "lettering"]
 OPTIONS = ["--allow-openai"]
 
 HELLO: list[Any] = [
@@ -144,11 +144,41 @@ def journal(server: Server) -> list[tuple[str, str]]:
 
 
 @pytest.mark.row("L08")
+def test_texts_become_vectors(client: openai.OpenAI) -> None:
+    words = ["banana", "queue", "rhythm", "iota", "aeiou", "moon"]
+    expected = [[word.count(vowel) for vowel in "aeiou"] for word in words]
+
+    # the client asks for base64 unless it is told otherwise
+    packed = client.embeddings.create(model="lettering", input=words)
+    plain = client.embeddings.create(model="lettering", input=words, encoding_format="float")
+    one = client.embeddings.create(model="lettering", input="banana")
+
+    assert expected == [vector.embedding for vector in packed.data]
+    assert expected == [vector.embedding for vector in plain.data]
+    assert list(range(6)) == [vector.index for vector in plain.data]
+    assert expected[:1] == [vector.embedding for vector in one.data]
+    # two tokens for six letters are an estimate
+    assert (2, 2) == (one.usage.prompt_tokens, one.usage.total_tokens)
+
+
+@pytest.mark.row("L08")
+def test_embeddings_that_cannot_be_made_are_refused(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="'parrot' makes no embeddings"):
+        client.embeddings.create(model="parrot", input="one")
+    with pytest.raises(openai.BadRequestError, match="'lettering' makes no text"):
+        client.completions.create(model="lettering", prompt="one")
+    with pytest.raises(openai.BadRequestError, match="more than 2048"):
+        client.embeddings.create(model="lettering", input=["x"] * 2049)
+    with pytest.raises(openai.InternalServerError, match="no vowels"):
+        client.embeddings.create(model="lettering", input=["x"] * 100 + ["FAIL"])
+
+
+@pytest.mark.row("L08")
 def test_the_models_that_serve_are_listed(client: openai.OpenAI) -> None:
     models = client.models.list().data
 
-    assert ["parrot"] == [model.id for model in models]
-    assert models[0] == client.models.retrieve("parrot")
+    assert ["lettering", "parrot"] == [model.id for model in models]
+    assert models[1] == client.models.retrieve("parrot")
     assert 0 < models[0].created <= time.time()
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nobody")

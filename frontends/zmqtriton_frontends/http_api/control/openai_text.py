@@ -21,6 +21,9 @@ OPENAI_OPERATIONS = {
         "Completion",
         _JSON,
     ),
+    "Embeddings.embed": Operation(
+        "A vector for each text", "EmbeddingRequest", "EmbeddingResponse", _JSON
+    ),
     "Models.list_all": Operation("All models that serve", "", "OpenAIModels", _JSON),
     "Models.show": Operation("One model that serves", "", "OpenAIModel", _JSON),
 }
@@ -106,6 +109,32 @@ OPENAI_SCHEMAS: dict[str, Any] = {
         {"model": _STRING, "prompt": _TEXTS, "echo": _BOOLEAN, **_SAMPLING}, "model", "prompt"
     ),
     "Completion": _answer({"text": _STRING}),
+    "EmbeddingRequest": _object(
+        {
+            "model": _STRING,
+            "input": _TEXTS,
+            "encoding_format": {"type": "string", "enum": ["float", "base64"]},
+        },
+        *("model", "input"),
+    ),
+    "EmbeddingResponse": _object(
+        {
+            "object": _STRING,
+            "model": _STRING,
+            "data": _array(
+                _object(
+                    {
+                        "object": _STRING,
+                        "index": _COUNT,
+                        "embedding": {"type": ["array", "string"]},
+                    },
+                    *("object", "index", "embedding"),
+                )
+            ),
+            "usage": _schema("Usage"),
+        },
+        *("object", "data", "model", "usage"),
+    ),
     "OpenAIModel": _object(
         {"id": _STRING, "object": _STRING, "created": _COUNT, "owned_by": _STRING},
         *("id", "object", "created", "owned_by"),

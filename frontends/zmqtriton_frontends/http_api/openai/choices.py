@@ -91,9 +91,9 @@ class Choices:
             elif tensor.name == self._names.finish_reason:
                 self._take_reasons(_strings(tensor))
             elif tensor.name == self._names.prompt_tokens and self._prompt_tokens is None:
-                self._prompt_tokens = _count(tensor)
+                self._prompt_tokens = count_tokens(tensor)
             elif tensor.name == self._names.completion_tokens:
-                self._completion_tokens = (self._completion_tokens or 0) + _count(tensor)
+                self._completion_tokens = (self._completion_tokens or 0) + count_tokens(tensor)
         return added
 
     def end(self) -> list[tuple[int, str]]:
@@ -123,16 +123,8 @@ def estimate_tokens(size: int) -> int:
     return -(-size // _BYTES_PER_TOKEN)
 
 
-def _strings(tensor: Tensor) -> list[bytes]:
-    if tensor.datatype != BYTES:
-        raise InternalError(f"output '{tensor.name}' must hold strings")
-    try:
-        return decode_bytes(tensor.data)
-    except ValueError as error:
-        raise InternalError(f"output '{tensor.name}' is invalid: {error}") from None
-
-
-def _count(tensor: Tensor) -> int:
+def count_tokens(tensor: Tensor) -> int:
+    """Return the sum of its numbers. Raises InternalError if it has none."""
     if tensor.datatype == BYTES:
         raise InternalError(f"output '{tensor.name}' must hold numbers")
     try:
@@ -140,3 +132,12 @@ def _count(tensor: Tensor) -> int:
         return max(0, int(array.sum()))
     except (ValueError, KeyError, OverflowError):
         raise InternalError(f"output '{tensor.name}' is invalid") from None
+
+
+def _strings(tensor: Tensor) -> list[bytes]:
+    if tensor.datatype != BYTES:
+        raise InternalError(f"output '{tensor.name}' must hold strings")
+    try:
+        return decode_bytes(tensor.data)
+    except ValueError as error:
+        raise InternalError(f"output '{tensor.name}' is invalid: {error}") from None

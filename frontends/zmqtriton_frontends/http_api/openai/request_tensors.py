@@ -30,7 +30,8 @@ def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames
         tensors.append(_boolean(names.stream, request.is_streamed and names.is_decoupled))
     if names.exclude_input is not None:
         tensors.append(_boolean(names.exclude_input, True))
-    tensors += [_boolean(wish, True) for wish in names.wishes()]
+    wanted = (names.finish_reason, names.prompt_tokens, names.completion_tokens)
+    tensors += [_boolean(wish, True) for wish in names.wishes(wanted)]
     return RequestBody(own_id, {}, [], tensors)
 
 

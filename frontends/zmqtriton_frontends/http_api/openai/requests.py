@@ -62,15 +62,22 @@ class TextRequest(NamedTuple):
 
 def read_chat(document: Any) -> TextRequest:
     """Read the document of a chat completion. Raises RefusedField."""
-    fields = _fields(document)
+    fields = fields_of(document)
     return _text_request(fields, _messages(fields), [], has_echo=False)
 
 
 def read_completion(document: Any) -> TextRequest:
     """Read the document of a completion. Raises RefusedField."""
-    fields = _fields(document)
+    fields = fields_of(document)
     prompts = texts(fields, "prompt", MAX_CHOICES)
     return _text_request(fields, None, prompts, has_echo=_flag(fields, "echo"))
+
+
+def fields_of(document: Any) -> dict[str, Any]:
+    """Return the members of a document. Raises RefusedField if it has none."""
+    if type(document) is not dict:
+        raise RefusedField("the request must be a JSON object", "")
+    return document
 
 
 def model_name(fields: dict[str, Any]) -> str:
@@ -93,12 +100,6 @@ def texts(fields: dict[str, Any], field: str, limit: int) -> list[str]:
     if len(found) > limit:
         raise RefusedField(f"'{field}' must not have more than {limit} elements", field)
     return found
-
-
-def _fields(document: Any) -> dict[str, Any]:
-    if type(document) is not dict:
-        raise RefusedField("the request must be a JSON object", "")
-    return document
 
 
 def _text_request(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.http_api.openai.embeddings import Embeddings
 from zmqtriton_frontends.http_api.openai.models import Models
 from zmqtriton_frontends.http_api.openai.text import Texts
 
@@ -12,10 +13,11 @@ _CATEGORY = "openai"
 
 def routes(gateway: Gateway) -> list[Route]:
     """Return them; who restricts `inference` or `metadata` has restricted these, too."""
-    texts, models = Texts(gateway), Models(gateway)
+    texts, embeddings, models = Texts(gateway), Embeddings(gateway), Models(gateway)
     return [
         Route("POST", "/v1/chat/completions", _CATEGORY, texts.chat, "inference"),
         Route("POST", "/v1/completions", _CATEGORY, texts.complete, "inference"),
+        Route("POST", "/v1/embeddings", _CATEGORY, embeddings.embed, "inference"),
         Route("GET", "/v1/models", _CATEGORY, models.list_all, "metadata"),
         Route("GET", "/v1/models/{model:name}", _CATEGORY, models.show, "metadata"),
     ]

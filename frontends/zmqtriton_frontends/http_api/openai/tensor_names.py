@@ -5,7 +5,7 @@ Parameters of the model's configuration name others. Knows configurations only, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
@@ -54,10 +54,13 @@ class TensorNames:
     def is_decoupled(self) -> bool:
         return self._signature.is_decoupled
 
-    def wishes(self) -> list[Input]:
-        """Return the inputs that ask for outputs which are used here."""
-        used = (self.finish_reason, self.prompt_tokens, self.completion_tokens)
-        found = [self._signature.inputs.get(_WISH + name) for name in used if name]
+    @property
+    def max_batch_size(self) -> int:
+        return self._signature.max_batch_size
+
+    def wishes(self, outputs: Sequence[str]) -> list[Input]:
+        """Return the inputs that ask for these outputs."""
+        found = [self._signature.inputs.get(_WISH + name) for name in outputs if name]
         return [wish for wish in found if wish is not None and wish.datatype == _BOOL]
 
     def value(self, parameter: str) -> str:

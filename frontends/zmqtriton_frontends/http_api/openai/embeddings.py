@@ -1,0 +1,68 @@
+"""POST /v1/embeddings: texts in, a vector for each out.
+
+Texts share inferences as far as the model takes several at once; some inferences run together, so
+that the model can batch them, and one client does not fill its queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import aclosing
+
+import falcon.asgi
+
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.openai import vectors
+from zmqtriton_frontends.http_api.openai.calls import Calls, together
+from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
+from zmqtriton_frontends.http_api.openai.vectors import Batch, EmbeddingRequest
+from zmqtriton_frontends.inference.request_trace import now_ns
+
+#: Inferences of one request that run together.
+_AT_ONCE = 64
+#: Bytes that an element may become in JSON.
+_WRITTEN_BYTES = 12
+
+
+class Embeddings:
+    """The responder."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._calls = Calls(gateway)
+
+    async def embed(self, req: Request, resp: falcon.asgi.Response) -> None:
+        begun_ns = now_ns()
+        request = vectors.read(await self._calls.read(req))
+        model = await self._calls.find(request.model)
+        names = TensorNames(model.config, model.signature)
+        own_id = f"embd-{uuid.uuid4().hex}"
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def infer(batch: Batch) -> Batch:
+            async with room:
+                current = self._calls.current(request.model)
+                body = batch.body(own_id)
+                async with aclosing(self._calls.begin(req, current, body, begun_ns)) as items:
+                    async for item in items:
+                        if item.error is not None:
+                            raise item.error
+                        if item.body is not None:
+                            batch.take(item.body)
+            return batch
+
+        done = await together(map(infer, vectors.batches(names, request.texts)))
+        resp.data = await _written(request, done)
+        resp.set_header("x-request-id", own_id)
+
+
+async def _written(request: EmbeddingRequest, done: list[Batch]) -> bytes:
+    def write() -> bytes:
+        return vectors.document(request.model, done, is_base64=request.is_base64)
+
+    size = sum(batch.size for batch in done) * _WRITTEN_BYTES
+    return (
+        await json_documents.aside(size, write) if size >= json_documents.LARGE_BYTES else write()
+    )

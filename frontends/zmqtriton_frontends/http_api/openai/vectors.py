@@ -1,0 +1,158 @@
+"""The tensors of a request for embeddings, and the document that answers it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from zmqtriton_floor.datatypes import BYTES, count_elements
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.signature import Input
+from zmqtriton_floor.tensors import to_numpy
+from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
+from zmqtriton_frontends.http_api.openai.choices import count_tokens, estimate_tokens
+from zmqtriton_frontends.http_api.openai.problems import RefusedField
+from zmqtriton_frontends.http_api.openai.requests import fields_of, model_name, texts
+from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
+
+#: Texts of one request, as with OpenAI.
+MAX_TEXTS = 2048
+_FORMATS = ("float", "base64")
+
+
+class EmbeddingRequest(NamedTuple):
+    model: str
+    texts: list[str]
+    is_base64: bool
+
+
+def read(document: Any) -> EmbeddingRequest:
+    """Read the document of a request. Raises RefusedField."""
+    fields = fields_of(document)
+    encoding = fields.get("encoding_format") or "float"
+    if encoding not in _FORMATS:
+        raise RefusedField(
+            f"'encoding_format' must be one of {', '.join(_FORMATS)}", "encoding_format"
+        )
+    if fields.get("dimensions") is not None:
+        raise RefusedField("'dimensions' is not supported", "dimensions")
+    name = model_name(fields)
+    return EmbeddingRequest(name, texts(fields, "input", MAX_TEXTS), encoding == "base64")
+
+
+class Batch:
+    """Texts that one inference takes, and what comes of it."""
+
+    def __init__(self, names: TensorNames, own_texts: Sequence[str]) -> None:
+        self._names = names
+        self._texts = own_texts
+        self._arrays: list[Any] = []
+        self._tokens: int | None = None
+
+    @property
+    def tokens(self) -> int:
+        if self._tokens is not None:
+            return self._tokens
+        return sum(estimate_tokens(len(text.encode())) for text in self._texts)
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements that have come."""
+        return sum(map(len, self._arrays))
+
+    def body(self, own_id: str) -> RequestBody:
+        """Return the request."""
+        wanted = _text_input(self._names)
+        encoded = [text.encode() for text in self._texts]
+        data = b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
+        tensors = [Tensor(wanted.name, BYTES, self._shape(wanted), data)]
+        for wish in self._names.wishes((self._names.prompt_tokens,)):
+            shape = self._shape(wish)
+            tensors.append(Tensor(wish.name, wish.datatype, shape, b"\1" * count_elements(shape)))
+        return RequestBody(own_id, {}, [], tensors)
+
+    def take(self, body: ResponseBody) -> None:
+        """Take a response. Raises InternalError if its outputs are no vectors."""
+        for tensor in body.outputs:
+            if tensor.name == self._names.embedding:
+                self._arrays.append(_numbers(tensor))
+            elif tensor.name == self._names.prompt_tokens:
+                self._tokens = (self._tokens or 0) + count_tokens(tensor)
+
+    def vectors(self) -> Any:
+        """Return an array with a row for each text. Raises InternalError if that is not so."""
+        found = np.concatenate(self._arrays) if self._arrays else np.empty(0, np.float32)
+        count = len(self._texts)
+        if not len(found) or len(found) % count:
+            raise InternalError(
+                f"output '{self._names.embedding}' of model '{self._names.model}' has {len(found)} "
+                f"elements for {count} texts"
+            )
+        return found.reshape(count, -1)
+
+    def _shape(self, wanted: Input) -> list[int]:
+        """Return the shape for all texts; the first dimension is theirs if there are several."""
+        shape = [1 if dim < 0 else dim for dim in wanted.dims]
+        if wanted.dims and wanted.dims[0] < 0:
+            shape[0] = len(self._texts)
+        return shape
+
+
+def batches(names: TensorNames, all_texts: Sequence[str]) -> Iterator[Batch]:
+    """Return the inferences that a model needs for so many texts. Raises RefusedField."""
+    wanted = _text_input(names)
+    if not names.embedding:
+        raise _unfit(names.model, "output 'embedding'", "openai_embedding_output")
+    if count_elements([max(1, dim) for dim in wanted.dims]) != 1:
+        raise _unfit(names.model, f"input '{wanted.name}' of one text", "openai_text_input")
+    step = 1
+    if wanted.dims and wanted.dims[0] < 0:
+        step = names.max_batch_size or len(all_texts)
+    for at in range(0, len(all_texts), step):
+        yield Batch(names, all_texts[at : at + step])
+
+
+def document(model: str, done: Sequence[Batch], *, is_base64: bool) -> bytes:
+    """Return the answer. Raises what Batch.vectors raises."""
+    rows = [row for batch in done for row in batch.vectors()]
+    data = [
+        {"object": "embedding", "index": i, "embedding": _base64(row) if is_base64 else row}
+        for i, row in enumerate(rows)
+    ]
+    tokens = sum(batch.tokens for batch in done)
+    used = {"prompt_tokens": tokens, "total_tokens": tokens}
+    whole = {"object": "list", "data": data, "model": model, "usage": used}
+    return orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _text_input(names: TensorNames) -> Input:
+    if names.text is None:
+        raise _unfit(names.model, "input 'text_input' of strings", "openai_text_input")
+    return names.text
+
+
+def _unfit(model: str, missing: str, parameter: str) -> RefusedField:
+    return RefusedField(
+        f"model '{model}' makes no embeddings: it has no {missing}; its parameter {parameter} may "
+        "name another",
+        "model",
+    )
+
+
+def _base64(row: Any) -> str:
+    return base64.b64encode(row.astype("<f4").tobytes()).decode()
+
+
+def _numbers(tensor: Tensor) -> Any:
+    try:
+        array = to_numpy(tensor.datatype, [-1], tensor.data)
+        found = array.astype(np.float32)
+    except (ValueError, KeyError, TypeError):
+        raise InternalError(f"output '{tensor.name}' must hold numbers") from None
+    if not np.isfinite(found).all():
+        raise InternalError(f"output '{tensor.name}' has values that are not finite")
+    return found
