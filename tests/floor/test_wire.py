@@ -50,7 +50,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Initialize("{}"),
     wire.Finalize(),
     wire.Bootstrap(7, _TOKEN, "stub", "/run", 1, "{}"),
-    wire.VersionInfo(7, "m", 1, "READY", "", 1, "{}", b"\x08", 1, '{"O":["a"]}'),
+    wire.VersionInfo(7, "m", 1, "READY", "", 1, "{}", b"\x08", 1, '{"O":["a"]}', 0, "{{x}}"),
     wire.ForgetModel("m"),
     wire.Sync(9),
     wire.Welcome(1),

@@ -45,6 +45,7 @@ class Layer(NamedTuple):
 
 
 _FLOOR = "zmqtriton_floor"
+_BACKENDS = "zmqtriton_stub.backends"
 _STUB_LIBRARIES = ("zmq", "msgpack", "numpy")
 
 LAYERS = (
@@ -72,47 +73,17 @@ LAYERS = (
         ("numpy", "triton_python_backend_utils"),
         "is a model like those of users, and knows the public model API alone",
     ),
-    Layer(
-        "zmqtriton_stub.backends.fil",
-        ("zmqtriton_stub.backends",),
-        ("numpy", "treelite", "triton_python_backend_utils"),
-        "runs one framework",
-    ),
-    Layer(
-        "zmqtriton_stub.backends.onnxruntime",
-        ("zmqtriton_stub.backends",),
-        ("onnxruntime", "triton_python_backend_utils"),
-        "runs one framework",
-    ),
-    Layer(
-        "zmqtriton_stub.backends.openvino",
-        ("zmqtriton_stub.backends",),
-        ("numpy", "openvino", "triton_python_backend_utils"),
-        "runs one framework",
-    ),
-    Layer(
-        "zmqtriton_stub.backends.pytorch",
-        ("zmqtriton_stub.backends",),
-        ("numpy", "torch", "triton_python_backend_utils"),
-        "runs one framework",
-    ),
-    Layer(
-        "zmqtriton_stub.backends.tensorflow",
-        ("zmqtriton_stub.backends",),
-        ("numpy", "tensorflow", "triton_python_backend_utils"),
-        "runs one framework",
-    ),
-    Layer(
-        "zmqtriton_stub.backends.tensorrt",
-        ("zmqtriton_stub.backends",),
-        ("cupy", "numpy", "tensorrt", "triton_python_backend_utils"),
-        "runs one framework",
-    ),
-    Layer(
-        "zmqtriton_stub.backends.vllm",
-        ("zmqtriton_stub.backends",),
-        ("numpy", "triton_python_backend_utils", "vllm"),
-        "runs one framework",
+    *(
+        Layer(f"zmqtriton_stub.backends.{name}", (_BACKENDS,), libraries, "runs one framework")
+        for name, libraries in (
+            ("fil", ("numpy", "treelite", "triton_python_backend_utils")),
+            ("onnxruntime", ("onnxruntime", "triton_python_backend_utils")),
+            ("openvino", ("numpy", "openvino", "triton_python_backend_utils")),
+            ("pytorch", ("numpy", "torch", "triton_python_backend_utils")),
+            ("tensorflow", ("numpy", "tensorflow", "triton_python_backend_utils")),
+            ("tensorrt", ("cupy", "numpy", "tensorrt", "triton_python_backend_utils")),
+            ("vllm", ("numpy", "triton_python_backend_utils", "vllm")),
+        )
     ),
     Layer("zmqtriton_protos", ("zmqtriton_protos",), ("google",), "is data, not behaviour"),
     Layer(
@@ -176,6 +147,12 @@ LAYERS = (
         (_FLOOR, "zmqtriton_frontends"),
         ("falcon", "gunicorn", "msgpack", "numpy", "orjson", "psutil", "uvloop", "zmq"),
         "knows the broker and the supervisor by the wire alone",
+    ),
+    Layer(
+        "zmqtriton_frontends.http_api.openai.chat_template",
+        (_FLOOR, "zmqtriton_frontends"),
+        ("jinja2",),
+        "is the one place that knows the library, which is an extra",
     ),
     Layer(
         "zmqtriton_frontends.process",

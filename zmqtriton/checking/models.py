@@ -27,7 +27,7 @@ from zmqtriton.config.backends import (
 )
 from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton.config.files import path_problems, read_labels, unreadable_file_problems
+from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
 from zmqtriton.config.instances import apply_group_defaults, group_problems
 from zmqtriton.config.model_config import Host
 from zmqtriton.config.names import unknown_name_problems
@@ -171,7 +171,7 @@ def _config_problems(config: Any, directory: Path, rules: CheckOptions) -> Itera
     yield from unreadable
     if not unreadable:
         try:
-            read_labels(config, directory)
+            read_client_files(config, directory, has_chats=True)
         except ZmqTritonError as error:
             yield to_problem(error, None)
 

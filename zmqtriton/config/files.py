@@ -12,15 +12,29 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
+from zmqtriton.config.parameters import parameter_text
 from zmqtriton_floor.errors import InternalError
 
 #: The folder of files for `model_warmup`.
 _WARMUP_FOLDER = "warmup"
 #: More than any set of classes has; it is sent to every frontend.
 _MAX_LABEL_BYTES = 8 << 20
+#: The parameter that names the template of chats, and the file that is one without it.
+CHAT_TEMPLATE = "openai_chat_template"
+_CHAT_TEMPLATE_FILE = "chat_template.jinja"
+_MAX_TEMPLATE_BYTES = 1 << 20
+
+
+class ClientFiles(NamedTuple):
+    """The files of a model that are for what its clients ask, by their contents; "" for none."""
+
+    #: The class names of outputs, as JSON.
+    labels: str = ""
+    #: The template of chats.
+    chat_template: str = ""
 
 
 def path_inside(directory: Path, name: str, *boundaries: Path) -> Path | None:
@@ -86,6 +100,36 @@ def read_labels(config: Any, model_dir: Path) -> str:
             raise ConfigError(f"label file {path} is larger than {_MAX_LABEL_BYTES} bytes")
         found[output.name] = data.removesuffix(b"\n").decode("utf-8", "replace").split("\n")
     return json.dumps(found) if found else ""
+
+
+def read_client_files(config: Any, model_dir: Path, *, has_chats: bool) -> ClientFiles:
+    """Return the files, the template only for a server that has chats.
+
+    Raises what read_labels and read_chat_template raise.
+    """
+    template = read_chat_template(config, model_dir) if has_chats else ""
+    return ClientFiles(read_labels(config, model_dir), template)
+
+
+def read_chat_template(config: Any, model_dir: Path) -> str:
+    """Return the template of chats; "" if there is none.
+
+    Raises InternalError for a file that cannot be read, ConfigError for one that is too large, no
+    text, or outside of the model's directory.
+    """
+    name = parameter_text(config, CHAT_TEMPLATE)
+    path = model_dir / (name or _CHAT_TEMPLATE_FILE)
+    if not name and not path.exists():
+        return ""
+    if path_inside(model_dir, name or _CHAT_TEMPLATE_FILE, model_dir) is None:
+        raise ConfigError(f"chat template '{path}' is outside model directory")
+    data = _read_regular_file(path, _MAX_TEMPLATE_BYTES + 1)
+    if len(data) > _MAX_TEMPLATE_BYTES:
+        raise ConfigError(f"chat template {path} is larger than {_MAX_TEMPLATE_BYTES} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"chat template {path} is no UTF-8") from None
 
 
 def unreadable_file_problems(config: Any, model_dir: Path) -> Iterator[Problem]:

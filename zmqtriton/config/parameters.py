@@ -20,6 +20,21 @@ BLS_MODELS = "BLS_MODELS"
 #: Names the user that a model runs as.
 STUB_USER = "stub_user"
 FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
+#: Name tensors and files for OpenAI's API.
+OPENAI_PARAMETERS = (
+    "openai_text_input",
+    "openai_messages_input",
+    "openai_stream_input",
+    "openai_sampling_parameters_input",
+    "openai_exclude_input",
+    "openai_text_output",
+    "openai_finish_reason_output",
+    "openai_prompt_tokens_output",
+    "openai_completion_tokens_output",
+    "openai_embedding_output",
+    "openai_chat_template",
+    "openai_chat_template_variables",
+)
 KNOWN_PARAMETERS = (
     "EXECUTION_ENV_PATH",
     "PYTHON_EXECUTABLE",
@@ -29,6 +44,7 @@ KNOWN_PARAMETERS = (
     BLS_MODELS,
     MAX_LOAD_SECONDS,
     STUB_USER,
+    *OPENAI_PARAMETERS,
 )
 #: The broker reads these, in any case.
 CASE_INSENSITIVE_PARAMETERS = ("max_execution_seconds", "max_requests")

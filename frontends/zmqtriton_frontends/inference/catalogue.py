@@ -51,6 +51,8 @@ class ModelVersion:
         self.config: dict[str, Any] = json.loads(news.config) if news.config else {}
         #: By output, the names of its classes.
         self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
+        #: Makes a prompt of a chat; "" if it has none.
+        self.chat_template = news.chat_template
         self.signature = Signature(self.config or {"name": news.model})
         #: Its answers are kept for equal requests.
         self.is_cached = is_cached(self.config)

@@ -30,6 +30,29 @@ HELLO: list[Any] = [
 ]
 
 
+def prepare(server: Server) -> None:
+    templated = server.add_model("parrot", "templated")
+    (templated / "chat_template.jinja").write_text(TEMPLATE)
+    with (templated / "config.pbtxt").open("a") as config:
+        config.write(parameter("openai_chat_template_variables", '{\\"bos\\": \\"<s>\\"}'))
+    with (server.add_model("parrot", "messenger") / "config.pbtxt").open("a") as config:
+        config.write(parameter("openai_messages_input", "text_input"))
+
+
+def parameter(name: str, value: str) -> str:
+    return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}\n'
+
+
+#: Its last line is what the model repeats.
+TEMPLATE = """
+{%- if messages[0].role == "tool" %}{{ raise_exception("no tools here") }}{% endif %}
+{% for message in messages %}
+<{{ message.role }}>
+{% endfor %}
+{{ bos }} {{ messages | length }} {{ messages[-1].content | upper }}
+"""
+
+
 @pytest.fixture
 def client(server: Server) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(
@@ -69,6 +92,30 @@ def test_a_chat_is_streamed(client: openai.OpenAI) -> None:
     assert {None} == {c.usage for c in told}
     assert ([], (7, 3, 10)) == (last.choices, tokens(last.usage))
     assert 1 == len({(c.id, c.created, c.object) for c in chunks})
+
+
+@pytest.mark.row("L08")
+def test_a_chat_becomes_a_prompt_by_the_model_s_template(client: openai.OpenAI) -> None:
+    parts: Any = [{"role": "user", "content": [{"type": "text", "text": "in parts"}]}]
+
+    answers = [
+        client.chat.completions.create(model="templated", messages=messages)
+        for messages in (HELLO, parts)
+    ]
+    with pytest.raises(openai.BadRequestError, match="no tools here"):
+        client.chat.completions.create(
+            model="templated", messages=[{"role": "tool", "content": "", "tool_call_id": "1"}]
+        )
+
+    texts = [answer.choices[0].message.content for answer in answers]
+    assert ["<s> 2 ONE TWO THREE", "<s> 1 IN PARTS"] == texts
+
+
+@pytest.mark.row("L08")
+def test_a_model_may_take_the_messages_of_a_chat_themselves(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model="messenger", messages=HELLO)
+
+    assert HELLO == json.loads(answer.choices[0].message.content or "")
 
 
 @pytest.mark.row("L08")
@@ -177,8 +224,9 @@ def test_embeddings_that_cannot_be_made_are_refused(client: openai.OpenAI) -> No
 def test_the_models_that_serve_are_listed(client: openai.OpenAI) -> None:
     models = client.models.list().data
 
-    assert ["lettering", "parrot"] == [model.id for model in models]
-    assert models[1] == client.models.retrieve("parrot")
+    expected = ["lettering", "messenger", "parrot", "templated"]
+    assert expected == [model.id for model in models]
+    assert models[2] == client.models.retrieve("parrot")
     assert 0 < models[0].created <= time.time()
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nobody")

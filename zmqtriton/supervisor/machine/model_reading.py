@@ -26,7 +26,7 @@ from zmqtriton.config.backends import (
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, Problem, closest_match, raise_first
-from zmqtriton.config.files import check_paths, inherit_labels, read_labels
+from zmqtriton.config.files import ClientFiles, check_paths, inherit_labels, read_client_files
 from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
 from zmqtriton.config.parameters import (
@@ -95,6 +95,7 @@ class ModelReader:
         self._python_settings = options.backend_settings("python")
         self._may_build_environments = options.build_environments
         self._users = options.stub_user
+        self._has_chats = options.allow_openai
         self._host = Host(gpus, options.min_supported_compute_capability)
         self._agents = options.repoagent_directory
         self._backends = (Path(options.backend_directory), BUILTIN_BACKENDS)
@@ -233,22 +234,22 @@ class ModelReader:
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
         versions, warnings = self._versions(config, scanned, source)
         warnings = (*warnings, *ignored_stub_warnings(scanned.path))
-        labels = ""
+        files = ClientFiles()
         environment: Environment | EnvironmentSpec = SERVER_ENVIRONMENT
         is_ensemble = config.HasField("ensemble_scheduling")
         try:
             self._check_at_creation(config, scanned.path, source)
-            labels = read_labels(config, scanned.path)
+            files = read_client_files(config, scanned.path, has_chats=self._has_chats)
             if not is_ensemble:
                 environment = self._environment(config, scanned, source, override)
         except ZmqTritonError as error:
             versions = {
                 n: VersionBlueprint(v.path, error.text, error.number) for n, v in versions.items()
             }
-        ensemble = _ensemble(config, labels, source) if is_ensemble else None
+        ensemble = _ensemble(config, files, source) if is_ensemble else None
         backend, of_backend = self._backend(config)
         for number, version in versions.items():
-            contents = scanned.version_fingerprints[number] + of_backend
+            contents = scanned.version_fingerprints[number] + of_backend + files.chat_template
             found = _substance(config, environment, contents)
             versions[number] = replace(version, fingerprint_without_instances=found)
         expected = expected_slots(config, self._host)
@@ -264,8 +265,8 @@ class ModelReader:
             versions=versions,
             final_config=None
             if ensemble or self._auto_complete
-            else _finished_config(config, labels),
-            finalize_config=partial(_finish, config, self._host, labels, source),
+            else _finished_config(config, files),
+            finalize_config=partial(_finish, config, self._host, files, source),
             warnings=(*scanned.warnings, *warnings),
             completed_config_text="".join(completed),
             can_load_in_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
@@ -369,18 +370,21 @@ def _substance(config: Any, environment: Environment | EnvironmentSpec, contents
     return digest.hexdigest()
 
 
-def _finished_config(config: Any, labels: str = "") -> FinalConfig:
-    return FinalConfig(to_json(config), config.SerializeToString(), instance_slots(config), labels)
+def _finished_config(config: Any, files: ClientFiles) -> FinalConfig:
+    slots = instance_slots(config)
+    return FinalConfig(to_json(config), config.SerializeToString(), slots, *files)
 
 
-def _finish(config: Any, host: Host, labels: str, source: Path | None, reply: str) -> FinalConfig:
-    return _finished_config(merge_completion(config, reply, host=host, path=source), labels)
+def _finish(
+    config: Any, host: Host, files: ClientFiles, source: Path | None, reply: str
+) -> FinalConfig:
+    return _finished_config(merge_completion(config, reply, host=host, path=source), files)
 
 
-def _ensemble(config: Any, labels: str, source: Path | None) -> EnsembleBlueprint:
+def _ensemble(config: Any, files: ClientFiles, source: Path | None) -> EnsembleBlueprint:
     return EnsembleBlueprint(
         tuple(member_steps(config)),
-        partial(_finish_ensemble, config, labels, source),
+        partial(_finish_ensemble, config, files, source),
         config.ensemble_scheduling.max_inflight_requests,
         partial(_refuse_step, source),
     )
@@ -392,9 +396,10 @@ def _refuse_step(source: Path | None, index: int, text: str) -> ConfigError:
 
 
 def _finish_ensemble(
-    config: Any, labels: str, source: Path | None, members: Mapping[str, FinalConfig]
+    config: Any, files: ClientFiles, source: Path | None, members: Mapping[str, FinalConfig]
 ) -> FinalConfig:
     protos = {name: one.proto for name, one in members.items()}
     complete = complete_ensemble(config, protos, path=source)
     found = {name: one.labels for name, one in members.items()}
-    return _finished_config(complete, inherit_labels(config, labels, found))
+    labels = inherit_labels(config, files.labels, found)
+    return _finished_config(complete, files._replace(labels=labels))

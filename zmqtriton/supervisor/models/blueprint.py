@@ -22,6 +22,8 @@ class FinalConfig:
     slots: tuple[InstanceSlot, ...]
     #: The class labels, for frontends.
     labels: str = ""
+    #: The template of chats, for frontends.
+    chat_template: str = ""
 
 
 @dataclass(frozen=True)

@@ -72,4 +72,5 @@ class ModelVersion:
             served.final_config.proto,
             int(bool(served.readiness.with_is_ready())),
             served.final_config.labels,
+            chat_template=served.final_config.chat_template,
         )

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import orjson
+
+from zmqtriton_frontends.http_api.openai import chat_template
 from zmqtriton_frontends.http_api.openai.problems import RefusedField
+from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
+
+#: A long chat, or a slow template, delays other chats only.
+_lane = ThreadPoolExecutor(1, "chat-templates")
+_VARIABLES = "openai_chat_template_variables"
+
+
+async def prompt_of(messages: list[dict[str, Any]], names: TensorNames, template: str) -> str:
+    """Return the prompt for a model; its messages as JSON if it takes these.
+
+    Raises what chat_template.render raises.
+    """
+    if names.messages is not None:
+        return orjson.dumps(messages).decode()
+    chat = with_texts(messages)
+    if not template:
+        return plain_prompt(chat)
+    variables = names.value(_VARIABLES)
+    return await asyncio.get_running_loop().run_in_executor(
+        _lane, chat_template.render, names.model, template, chat, variables
+    )
 
 
 def plain_prompt(messages: list[dict[str, Any]]) -> str:
     """Return a line for each message, with its role, and the beginning of the answer."""
-    lines = [f"{message['role']}: {message['content']}" for message in with_texts(messages)]
+    lines = [f"{message['role']}: {message['content']}" for message in messages]
     return "\n".join([*lines, "assistant:"])
 
 

@@ -16,8 +16,8 @@ from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
 def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames) -> RequestBody:
     """Return the request for one prompt.
 
-    A model that takes the messages of a chat gets them in its place. Raises InvalidArgument if the
-    model is not one for text.
+    For a model that takes the messages of a chat it is these, as JSON. Raises InvalidArgument if
+    the model is not one for text.
     """
     if not names.text_output:
         raise _unfit(names.model, "output 'text_output'", "openai_text_output")
@@ -37,7 +37,7 @@ def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames
 
 def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> Tensor:
     if request.messages is not None and names.messages is not None:
-        return _text(names.messages, orjson.dumps(request.messages))
+        return _text(names.messages, prompt.encode())
     if names.text is None:
         raise _unfit(names.model, "input 'text_input'", "openai_text_input")
     return _text(names.text, prompt.encode())

@@ -24,7 +24,7 @@ from zmqtriton_frontends.http_api.openai.documents import (
     ChatCompletion,
     Completion,
 )
-from zmqtriton_frontends.http_api.openai.prompts import plain_prompt
+from zmqtriton_frontends.http_api.openai.prompts import prompt_of
 from zmqtriton_frontends.http_api.openai.request_tensors import text_body
 from zmqtriton_frontends.http_api.openai.requests import TextRequest
 from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
@@ -50,8 +50,9 @@ class Texts:
     async def chat(self, req: Request, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = requests.read_chat(await self._calls.read(req))
-        await self._calls.find(request.model)
-        prompt = plain_prompt(request.messages or [])
+        model = await self._calls.find(request.model)
+        names = TensorNames(model.config, model.signature)
+        prompt = await prompt_of(request.messages or [], names, model.chat_template)
         form = ChatCompletion(request.model, has_usage=request.has_usage_in_stream)
         await self._answer(resp, _Asked(req, request, [prompt], form, begun_ns))
 

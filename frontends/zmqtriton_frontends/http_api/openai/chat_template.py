@@ -1,0 +1,88 @@
+"""Templates of chats, in Jinja, as they come with language models: a chat becomes a prompt.
+
+They run in a sandbox, which keeps them from everything but what they are given; how long they take
+is up to them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import lru_cache
+from typing import Any
+
+from zmqtriton_floor.errors import InternalError, Unsupported
+from zmqtriton_frontends.http_api.openai.problems import RefusedField
+
+#: Templates that are kept compiled.
+_MOST_TEMPLATES = 64
+
+
+class _Refused(Exception):
+    """Raised by a template that does not take the messages."""
+
+
+def render(model: str, text: str, messages: list[dict[str, Any]], variables: str) -> str:
+    """Return the prompt that a template makes of a chat; `variables` is a JSON object, or "".
+
+    Raises Unsupported without Jinja, InternalError for a template that is none, RefusedField if it
+    fails for these messages.
+    """
+    template = _compile(model, text)
+    given = _variables(model, variables)
+    try:
+        return str(template.render({**given, "messages": messages, "add_generation_prompt": True}))
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it raises, it is about these messages
+        raise RefusedField(
+            f"the chat template of model '{model}' does not take these messages: {error}",
+            "messages",
+        ) from None
+
+
+@lru_cache(_MOST_TEMPLATES)
+def _compile(model: str, text: str) -> Any:
+    try:
+        import jinja2
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise Unsupported(
+            f"model '{model}' has a chat template, which needs Jinja: pip install "
+            "'zmqtriton[openai]'"
+        ) from None
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    # as in transformers, for which such templates are written
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = time.strftime
+    environment.globals.update(bos_token="", eos_token="", tools=None)
+    try:
+        return environment.from_string(text)
+    except jinja2.TemplateSyntaxError as error:
+        raise InternalError(
+            f"the chat template of model '{model}' has an error in line {error.lineno}: "
+            f"{error.message}"
+        ) from None
+
+
+def _variables(model: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InternalError(
+            f"the parameter openai_chat_template_variables of model '{model}' is no JSON object"
+        )
+    return found
+
+
+def _to_json(value: Any, **options: Any) -> str:
+    return json.dumps(value, **{"ensure_ascii": False, **options})
+
+
+def _refuse(message: Any) -> None:
+    raise _Refused(message)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from zmqtriton_floor.errors import InternalError, Unsupported
+from zmqtriton_frontends.http_api.openai.chat_template import render
+from zmqtriton_frontends.http_api.openai.problems import RefusedField
+
+CHAT = [{"role": "user", "content": "{{ 1 + 1 }} é"}]
+
+
+def test_a_template_gets_what_language_models_expect() -> None:
+    text = (
+        "{%- for m in messages %}{{ bos_token }}<{{ m.role }}>{{ m.content }}{% break %}"
+        "{% endfor %}{% if add_generation_prompt and not tools %}<assistant>{% endif %}"
+        "{{ messages | tojson }}"
+    )
+
+    # what the client says is no template
+    assert '<user>{{ 1 + 1 }} é<assistant>[{"role": "user", "content": "{{ 1 + 1 }} é"}]' == render(
+        "m", text, CHAT, ""
+    )
+
+
+def test_variables_of_the_model_are_known() -> None:
+    assert "<s>" == render("m", "{{ bos_token }}", CHAT, '{"bos_token": "<s>"}')
+
+
+@pytest.mark.parametrize("variables", ["{", "[]", "7"])
+def test_variables_that_are_no_object_are_told(variables: str) -> None:
+    with pytest.raises(InternalError, match="of model 'm' is no JSON object"):
+        render("m", "", CHAT, variables)
+
+
+def test_a_template_that_is_none_is_told_with_its_line() -> None:
+    with pytest.raises(InternalError, match="of model 'm' has an error in line 2: "):
+        render("m", "\n{% for %}", CHAT, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{{ raise_exception("roles must alternate") }}',
+        "{{ messages[7].content.upper() }}",
+        "{{ 1 / 0 }}",
+        "{{ messages.__class__.__mro__ }}",
+        "{{ messages.append(1) }}",
+        "{% for i in range(10000000) %}{% endfor %}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    ],
+)
+def test_what_a_template_cannot_do_refuses_the_messages(text: str) -> None:
+    with pytest.raises(RefusedField, match="of model 'm' does not take these messages") as refused:
+        render("m", text, CHAT, "")
+
+    assert "messages" == refused.value.field
+
+
+def test_without_jinja_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+
+    with pytest.raises(Unsupported, match=r"pip install 'zmqtriton\[openai\]'"):
+        render("without", "{{ 1 }}", CHAT, "")
