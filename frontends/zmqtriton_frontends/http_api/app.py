@@ -148,9 +148,10 @@ def build(gateway: Gateway, table: list[Route]) -> falcon.asgi.App[Request, falc
         paths.setdefault(route.path, []).append(route)
     for template, rows in paths.items():
         app.add_route(template, _Path(rows, access))
-    app.add_error_handler(Exception, _answer_fault)
-    app.add_error_handler(falcon.HTTPError, _answer_http_error)
-    app.add_error_handler(ZmqTritonError, _answer_error)
+    errors = _Errors(has_openai=gateway.settings["allow_openai"])
+    app.add_error_handler(Exception, errors.answer_fault)
+    app.add_error_handler(falcon.HTTPError, errors.answer_http_error)
+    app.add_error_handler(ZmqTritonError, errors.answer_error)
     return app
 
 
@@ -164,44 +165,47 @@ def fast_path(gateway: Gateway, table: list[Route]) -> FastPath | None:
     return FastPath(gateway, Inference(gateway), checks)
 
 
-async def _answer_error(
-    req: Request, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
-) -> None:
-    told = openai_problems.told if _is_openai(req) else problems.told
-    resp.status, resp.data = told(error)
-    resp.set_headers(problems.headers(error.http_status))
-    if problems.is_farewell(error) and req.connection is not None:
-        req.connection.leave()
+class _Errors:
+    """The answers to what responders raise, in the form that the client of a path reads."""
 
+    def __init__(self, *, has_openai: bool) -> None:
+        self._has_openai = has_openai
 
-async def _answer_http_error(
-    req: Request, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any
-) -> None:
-    """Answer what Falcon itself or access.py refuses.
+    async def answer_error(
+        self, req: Request, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
+    ) -> None:
+        told = openai_problems.told if self._is_openai(req) else problems.told
+        resp.status, resp.data = told(error)
+        resp.set_headers(problems.headers(error.http_status))
+        if problems.is_farewell(error) and req.connection is not None:
+            req.connection.leave()
 
-    An unknown path, a wrong method, a missing key.
-    """
-    if req.path == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
-        error = falcon.HTTPNotFound()  # for all but browsers this path is unknown
-    resp.status = error.status
-    headers = dict(error.headers or {})
-    if "Allow" in headers:  # Falcon includes OPTIONS, which we answer with 405, too
-        headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
-    resp.set_headers(headers)
-    text = error.description or falcon.code_to_http_status(error.status_code)[4:]
-    if _is_openai(req):
-        resp.status, resp.data = openai_problems.refusal(error.status_code, text)
-    else:
-        resp.data = json_documents.write({"error": text})
+    async def answer_http_error(
+        self, req: Request, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any
+    ) -> None:
+        """Answer what Falcon itself or access.py refuses.
 
+        An unknown path, a wrong method, a missing key.
+        """
+        if req.path == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
+            error = falcon.HTTPNotFound()  # for all but browsers this path is unknown
+        resp.status = error.status
+        headers = dict(error.headers or {})
+        if "Allow" in headers:  # Falcon includes OPTIONS, which we answer with 405, too
+            headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
+        resp.set_headers(headers)
+        text = error.description or falcon.code_to_http_status(error.status_code)[4:]
+        if self._is_openai(req):
+            resp.status, resp.data = openai_problems.refusal(error.status_code, text)
+        else:
+            resp.data = json_documents.write({"error": text})
 
-async def _answer_fault(
-    req: Request, resp: falcon.asgi.Response, error: Exception, params: Any
-) -> None:
-    resp.status, resp.data = problems.fault(req.method, req.path, error)
-    if _is_openai(req):
-        resp.status, resp.data = openai_problems.translated(resp.status_code, resp.data)
+    async def answer_fault(
+        self, req: Request, resp: falcon.asgi.Response, error: Exception, params: Any
+    ) -> None:
+        resp.status, resp.data = problems.fault(req.method, req.path, error)
+        if self._is_openai(req):
+            resp.status, resp.data = openai_problems.translated(resp.status_code, resp.data)
 
-
-def _is_openai(req: Request) -> bool:
-    return req.path.startswith(openai_problems.PREFIX)
+    def _is_openai(self, req: Request) -> bool:
+        return self._has_openai and req.path.startswith(openai_problems.PREFIX)

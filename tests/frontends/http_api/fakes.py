@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {
     "http_header_forward_pattern": "",
     "metrics_config": [],
     "allow_web_page": True,
-    "allow_openai": True,
+    "allow_openai": False,
     "started_at": 1_700_000_000,
 }
 
