@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as triton
@@ -29,7 +33,6 @@ IO = """
 input [ { name: "X" data_type: TYPE_FP32 dims: [ 3 ] } ]
 output [ { name: "Y" data_type: TYPE_FP32 dims: [ 3 ] } ]
 """
-ONE = "instance_group [ { kind: KIND_CPU count: 1 } ]\n"
 SETTINGS = """
 optimization { graph { level: -1 } }
 parameters { key: "intra_op_thread_count" value { string_value: "1" } }
@@ -38,39 +41,17 @@ parameters { key: "session.disable_prepacking" value { string_value: "1" } }
 model_warmup { name: "w" batch_size: 2
   inputs { key: "X" value { data_type: TYPE_FP32 dims: [ 3 ] random_data: true } } }
 """
-#: Executed when four have come, or never.
-FOUR = "dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }\n"
-PYTHON = """
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        found = []
-        for request in requests:
-            [tensor] = request.inputs()
-            moved = pb_utils.Tensor("OUT", tensor.as_numpy() + 1)
-            found.append(pb_utils.InferenceResponse([moved]))
-        return found
-"""
-PLUS_ONE = """backend: "python" max_batch_size: 8
-input [ { name: "IN" data_type: TYPE_FP32 dims: [ 3 ] } ]
-output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 3 ] } ]
-"""
-ENSEMBLE = """platform: "ensemble" max_batch_size: 4
-input [ { name: "A" data_type: TYPE_FP32 dims: [ 3 ] } ]
-output [ { name: "D" data_type: TYPE_FP32 dims: [ 3 ] } ]
-ensemble_scheduling { step [
-  { model_name: "plus_one" model_version: -1
-    input_map { key: "IN" value: "A" } output_map { key: "OUT" value: "B" } },
-  { model_name: "bare" model_version: -1
-    input_map { key: "X" value: "B" } output_map { key: "Y" value: "C" } },
-  { model_name: "plus_one" model_version: -1
-    input_map { key: "IN" value: "C" } output_map { key: "OUT" value: "D" } } ] }
-"""
 ACCELERATED = """
 optimization { execution_accelerators { cpu_execution_accelerator : [ { name : "%s" } ] } }
 """
+
+
+def own_environment(directory: Path) -> Path:
+    """Another Python, whose packages are the tests' own."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
+    [packages] = directory.glob("lib/python*/site-packages")
+    (packages / "of_the_tests.pth").write_text(sysconfig.get_path("purelib"))
+    return directory
 
 
 def prepare(server: Server) -> None:
@@ -80,7 +61,7 @@ def prepare(server: Server) -> None:
         (root / model).mkdir(exist_ok=True)
         (root / model / "config.pbtxt").write_text(text)
 
-    for name in ("bare", "batched", "configured", "reloaded", "wrong_type", "wrong_name"):
+    for name in ("bare", "configured", "wrong_type", "wrong_name", "own_environment"):
         onnx_models.scaling(root / name / "1" / "model.onnx")
     for name in ("wrong_accelerator", "no_openvino", "wrong_batch", "elsewhere"):
         onnx_models.scaling(root / name / "1" / "model.onnx", shape=(2, 3))
@@ -88,14 +69,7 @@ def prepare(server: Server) -> None:
     onnx_models.joining_words(root / "words" / "1" / "model.onnx")
     onnx_models.adding_default(root / "defaults" / "1" / "model.onnx")
     onnx_models.scaling(root / "rows" / "1" / "model.onnx", shape=("N",))
-    configure("batched", 'backend: "onnxruntime" max_batch_size: 8' + IO + FOUR + ONE)
     configure("configured", 'platform: "onnxruntime_onnx" max_batch_size: 2' + IO + SETTINGS)
-    configure("reloaded", "max_batch_size: 2\n" + ONE)
-    (root / "plus_one" / "1").mkdir(parents=True)
-    (root / "plus_one" / "1" / "model.py").write_text(PYTHON)
-    configure("plus_one", PLUS_ONE)
-    (root / "pipeline" / "1").mkdir(parents=True)
-    configure("pipeline", ENSEMBLE)
     # What cannot be served.
     whole = onnx_models.scaling(root / "truncated" / "1" / "model.onnx")
     whole.write_bytes(whole.read_bytes()[:60])
@@ -115,6 +89,8 @@ def prepare(server: Server) -> None:
     configure("wrong_accelerator", 'backend: "onnxruntime"' + ACCELERATED % "nonsense")
     configure("no_openvino", 'backend: "onnxruntime"' + ACCELERATED % "openvino")
     executable = 'parameters { key: "PYTHON_EXECUTABLE" value { string_value: "%s" } }'
+    path = 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "%s" } }'
+    configure("own_environment", path % own_environment(server.directory / "environment"))
     configure("elsewhere", executable % getattr(sys, "_base_executable", ""))
 
 
@@ -181,22 +157,6 @@ def test_the_file_may_be_a_directory_and_its_shapes_fixed(client: Any) -> None:
     assert "dynamic_batching" not in config
 
 
-@pytest.mark.row("K03")
-def test_requests_of_several_clients_are_one_batch(server: Server, client: Any) -> None:
-    arrays = [floats(*[[size, row, 0] for row in range(size)]) for size in (1, 1, 2)]
-    asked = []
-    for array in arrays:
-        given = triton.InferInput("X", list(array.shape), "FP32")
-        given.set_data_from_numpy(array)
-        asked.append(client.async_infer("batched", [given]))
-
-    found = [one.get_result() for one in asked]
-
-    assert [(2 * a).tolist() for a in arrays] == [one.as_numpy("Y").tolist() for one in found]
-    statistics = server.statistics("batched")
-    assert (4, 1) == (statistics["inference_count"], statistics["execution_count"])
-
-
 def test_strings_come_and_go(client: Any) -> None:
     both = ask(client, "words", LEFT=words([b"a", b"\xc3\xa4"]), RIGHT=words([b"b", b""]))
 
@@ -224,17 +184,11 @@ def test_settings_reach_the_session_and_samples_warm_it_up(server: Server, clien
     assert "session of configured_0: ['CPUExecutionProvider'], 1 threads" in server.log_text()
 
 
-def test_it_is_a_step_of_an_ensemble_between_models_in_python(client: Any) -> None:
-    assert {"D": [[5, 7, 9]]} == ask(client, "pipeline", A=floats([1, 2, 3]))
+def test_its_environment_may_be_its_own(server: Server, client: Any) -> None:
+    assert {"Y": [[2, 0, 0]]} == ask(client, "own_environment", ("Y",), X=floats([1, 0, 0]))
 
-
-def test_another_file_is_served_after_a_reload(server: Server, client: Any) -> None:
-    assert {"Y": [[2, 0, 0]]} == ask(client, "reloaded", ("Y",), X=floats([1, 0, 0]))
-
-    onnx_models.scaling(server.repository / "reloaded" / "1" / "model.onnx", factor=7)
-    client.load_model("reloaded")
-
-    assert {"Y": [[7, 0, 0]]} == ask(client, "reloaded", ("Y",), X=floats([1, 0, 0]))
+    [pid, *_] = server.stub_pids("own_environment")
+    assert str(server.directory / "environment" / "bin") in psutil.Process(pid).cmdline()[0]
 
 
 @pytest.mark.row("K03")

@@ -27,18 +27,19 @@ OPTIONS = (
     "--strict-readiness=false",
     "--backend-config=pytorch,INTRA_OP_THREAD_COUNT=1",
 )
-#: Executed when four have come, or never.
-BATCHED = """backend: "pytorch" max_batch_size: 8
+#: Its samples of two columns are more than the model can multiply.
+COLD = """backend: "pytorch" max_batch_size: 8
 input [ { name: "INPUT__0" data_type: TYPE_FP32 dims: [ 2 ] } ]
 output [ { name: "OUTPUT__0" data_type: TYPE_FP32 dims: [ 2 ] } ]
-dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }
+model_warmup { name: "w" batch_size: 2
+  inputs { key: "INPUT__0" value { data_type: TYPE_FP32 dims: [ 2 ] zero_data: true } } }
 """
 
 
 def prepare(server: Server) -> None:
     root = server.repository
-    torch_models.write_script(root / "batched" / "1" / "model.pt", "Doubled")
-    (root / "batched" / "config.pbtxt").write_text(BATCHED)
+    torch_models.write_script(root / "cold" / "1" / "model.pt", "Raising")
+    (root / "cold" / "config.pbtxt").write_text(COLD)
     torch_models.write_program(root / "bare" / "1" / "model.pt2")
     torch_models.write_script(root / "unconfigured" / "1" / "model.pt", "Doubled")
 
@@ -65,18 +66,6 @@ def test_an_exported_program_needs_no_configuration(client: Any) -> None:
     assert 4 == client.get_model_config("bare")["max_batch_size"]
 
 
-@pytest.mark.row("K01")
-def test_requests_for_torchscript_are_one_batch(server: Server, client: Any) -> None:
-    arrays = [np.full((size, 2), size, dtype=np.float32) for size in (1, 2, 1)]
-
-    asked = [client.async_infer("batched", [given("INPUT__0", array)]) for array in arrays]
-    found = [one.get_result().as_numpy("OUTPUT__0").tolist() for one in asked]
-
-    assert [(2 * array).tolist() for array in arrays] == found
-    statistics = server.statistics("batched")
-    assert (4, 1) == (statistics["inference_count"], statistics["execution_count"])
-
-
 def test_the_example_names_colours(tmp_path: Path) -> None:
     main(["example", "torch", str(tmp_path)])
     python = [sys.executable, "-B", "-W", "ignore"]
@@ -92,3 +81,11 @@ def test_torchscript_needs_one(client: Any) -> None:
     (entry,) = [m for m in client.get_model_repository_index() if m["name"] == "unconfigured"]
 
     assert "must specify 'input' and 'output' in config.pbtxt" in entry["reason"]
+
+
+@pytest.mark.row("K01")
+def test_what_a_sample_raises_is_the_reason(client: Any) -> None:
+    (entry,) = [m for m in client.get_model_repository_index() if m["name"] == "cold"]
+
+    assert "failed to run warmup sample 'w': " in entry["reason"]
+    assert "mat1 and mat2 shapes cannot be multiplied" in entry["reason"]

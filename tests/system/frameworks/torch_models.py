@@ -48,6 +48,15 @@ class Doubled(torch.nn.Module):
         return x + x
 
 
+class Scaled(torch.nn.Module):
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.tensor(factor))
+
+    def forward(self, x):
+        return torch.mul(x, self.factor)
+
+
 class Raising(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ones(2, 3) @ x
@@ -67,20 +76,20 @@ class Scale(torch.nn.Module):
 """
 
 
-def module(name: str) -> Any:
+def module(name: str, *arguments: Any) -> Any:
     """An object of a class of MODULES."""
     file = "<modules of tests>"
     linecache.cache[file] = (len(MODULES), None, MODULES.splitlines(keepends=True), file)
     space: dict[str, Any] = {"__name__": "modules_of_tests"}
     exec(compile(MODULES, file, "exec"), space)
-    return space[name]()
+    return space[name](*arguments)
 
 
-def write_script(path: Path, name: str) -> None:
+def write_script(path: Path, name: str, *arguments: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*torch.jit")  # it is deprecated
-        torch.jit.script(module(name)).save(str(path))
+        torch.jit.script(module(name, *arguments)).save(str(path))
 
 
 def write_program(path: Path) -> None:
