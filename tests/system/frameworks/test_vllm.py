@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (directory / "packages" / "vllm" / "__init__.py").write_text(ENGINE)
     server = Server(
         directory / "s",
-        options=("--strict-readiness=false", "--exit-on-error=false"),
+        options=("--strict-readiness=false", "--exit-on-error=false", "--allow-openai"),
         environment={"PYTHONPATH": str(directory / "packages")},
     )
     for name, text in (("talker", ""), ("broken", "{")):
@@ -142,6 +143,34 @@ def test_generate_answers_over_http(server: Server) -> None:
     )
 
     assert (200, "a b a") == (status, answer["text_output"])
+
+
+@pytest.mark.row("L08")
+def test_clients_of_openai_s_api_are_answered(server: Server) -> None:
+    wish = {"model": "talker", "max_tokens": 3}
+
+    _, texts = server.request_json("/v1/completions", {**wish, "prompt": "b a", "n": 2})
+    _, chat = server.request_json(
+        "/v1/chat/completions", {**wish, "messages": [{"role": "user", "content": "b"}]}
+    )
+
+    assert ["a b a"] * 2 == [choice["text"] for choice in texts["choices"]]
+    assert ["length"] * 2 == [choice["finish_reason"] for choice in texts["choices"]]
+    assert {"prompt_tokens": 2, "completion_tokens": 6, "total_tokens": 8} == texts["usage"]
+    assert "assistant: b user:" == chat["choices"][0]["message"]["content"]
+
+
+@pytest.mark.row("L08")
+def test_openai_s_streams_have_what_is_new(server: Server) -> None:
+    document = {"model": "talker", "max_tokens": 3, "prompt": "b a", "stream": True}
+    request = urllib.request.Request(f"{server.url}/v1/completions", json.dumps(document).encode())
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        *events, done, end = answer.read().decode().split("\n\n")
+
+    assert ("data: [DONE]", "") == (done, end)
+    choices = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events]
+    assert ["a", " b", " a", ""] == [choice["text"] for choice in choices]
+    assert [None, None, None, "length"] == [choice["finish_reason"] for choice in choices]
 
 
 def test_what_cannot_be_meant_is_the_request_s_error(server: Server) -> None:

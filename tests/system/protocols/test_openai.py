@@ -221,6 +221,37 @@ def test_embeddings_that_cannot_be_made_are_refused(client: openai.OpenAI) -> No
 
 
 @pytest.mark.row("L08")
+def test_long_texts_are_continued(client: openai.OpenAI) -> None:
+    text = "é😀" * 100_000
+
+    answer = client.completions.create(model="parrot", prompt=text)
+    with client.completions.create(model="parrot", prompt=text, stream=True) as stream:
+        streamed = [chunk.choices[0].text for chunk in stream]
+
+    assert text == answer.choices[0].text
+    assert [text, ""] == streamed
+
+
+@pytest.mark.row("L08")
+def test_requests_are_counted_as_others_are(client: openai.OpenAI, server: Server) -> None:
+    before = counts(server)
+
+    client.completions.create(model="parrot", prompt=["one", "two"])
+    with pytest.raises(openai.BadRequestError):
+        client.completions.create(model="parrot", prompt="FAIL")
+
+    after = counts(server)
+    assert (2, 1) == (after[0] - before[0], after[1] - before[1])
+
+
+def counts(server: Server) -> tuple[int, int]:
+    """Return the successes and failures of the model."""
+    with urllib.request.urlopen(f"{server.url}/v2/models/parrot/stats", timeout=60) as answer:
+        found = json.load(answer)["model_stats"][0]["inference_stats"]
+    return found["success"]["count"], found["fail"]["count"]
+
+
+@pytest.mark.row("L08")
 def test_the_models_that_serve_are_listed(client: openai.OpenAI) -> None:
     models = client.models.list().data
 

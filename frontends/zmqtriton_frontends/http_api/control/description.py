@@ -12,27 +12,33 @@ from typing import Any
 
 import falcon.asgi
 
-from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control import examples
-from zmqtriton_frontends.http_api.control.openai_text import OPENAI_OPERATIONS, OPENAI_SCHEMAS
+from zmqtriton_frontends.http_api.control.openai_text import (
+    OPENAI_EXAMPLES,
+    OPENAI_OPERATIONS,
+    OPENAI_SCHEMAS,
+)
 from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS, SCHEMAS, Operation
 from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 _PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
 _JSON = "application/json"
 _NO_CATEGORY = "pages"
 
 #: What makes an example of a responder's body.
-_EXAMPLES: dict[str, Callable[[Signature], dict[str, Any] | None]] = {
-    "Inference.infer": examples.infer,
-    "Generate.generate": examples.generate,
-    "Generate.generate_stream": examples.generate,
-    "InferStream.infer_stream": examples.infer,
+_EXAMPLES: dict[str, Callable[[ModelVersion], dict[str, Any] | None]] = {
+    "Inference.infer": lambda model: examples.infer(model.signature),
+    "Generate.generate": lambda model: examples.generate(model.signature),
+    "Generate.generate_stream": lambda model: examples.generate(model.signature),
+    "InferStream.infer_stream": lambda model: examples.infer(model.signature),
+    **OPENAI_EXAMPLES,
 }
-_STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream"})
+#: They answer any number of times; each other responder needs exactly one response.
+_STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream", *OPENAI_EXAMPLES})
 
 
 class Description:
@@ -104,7 +110,7 @@ class Description:
         for model in self._gateway.catalogue.newest():
             if model.signature.is_decoupled and responder not in _STREAMS:
                 continue  # it answers as often as it likes, which only a stream can carry
-            value = make(model.signature)
+            value = make(model)
             if value is not None:
                 found[model.name] = {"summary": f"For model={model.name}", "value": value}
         return found

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from zmqtriton_frontends.http_api.control.openapi_text import Operation
+from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
+from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 _JSON = "application/json"
 
@@ -26,6 +29,35 @@ OPENAI_OPERATIONS = {
     ),
     "Models.list_all": Operation("All models that serve", "", "OpenAIModels", _JSON),
     "Models.show": Operation("One model that serves", "", "OpenAIModel", _JSON),
+}
+
+
+_TEXT = "a few words of text"
+
+
+def _chat(model: ModelVersion) -> dict[str, Any] | None:
+    if not _names(model).makes_chats:
+        return None
+    return {"model": model.name, "messages": [{"role": "user", "content": _TEXT}]}
+
+
+def _completion(model: ModelVersion) -> dict[str, Any] | None:
+    return {"model": model.name, "prompt": _TEXT} if _names(model).makes_texts else None
+
+
+def _embedding(model: ModelVersion) -> dict[str, Any] | None:
+    return {"model": model.name, "input": [_TEXT]} if _names(model).makes_embeddings else None
+
+
+def _names(model: ModelVersion) -> TensorNames:
+    return TensorNames(model.config, model.signature)
+
+
+#: What makes an example of a responder's body; None for a model that is not for it.
+OPENAI_EXAMPLES: dict[str, Callable[[ModelVersion], dict[str, Any] | None]] = {
+    "Texts.chat": _chat,
+    "Texts.complete": _completion,
+    "Embeddings.embed": _embedding,
 }
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
-from zmqtriton_floor.datatypes import BYTES, count_elements
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input
 from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
 from zmqtriton_frontends.http_api.openai.problems import RefusedField
 from zmqtriton_frontends.http_api.openai.requests import TextRequest
 from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
+
+#: Where the client does not say, and the model needs to know.
+DEFAULT_MAX_TOKENS = 16
+#: Inputs of models like those of TensorRT-LLM whose names are not OpenAI's.
+_OWN_NAMES = {"stop": "stop_words"}
 
 
 def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames) -> RequestBody:
@@ -20,12 +28,8 @@ def text_body(own_id: str, request: TextRequest, prompt: str, names: TensorNames
     the model is not one for text.
     """
     if not names.text_output:
-        raise _unfit(names.model, "output 'text_output'", "openai_text_output")
-    tensors = [_prompt(request, prompt, names)]
-    if names.sampling is not None:
-        tensors.append(_text(names.sampling, orjson.dumps(request.sampling)))
-    elif request.choices > 1:
-        raise RefusedField(f"model '{names.model}' makes one choice only", "n")
+        raise _unfit(names, "output", "openai_text_output")
+    tensors = [_prompt(request, prompt, names), *_sampling(request, names)]
     if names.stream is not None:
         tensors.append(_boolean(names.stream, request.is_streamed and names.is_decoupled))
     if names.exclude_input is not None:
@@ -39,14 +43,45 @@ def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> Tensor:
     if request.messages is not None and names.messages is not None:
         return _text(names.messages, prompt.encode())
     if names.text is None:
-        raise _unfit(names.model, "input 'text_input'", "openai_text_input")
+        raise _unfit(names, "input", "openai_text_input")
     return _text(names.text, prompt.encode())
 
 
-def _unfit(model: str, missing: str, parameter: str) -> InvalidArgument:
+def _sampling(request: TextRequest, names: TensorNames) -> list[Tensor]:
+    """Return what the client says of the sampling, as one input or as one for each wish."""
+    if names.sampling is not None:
+        return [_text(names.sampling, orjson.dumps(request.sampling))]
+    if request.choices > 1 and names.input("n") is None:
+        raise RefusedField(f"model '{names.model}' makes one choice only", "n")
+    wishes = dict(request.sampling)
+    most = names.input("max_tokens")
+    if most is not None and not most.optional:
+        wishes.setdefault("max_tokens", DEFAULT_MAX_TOKENS)
+    found = []
+    for key, value in wishes.items():
+        wanted = names.input(_OWN_NAMES.get(key, key))
+        if wanted is not None:
+            found.append(_values(wanted, key, value))
+    return found
+
+
+def _values(wanted: Input, key: str, value: Any) -> Tensor:
+    elements = value if type(value) is list else [value]
+    shape = shape_of_one(wanted)
+    if len(elements) > 1:
+        shape[-1:] = [len(elements)]
+    datatype = BY_NUMBER[wanted.datatype]
+    try:
+        data = to_bytes(wanted.name, datatype, len(elements), elements)
+    except InvalidArgument as error:
+        raise RefusedField(error.text, key) from None
+    return Tensor(wanted.name, wanted.datatype, shape, data)
+
+
+def _unfit(names: TensorNames, kind: str, parameter: str) -> RefusedField:
     return RefusedField(
-        f"model '{model}' makes no text: it has no {missing} of type TYPE_STRING; "
-        f"its parameter {parameter} may name another",
+        f"model '{names.model}' makes no text: it has no {kind} '{names.wanted_name(parameter)}' "
+        f"of type TYPE_STRING; its parameter {parameter} may name another",
         "model",
     )
 

@@ -51,6 +51,18 @@ class TensorNames:
         self.embedding = self._output("openai_embedding_output")
 
     @property
+    def makes_texts(self) -> bool:
+        return bool(self.text and self.text_output)
+
+    @property
+    def makes_chats(self) -> bool:
+        return bool((self.messages or self.text) and self.text_output)
+
+    @property
+    def makes_embeddings(self) -> bool:
+        return bool(self.text and self.embedding)
+
+    @property
     def is_decoupled(self) -> bool:
         return self._signature.is_decoupled
 
@@ -63,15 +75,24 @@ class TensorNames:
         found = [self._signature.inputs.get(_WISH + name) for name in outputs if name]
         return [wish for wish in found if wish is not None and wish.datatype == _BOOL]
 
+    def input(self, name: str) -> Input | None:
+        """Return an input by its own name."""
+        return self._signature.inputs.get(name)
+
+    def wanted_name(self, parameter: str) -> str:
+        """Return the name that the model has, or should have, for the tensor of a parameter."""
+        default = INPUTS[parameter][0] if parameter in INPUTS else OUTPUTS[parameter]
+        return self.value(parameter) or default
+
     def value(self, parameter: str) -> str:
         """Return the value of a parameter of the model; "" if it has none."""
         return str((self._parameters.get(parameter) or {}).get("string_value", ""))
 
     def _input(self, parameter: str) -> Input | None:
-        default, datatype = INPUTS[parameter]
-        found = self._signature.inputs.get(self.value(parameter) or default)
-        return found if found is not None and found.datatype == datatype else None
+        found = self._signature.inputs.get(self.wanted_name(parameter))
+        is_right = found is not None and found.datatype == INPUTS[parameter][1]
+        return found if is_right else None
 
     def _output(self, parameter: str) -> str:
-        name = self.value(parameter) or OUTPUTS[parameter]
+        name = self.wanted_name(parameter)
         return name if name in self._signature.outputs else ""

@@ -106,9 +106,9 @@ def batches(names: TensorNames, all_texts: Sequence[str]) -> Iterator[Batch]:
     """Return the inferences that a model needs for so many texts. Raises RefusedField."""
     wanted = _text_input(names)
     if not names.embedding:
-        raise _unfit(names.model, "output 'embedding'", "openai_embedding_output")
+        raise _unfit(names, "openai_embedding_output", "output")
     if count_elements([max(1, dim) for dim in wanted.dims]) != 1:
-        raise _unfit(names.model, f"input '{wanted.name}' of one text", "openai_text_input")
+        raise _unfit(names, "openai_text_input", "input", " for one text")
     step = 1
     if wanted.dims and wanted.dims[0] < 0:
         step = names.max_batch_size or len(all_texts)
@@ -131,14 +131,14 @@ def document(model: str, done: Sequence[Batch], *, is_base64: bool) -> bytes:
 
 def _text_input(names: TensorNames) -> Input:
     if names.text is None:
-        raise _unfit(names.model, "input 'text_input' of strings", "openai_text_input")
+        raise _unfit(names, "openai_text_input", "input")
     return names.text
 
 
-def _unfit(model: str, missing: str, parameter: str) -> RefusedField:
+def _unfit(names: TensorNames, parameter: str, kind: str, why: str = "") -> RefusedField:
     return RefusedField(
-        f"model '{model}' makes no embeddings: it has no {missing}; its parameter {parameter} may "
-        "name another",
+        f"model '{names.model}' makes no embeddings: it has no {kind} "
+        f"'{names.wanted_name(parameter)}'{why}; its parameter {parameter} may name another",
         "model",
     )
 

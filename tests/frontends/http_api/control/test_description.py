@@ -7,11 +7,14 @@ from typing import Any
 import falcon.inspect
 
 from tests.frontends.http_api.fakes import Client, FakeGateway, tensor_config, version_info
+from tests.frontends.http_api.openai.models import text_model
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.control.openai_text import OPENAI_OPERATIONS
 from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS
 from zmqtriton_frontends.http_api.inference import generate_request, infer_request
+from zmqtriton_frontends.http_api.openai.requests import read_chat, read_completion
+from zmqtriton_frontends.http_api.openai.vectors import read as read_embedding
 
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
@@ -161,6 +164,29 @@ def test_an_example_is_what_its_model_accepts() -> None:
         signature: Signature = gateway.catalogue.find(name).signature
         signature.check(generate_request.read(value, signature.inputs))
     assert {"NEEDED"} == examples(document, "generate")["optional"].keys()
+
+
+def test_models_of_texts_and_vectors_have_examples_for_openai_s_clients() -> None:
+    gateway = FakeGateway(allow_openai=True)
+    gateway.catalogue.update(text_model("texts", model_transaction_policy={"decoupled": True}))
+    gateway.catalogue.update(text_model("vectors", outputs=(("embedding", "FP32"),)))
+    document = described(gateway)
+
+    chats, texts, vectors = (
+        document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["examples"]
+        for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+    )
+
+    assert ["texts"] == [read_chat(one["value"]).model for one in chats.values()]
+    assert ["texts"] == [read_completion(one["value"]).model for one in texts.values()]
+    assert ["vectors"] == [read_embedding(one["value"]).model for one in vectors.values()]
+
+
+def test_without_openai_s_api_nothing_of_it_is_described() -> None:
+    document = described(FakeGateway())
+
+    assert not any(path.startswith("/v1") for path in document["paths"])
+    assert "OpenAIError" not in document["components"]["schemas"]
 
 
 OPTIONAL = [
