@@ -59,6 +59,9 @@ Token = bytes  # exactly 16 bytes
 Correlation = Union[int, str]  # a sequence's id: an integer, or a string of up to 1024 characters
 Ids = List[int]
 
+#: The peer of requests that the broker makes for steps of ensembles, and of what it keeps itself.
+BROKER = 0
+
 # Flags of a request; the first two have Triton's values.
 SEQUENCE_START, SEQUENCE_END = 1, 2
 RESENT = 4  # sent before to a broker that has died since

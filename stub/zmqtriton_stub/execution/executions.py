@@ -329,7 +329,7 @@ def _requests(
                 )
             if flags & wire.UNCHECKED and instance.signature is not None:
                 given = len(inputs) - instance.controls
-                _check(body._replace(inputs=inputs[:given]), instance.signature)
+                _check(pending, body._replace(inputs=inputs[:given]), instance.signature)
             if flags & wire.PADDING:
                 inputs = [_zeros(tensor) for tensor in inputs]
             if instance.reshaping is not None:
@@ -352,11 +352,13 @@ def _zeros(tensor: wire.Tensor) -> wire.Tensor:
     return tensor._replace(data=np.zeros(size, np.uint8).data)
 
 
-def _check(body: wire.RequestBody, signature: Signature) -> None:
-    """Raise InvalidArgument if another model has sent what this one does not take."""
+def _check(pending: Pending, body: wire.RequestBody, signature: Signature) -> None:
+    """Raise InvalidArgument if a model, or an ensemble, has sent what this model does not take."""
     try:
         signature.check(body)
     except InvalidArgument as error:
+        if pending.work.peer == wire.BROKER:
+            raise
         where = f"Model {signature.model} - Error when running inference: "
         raise InvalidArgument(where + error.text) from None
 

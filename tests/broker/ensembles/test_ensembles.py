@@ -166,11 +166,23 @@ def test_a_step_whose_model_is_gone_fails() -> None:
     assert (Unavailable.number, text) == (reply.code, reply.text)
 
 
-def test_an_output_that_a_step_did_not_make_is_an_error() -> None:
+@pytest.mark.row("E59")
+def test_an_output_that_a_step_did_not_make_is_an_input_that_was_not_given() -> None:
     world = chain()
     world.infer_ensemble(1)
 
     world.respond("first")
+
+    assert [] == world.executing_request("second").inputs
+    world.respond("second")
+    assert [] == world.response(1).outputs
+
+
+def test_an_answer_without_a_body_is_an_error() -> None:
+    world = chain()
+    world.infer_ensemble(1)
+
+    world.respond_with_body("first", b"")
 
     assert world.error_texts(1)[0].startswith("in ensemble 'e', unexpected deadlock")
 

@@ -12,6 +12,7 @@ from tests.conformance.tables import (
     configs_strict,
     decoupled,
     ensembles,
+    ensembles_optional,
     functions,
     grpc_contents,
     grpc_infer,
@@ -55,6 +56,7 @@ TABLES: dict[str, ModuleType] = {
         raw,
         policies,
         ensembles,
+        ensembles_optional,
         sequences,
         grpc_contents,
         grpc_infer,
@@ -104,6 +106,7 @@ REPOSITORIES = {
         Repository("raw", raw.MODELS, raw.OPTIONS),
         Repository("policies", policies.MODELS, policies.OPTIONS),
         Repository("ensembles", ensembles.MODELS, ensembles.OPTIONS),
+        Repository("ensembles_optional", ensembles_optional.MODELS, ensembles_optional.OPTIONS),
         Repository("sequences", sequences.MODELS, sequences.OPTIONS),
     )
 }

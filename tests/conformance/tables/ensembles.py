@@ -75,7 +75,7 @@ def _model(name: str, dims: str = "4", more: str = "", labels: str = "") -> Writ
     return Written(name, config, files)
 
 
-def _step(model: str, inputs: dict[str, str], outputs: dict[str, str]) -> str:
+def step(model: str, inputs: dict[str, str], outputs: dict[str, str]) -> str:
     maps = [f'input_map {{ key: "{key}" value: "{value}" }}' for key, value in inputs.items()]
     maps += [f'output_map {{ key: "{key}" value: "{value}" }}' for key, value in outputs.items()]
     return f'step {{ model_name: "{model}" model_version: -1 {" ".join(maps)} }}\n'
@@ -95,7 +95,7 @@ def _ensemble(name: str, *steps: str, more: str = "", **shape: str) -> Written:
     return Written(name, f'platform: "ensemble"\n{tensors}{more}{scheduling}', files)
 
 
-_ONE = _step("labelled", {"IN": "X"}, {"OUT": "Y"})
+_ONE = step("labelled", {"IN": "X"}, {"OUT": "Y"})
 _STRINGS = 'output { name: "SAID" data_type: TYPE_STRING dims: [ 1 ] }\n'
 _BATCHES = "max_batch_size: 4\n"
 MODELS = (
@@ -111,30 +111,30 @@ MODELS = (
     ),
     _ensemble("one", _ONE),
     _ensemble("own_labels", _ONE, made=_LABELS),
-    _ensemble("shaped", _step("square", {"IN": "X"}, {"OUT": "Y"}), given=_RESHAPE, made=_RESHAPE),
+    _ensemble("shaped", step("square", {"IN": "X"}, {"OUT": "Y"}), given=_RESHAPE, made=_RESHAPE),
     _ensemble(
         "row",
-        _step("plain", {"IN": "X"}, {"OUT": "t"}),
-        _step("plain", {"IN": "t"}, {"OUT": "Y", "SEEN": "SAID"}),
+        step("plain", {"IN": "X"}, {"OUT": "t"}),
+        step("plain", {"IN": "t"}, {"OUT": "Y", "SEEN": "SAID"}),
         more=_STRINGS,
     ),
     _ensemble(
         "fork",
-        _step("plain", {"IN": "X"}, {"OUT": "Y"}),
-        _step("labelled", {"IN": "X"}, {"SEEN": "SAID"}),
+        step("plain", {"IN": "X"}, {"OUT": "Y"}),
+        step("labelled", {"IN": "X"}, {"SEEN": "SAID"}),
         more=_STRINGS,
     ),
     _ensemble(
         "in_batches",
-        _step("batched", {"IN": "X"}, {"OUT": "t"}),
-        _step("batched", {"IN": "t"}, {"OUT": "Y"}),
+        step("batched", {"IN": "X"}, {"OUT": "t"}),
+        step("batched", {"IN": "t"}, {"OUT": "Y"}),
         more=_BATCHES,
     ),
-    _ensemble("of_an_ensemble", _step("one", {"X": "X"}, {"Y": "Y"})),
+    _ensemble("of_an_ensemble", step("one", {"X": "X"}, {"Y": "Y"})),
     _ensemble(
         "flowing",
-        _step("many", {"IN": "X"}, {"OUT": "t"}),
-        _step("plain", {"IN": "t"}, {"OUT": "Y"}),
+        step("many", {"IN": "X"}, {"OUT": "t"}),
+        step("plain", {"IN": "t"}, {"OUT": "Y"}),
     ),
 )
 OPTIONS = ("--model-control-mode=explicit", "--load-model=*")

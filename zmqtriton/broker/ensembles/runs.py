@@ -38,7 +38,7 @@ class TensorSet:
     """
 
     def __init__(self, selection: Selection, producer: InflightRequest | None = None) -> None:
-        #: By the ensemble's names; None for an optional input that was not given.
+        #: By the ensemble's names; None for one that was not given, or not made.
         self.tensors: dict[str, Tensor | None] = {}
         #: Sequence marks by tensor, where a step has changed them.
         self.sequences: dict[str, SequenceMarks] = {}

@@ -21,7 +21,6 @@ from zmqtriton.broker.ensembles.runs import (
 )
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
-from zmqtriton.broker.memory.leases import BROKER
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.inflight import InflightRequest
@@ -39,6 +38,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     from_number,
 )
+from zmqtriton_floor.wire import BROKER
 
 _LOST = Unavailable("the broker died while the ensemble was being executed")
 _DROPPED = Cancelled("another step of the ensemble has failed")
@@ -242,7 +242,11 @@ class EnsembleScheduler:
             wave.sequences.update((name, sequence) for name, _ in named)
         self._release(wave.lease(outcome.blocks, named))
         wave.holds += 1
-        for following in [s for name, tensor in named for s in wave.add(name, tensor)]:
+        made = dict(named)
+        used = (step.outputs[name] for name in run.selection.used_outputs[step.number])
+        # an output that was not made is as an optional input that was not given
+        tensors = [*named, *((name, None) for name in used if name not in made)]
+        for following in [s for name, tensor in tensors for s in wave.add(name, tensor)]:
             self._spawn(run, wave, following, now_ns)
         if run.is_decoupled and run.error is None and wave.is_complete and not wave.is_sent:
             self._stream(run, wave, now_ns)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 
 from zmqtriton.broker.ensembles.runs import tensor_block
-from zmqtriton.broker.memory.leases import BROKER, Leases
+from zmqtriton.broker.memory.leases import Leases
 from zmqtriton.broker.memory.provenance import Provenance, extent_of, references_in_response
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.errors import InternalError, ProtocolError
 from zmqtriton_floor.wire import (
+    BROKER,
     HAS_REFERENCES,
     RESENT,
     Block,

@@ -14,7 +14,6 @@ from typing import Any
 
 from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.memory.blocks import Blocks
-from zmqtriton.broker.memory.leases import BROKER
 from zmqtriton.broker.memory.response_cache import CacheEntry, CacheKey, ResponseCache
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import Answers
@@ -24,6 +23,7 @@ from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
+from zmqtriton_floor.wire import BROKER
 
 _PAGE = 4096
 #: Requests whose answers fit no other request: they may lie on a GPU, have been given before, or

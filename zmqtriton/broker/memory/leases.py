@@ -11,9 +11,6 @@ from collections.abc import Iterable
 
 from zmqtriton_floor.wire import Block
 
-#: The holder of blocks that the broker itself has in hand, between two steps of an ensemble.
-BROKER = 0
-
 
 class Leases:
     """Leases by the serial of their holder."""

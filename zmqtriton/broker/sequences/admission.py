@@ -7,7 +7,6 @@ are told apart from those that never were.
 from __future__ import annotations
 
 from zmqtriton.broker.memory.blocks import Blocks
-from zmqtriton.broker.memory.leases import BROKER
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
@@ -22,6 +21,7 @@ from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_floor.wire import BROKER
 
 _LOST = Unavailable("the broker died while the sequence was going on")
 _EXPIRED = Unavailable("timeout of the corresponding sequence has been expired")

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from zmqtriton.broker.memory.leases import BROKER
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.sequences.controls import SequenceControls
@@ -20,7 +19,7 @@ from zmqtriton.broker.sequences.slot_assignment import SlotAssignment
 from zmqtriton.broker.sequences.slots import Sequence
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import BatchedRequest, Correlation, Request
+from zmqtriton_floor.wire import BROKER, BatchedRequest, Correlation, Request
 
 _NOT_EXECUTED = "one of its requests was not executed: "
 

@@ -11,12 +11,11 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.memory.leases import BROKER
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.wire import BatchedRequest
+from zmqtriton_floor.wire import BROKER, BatchedRequest
 
 #: The ids of padding requests for empty slots begin here, beyond those of ensembles' steps.
 FIRST_PADDING_ID = 1 << 62
