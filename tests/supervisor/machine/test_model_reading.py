@@ -363,3 +363,28 @@ def test_a_change_of_a_backend_is_one_of_its_models(tmp_path: Path) -> None:
 
     assert all(one != other for one, other in zip(first, known("own"), strict=True))
     assert ours == known("identity")
+
+
+@pytest.mark.row("L08")
+def test_a_change_of_a_chat_template_is_one_of_its_model(tmp_path: Path) -> None:
+    template = add(tmp_path, "m") / "chat_template.jinja"
+
+    def known() -> tuple[str, str]:
+        found = read(tmp_path, "m", allow_openai=True)
+        return found.fingerprint, found.versions[1].fingerprint_without_instances
+
+    template.write_text("a")
+    before = known()
+    template.write_text("bc")
+
+    assert all(one != other for one, other in zip(before, known(), strict=True))
+
+
+def test_a_chat_template_that_is_missing_is_the_reason(tmp_path: Path) -> None:
+    named = 'parameters { key: "openai_chat_template" value { string_value: "none.jinja" } }'
+    add(tmp_path, "m", f"{CONFIG}\n{named}\n")
+
+    problem = read(tmp_path, "m", allow_openai=True).versions[1].problem
+
+    assert problem.startswith("failed to open text file for read ")
+    assert "" == read(tmp_path, "m").versions[1].problem

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-MODELS = ["parrot", "lettering"]
+MODELS = ["parrot", "lettering", "string_upper"]
 OPTIONS = ["--allow-openai"]
 
 HELLO: list[Any] = [
@@ -35,6 +35,9 @@ def prepare(server: Server) -> None:
     (templated / "chat_template.jinja").write_text(TEMPLATE)
     with (templated / "config.pbtxt").open("a") as config:
         config.write(parameter("openai_chat_template_variables", '{\\"bos\\": \\"<s>\\"}'))
+    with (server.repository / "string_upper" / "config.pbtxt").open("a") as config:
+        config.write(parameter("openai_text_input", "INPUT0"))
+        config.write(parameter("openai_text_output", "OUTPUT0"))
     with (server.add_model("parrot", "messenger") / "config.pbtxt").open("a") as config:
         config.write(parameter("openai_messages_input", "text_input"))
 
@@ -221,6 +224,18 @@ def test_embeddings_that_cannot_be_made_are_refused(client: openai.OpenAI) -> No
 
 
 @pytest.mark.row("L08")
+def test_a_model_that_answers_once_has_streams_of_one_piece(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model="string_upper", messages=HELLO)
+    with client.completions.create(model="string_upper", prompt="one", stream=True) as stream:
+        streamed = [chunk.choices[0].text for chunk in stream]
+
+    # what a chat is without a template
+    expected = "SYSTEM: REPEAT.\nUSER: ONE TWO THREE\nASSISTANT:"
+    assert expected == answer.choices[0].message.content
+    assert ["ONE", ""] == streamed
+
+
+@pytest.mark.row("L08")
 def test_long_texts_are_continued(client: openai.OpenAI) -> None:
     text = "é😀" * 100_000
 
@@ -255,7 +270,7 @@ def counts(server: Server) -> tuple[int, int]:
 def test_the_models_that_serve_are_listed(client: openai.OpenAI) -> None:
     models = client.models.list().data
 
-    expected = ["lettering", "messenger", "parrot", "templated"]
+    expected = ["lettering", "messenger", "parrot", "string_upper", "templated"]
     assert expected == [model.id for model in models]
     assert models[2] == client.models.retrieve("parrot")
     assert 0 < models[0].created <= time.time()

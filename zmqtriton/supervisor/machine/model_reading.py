@@ -249,7 +249,7 @@ class ModelReader:
         ensemble = _ensemble(config, files, source) if is_ensemble else None
         backend, of_backend = self._backend(config)
         for number, version in versions.items():
-            contents = scanned.version_fingerprints[number] + of_backend + files.chat_template
+            contents = scanned.version_fingerprints[number] + of_backend
             found = _substance(config, environment, contents)
             versions[number] = replace(version, fingerprint_without_instances=found)
         expected = expected_slots(config, self._host)

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.frontends.http_api.fakes import tensor_config
 from tests.frontends.http_api.openai.models import text_model
@@ -158,3 +160,45 @@ def test_messages_go_where_they_are_taken() -> None:
 
     assert ["MESSAGES"] == [tensor.name for tensor in of_chat]
     assert ["text_input"] == [tensor.name for tensor in of_completion]
+
+
+_VALUES: Any = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+_FIELDS = (
+    "n",
+    "stop",
+    "seed",
+    "temperature",
+    "max_tokens",
+    "stream",
+    "echo",
+    "top_k",
+    "logit_bias",
+)
+
+
+@given(
+    st.sampled_from(["messages", "prompt"]),
+    _VALUES,
+    st.dictionaries(st.sampled_from(_FIELDS), _VALUES, max_size=3),
+)
+def test_any_document_is_refused_or_becomes_a_request_that_fits(
+    field: str, value: Any, fields: dict[str, Any]
+) -> None:
+    version = ModelVersion(VLLM)
+    names = TensorNames(version.config, version.signature)
+    read = read_chat if field == "messages" else read_completion
+    try:
+        request = read({"model": "text", field: value, **fields})
+    except RefusedField:
+        return
+
+    for prompt in request.prompts or ["a chat"]:
+        version.signature.check(text_body("id", request, prompt, names))
