@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import queue
@@ -13,7 +14,7 @@ import struct
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,12 +40,15 @@ def http_json(port: int) -> SendRequest:
     return _http(port, json.dumps({"inputs": [tensor]}).encode(), "")
 
 
-def http_binary(port: int, floats: int = 16, model: str = "identity_fp32") -> SendRequest:
-    """An identity with the binary extension, both ways."""
+def http_binary(
+    port: int, floats: int = 16, model: str = "identity_fp32", shape: Sequence[int] = ()
+) -> SendRequest:
+    """A model with the binary extension, both ways; a shape goes before a number of floats."""
+    floats = math.prod(shape) if shape else floats
     tensor = {
         "name": "INPUT0",
         "datatype": "FP32",
-        "shape": [floats],
+        "shape": list(shape) or [floats],
         "parameters": {"binary_data_size": floats * 4},
     }
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()

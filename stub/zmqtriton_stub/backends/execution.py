@@ -85,7 +85,7 @@ def execute(
         except Exception as error:  # noqa: BLE001 - the requester is told
             responses[place] = failure(error)
             continue
-        key = _key(inputs) if has_batches else place
+        key = _key(inputs) if has_batches and len(requests) > 1 else place
         if key not in groups:
             groups[key] = Batch(arrays.join)
         groups[key].add(place, inputs, set(request.requested_output_names()))
@@ -118,7 +118,7 @@ def failure(error: BaseException) -> Any:
 
 def _key(inputs: dict[str, Any]) -> Tuple[Any, ...]:
     """Return what the requests of one batch have in common."""
-    return tuple(sorted((name, str(a.dtype), tuple(a.shape[1:])) for name, a in inputs.items()))
+    return tuple(sorted((name, a.dtype, tuple(a.shape[1:])) for name, a in inputs.items()))
 
 
 def _rows(inputs: dict[str, Any]) -> int:
