@@ -171,11 +171,14 @@ def test_a_backend_written_in_python_runs_the_file_of_the_backend(tmp_path: Path
     assert second / "vllm" / "model.py" == path
 
 
-@pytest.mark.row("K22")
+@pytest.mark.row("K08", "K11", "K22")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ('backend: "tensorflow"', ""),
+        ('backend: "dali"', ""),
+        ('backend: "implicit_state"', ""),
+        ('backend: "distributed_addsub"', ""),
         ('backend: "../x"', ""),
         ('backend: "x" runtime: "libtriton_x.so"', ""),
         ('backend: "torchscript"', " Did you mean 'pytorch'?"),

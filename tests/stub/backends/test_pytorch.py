@@ -11,7 +11,7 @@ import pytest
 
 from tests.stub.backends.served import Served
 from tests.system.frameworks import torch_models
-from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.api.errors import TritonModelException, describe
 
 torch = pytest.importorskip("torch")
 
@@ -162,6 +162,18 @@ def test_a_class_has_its_weights_beside_it(tmp_path: Path) -> None:
     torch.save({"other": torch.tensor([5.0])}, code.with_suffix(".pt"))
     with pytest.raises(TritonModelException, match=r"torch: cannot load .*\n?.*Missing key"):
         Served(tmp_path / "m", io("x", "y"))
+
+
+def test_what_a_class_raises_has_its_own_lines(tmp_path: Path) -> None:
+    broken = torch_models.SCALE.replace("torch.ones(1)", "torch.ones(unknown)")
+    code = write(tmp_path / "m" / "1" / "model.py", broken)
+
+    with pytest.raises(NameError) as error:
+        Served(tmp_path / "m", io("x", "y"))
+
+    text = describe(error.value)
+    assert f"NameError: name 'unknown' is not defined\n\nAt:\n  {code}(8): __init__\n" in text
+    assert "backends/pytorch" not in text
 
 
 def test_an_error_of_the_model_is_the_answer(script: Any) -> None:

@@ -73,6 +73,25 @@ output [ { name: "OUTPUT0" data_type: TYPE_STRING dims: [ -1 ] },
 """
 
 
+SUMS = """max_batch_size: 4
+input [ { name: "INPUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
+output [ { name: "OUTPUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
+"""
+START = '{ name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] }'
+READY = '{ name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } ] }'
+END = '{ name: "END" control [ { kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] } ] }'
+NUMBER = '{ name: "CORRID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] }'
+COUNTDOWN = """backend: "iterative_sequence" model_transaction_policy { decoupled: true }
+sequence_batching { iterative_sequence: true }
+parameters { key: "execute_delay_ms" value { string_value: "1" } }
+"""
+
+
+def sums(backend: str, *controls: str, more: str = "") -> str:
+    listed = ", ".join(controls)
+    return f'{SUMS} backend: "{backend}" sequence_batching {{ {more} control_input [ {listed} ] }}'
+
+
 def write(server: Server, name: str, config: str, **files: str) -> Path:
     """A model with one version, which has these files."""
     version = server.repository / name / "1"
@@ -111,6 +130,11 @@ def prepare(server: Server) -> None:
     write(server, "identity", IDENTITY)
     write(server, "repeat", 'backend: "repeat"')
     write(server, "squared", 'backend: "squares"')
+    write(server, "summed", sums("sequence", START, READY))
+    write(server, "unstarted", sums("sequence", READY))
+    write(server, "counted", COUNTDOWN + SUMS)
+    everything = (START, END, READY, NUMBER)
+    write(server, "summed_oldest", sums("dyna_sequence", *everything, more="oldest { }"))
     write_backend(server, "squares", "model.py", SQUARE.read_text("utf-8"))
     wrong = IDENTITY.replace('name: "identity"', "").replace("OUTPUT1", "OUTPUT2")
     write(server, "unpaired", wrong)
@@ -253,3 +277,46 @@ def test_square_answers_as_often_as_it_is_told(server: Server) -> None:
     found = streamed(server, "squared", IN=np.array([3], dtype=np.int32))
 
     assert [3, 3, 3] == [int(each.as_numpy("OUT")[0]) for each in found]
+
+
+def said_of_two(server: Server, model: str) -> tuple[list[int], list[int]]:
+    """Return what two sequences of one stream are answered, as clients' examples ask them."""
+    found: list[Any] = []
+    given = {1001: [11, 7, 5, 0], 1002: [-1, -2, -3, 100]}
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(lambda result, error: found.append(error or result))
+        for place in range(4):
+            for number, values in given.items():
+                tensor = grpc_client.InferInput("INPUT", [1, 1], "INT32")
+                tensor.set_data_from_numpy(np.array([[values[place]]], dtype=np.int32))
+                client.async_stream_infer(
+                    model,
+                    [tensor],
+                    request_id=f"{number}_{place}",
+                    sequence_id=number,
+                    sequence_start=place == 0,
+                    sequence_end=place == 3,
+                )
+        client.stop_stream()
+    answers = {one.get_response().id: one.as_numpy("OUTPUT").item() for one in found}
+    first, second = ([answers[f"{number}_{place}"] for place in range(4)] for number in given)
+    return first, second
+
+
+@pytest.mark.row("K11")
+def test_sequences_are_summed_and_the_number_added_at_the_end(server: Server, client: Any) -> None:
+    first, second = [11, 18, 23, 23], [-1, -3, -6, 94]
+
+    assert (first, second) == said_of_two(server, "summed")
+    with_numbers = [*first[:3], first[3] + 1001], [*second[:3], second[3] + 1002]
+    assert with_numbers == said_of_two(server, "summed_oldest")
+    assert "'START' and 'READY' must be configured as the control inputs" in (
+        reason(client, "unstarted")
+    )
+
+
+@pytest.mark.row("K11")
+def test_a_request_is_executed_until_it_has_counted_down(server: Server) -> None:
+    found = streamed(server, "counted", INPUT=np.array([[3]], dtype=np.int32))
+
+    assert [2, 1, 0] == [int(each.as_numpy("OUTPUT").item()) for each in found]

@@ -1,0 +1,1 @@
+"""The backend `iterative_sequence`: responses of a request that is executed again and again."""

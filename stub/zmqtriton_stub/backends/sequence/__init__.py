@@ -1,0 +1,1 @@
+"""The backend `sequence`: sums of sequences, to test clients with."""
