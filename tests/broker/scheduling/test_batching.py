@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ F, S, S2 = 1, 2, 3
 DELAY_NS = 100_000
 
 
-def batching(max_batch_size: int = 8, **settings: Any) -> BrokerHarness:
+def batching(max_batch_size: int = 8, *, held: int = 0, **settings: Any) -> BrokerHarness:
     """A model that batches, with one idle stub."""
     world = BrokerHarness()
+    world.core.configure(1, json.dumps({"held_requests": held}))
     config = {"name": "m", "max_batch_size": max_batch_size, "dynamic_batching": settings}
     world.add_generation(config=config)
     world.add_frontend(F)
@@ -39,6 +41,36 @@ def test_without_a_delay_an_idle_stub_gets_at_once_what_is_there() -> None:
 
     assert [2, 7] == sizes(world)
     assert world.core.due_ns is None
+
+
+@pytest.mark.parametrize("delay_us", [0, 100])
+def test_requests_are_held_back_until_enough_of_them_wait(delay_us: int) -> None:
+    world = batching(held=3, max_queue_delay_microseconds=delay_us)
+
+    world.infer(F, request(1))
+    world.infer(F, request(2))
+    world.tick(10 * DELAY_NS)
+    assert not world.batched_requests
+    assert world.core.due_ns is None
+    world.infer(F, request(3))
+    world.tick(10 * DELAY_NS)
+
+    assert [3] == sizes(world)
+    world.infer(F, request(4))
+    world.tick(10 * DELAY_NS)
+    assert [1] == sizes(world)
+
+
+def test_a_model_without_a_batcher_holds_nothing_back() -> None:
+    world = BrokerHarness()
+    world.core.configure(1, '{"held_requests": 3}')
+    world.add_generation(config={"name": "m", "max_batch_size": 8})
+    world.add_frontend(F)
+    world.add_stub(S)
+
+    world.infer(F, request(1))
+
+    assert [1] == sizes(world)
 
 
 @pytest.mark.row("E60")

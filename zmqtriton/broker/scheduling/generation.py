@@ -100,6 +100,8 @@ class Generation:
         self._queue = queue_of(document)
         #: Requests in the queue that are still wanted.
         self.pending = 0
+        #: Nothing is dispatched before so many requests wait; 0 from then on.
+        self._held_until = 0
         #: When the queue's timer fires; 0 if there is none.
         self.timer_ns = 0
 
@@ -107,6 +109,11 @@ class Generation:
         """Begin to count, as the server's settings ask for."""
         self.statistics = latencies.statistics(self.config, is_cached=self.is_cached)
         self.statistics.responses = ResponseCounts() if self.is_decoupled else None
+
+    def hold_back(self, requests: int) -> None:
+        """Dispatch nothing before so many requests wait, if the model has a batcher."""
+        if "dynamic_batching" in self.config or self.sequences is not None:
+            self._held_until = requests
 
     def count_responses(self, told: str) -> None:
         if self.statistics.responses is not None:
@@ -145,6 +152,8 @@ class Generation:
     @property
     def due_ns(self) -> int:
         """When to call next_dispatch() again though nothing else happens; 0 is never."""
+        if self._held_until:
+            return 0
         if self.sequences is not None:
             return self.sequences.due_ns
         return self._queue.due_ns if self.placement.may_have_room else 0
@@ -205,6 +214,9 @@ class Generation:
 
     def next_dispatch(self, now_ns: int) -> tuple[Instance, list[InflightRequest]] | None:
         """Return the next batch and its stub; None while nobody is idle or nothing is due."""
+        if self.pending < self._held_until:
+            return None
+        self._held_until = 0
         if self.sequences is not None:
             chosen = self.sequences.next(self.instances.values(), now_ns)
             self.pending -= len(chosen[1]) if chosen is not None else 0

@@ -5,6 +5,7 @@ Knows neither peers nor clocks.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +34,8 @@ class GenerationRegistry:
         self.by_number: dict[int, Generation] = {}
         self._by_name: dict[str, dict[int, Generation]] = {}
         self._latencies = StatisticsFactory("{}", no_clock)
+        #: A model with a batcher begins when so many of its requests wait.
+        self._held_requests = 0
         #: There are, or were, models whose inputs may lie on a GPU.
         self.any_takes_gpu = False
         #: Generations that are gone, with the one that takes the requests still on their way to
@@ -43,8 +46,9 @@ class GenerationRegistry:
         self._departed: dict[int, Generation] = {}
 
     def configure(self, settings: str, clock: Clock) -> None:
-        """Count what is served from now on as the settings of the Bootstrap ask for."""
+        """Serve and count from now on as the settings of the Bootstrap ask for."""
         self._latencies = StatisticsFactory(settings, clock)
+        self._held_requests = json.loads(settings).get("held_requests", 0)
 
     def __getitem__(self, number: int) -> Generation:
         return self.by_number[number]
@@ -62,6 +66,7 @@ class GenerationRegistry:
             return known
         new = Generation(message.generation, message.model, message.version, message.config)
         new.measure(self._latencies)
+        new.hold_back(self._held_requests)
         self.by_number[new.number] = new
         self.any_takes_gpu |= new.takes_gpu
         versions = self._by_name.setdefault(new.model, {})

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import os
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +23,12 @@ from zmqtriton_floor import TRITON_VERSION, __version__
 _CLIENT_SHARE = 1 / 8
 _LEAST_CLIENT_BYTES = 16 << 20
 
+#: The number of requests that a model's batcher waits for before it begins: sizes of batches are
+#: then the same each time.
+_HOLD_BACK = "TRITONSERVER_DELAY_SCHEDULER"
+
+_log = logging.getLogger(__name__)
+
 
 def process_settings(
     options: Options,
@@ -33,6 +42,7 @@ def process_settings(
     settings["storage_directory"] = str(storage.path) if storage else ""
     settings["server_version"] = TRITON_VERSION
     settings["zmqtriton_version"] = __version__
+    settings["held_requests"] = _held_requests(os.environ.get(_HOLD_BACK, ""))
     settings["started_at"] = int(time.time())
     settings["server_extensions"] = tables.EXTENSIONS
     python = PythonSettings.from_backend_config(options.backend_settings("python"))
@@ -54,3 +64,12 @@ def process_settings(
         if role in sockets:
             settings[name] = sockets[role].port
     return settings
+
+
+def _held_requests(text: str) -> int:
+    """Return the number at the beginning of a text, as Triton reads it; 0 if there is none."""
+    found = re.match(r"\s*\+?(\d{1,9})", text)
+    held = int(found[1]) if found else 0
+    if held:
+        _log.warning("%s: batchers wait for %s requests before they begin", _HOLD_BACK, held)
+    return held
