@@ -23,7 +23,7 @@ _FIRST_STEPS = "Try 'zmqtriton demo' for a first look, 'zmqtriton --help' for al
 def read_options(words: list[str]) -> Options | int:
     """Return the options, or the status to exit with."""
     try:
-        options = with_environment(parse(words), os.environ)
+        options = with_environment(parse(words, environment=os.environ), os.environ)
         _check_exporter(options)
     except HelpRequested as request:
         sys.stdout.write(f"{request}\n")

@@ -133,9 +133,7 @@ def test_what_the_server_does_not_have_is_named() -> None:
         options(
             http_thread_count=3,
             grpc_infer_allocation_pool_size=3,
-            allow_sagemaker=True,
-            allow_vertex_ai=True,
-            vertex_ai_port=1,
+            sagemaker_thread_count=3,
             buffer_manager_thread_count=3,
             cache_directory="/caches",
         )
@@ -144,9 +142,7 @@ def test_what_the_server_does_not_have_is_named() -> None:
     assert {
         "--http-thread-count",
         "--grpc-infer-allocation-pool-size",
-        "--allow-sagemaker",
-        "--allow-vertex-ai",
-        "--vertex-ai-port",
+        "--sagemaker-thread-count",
         "--buffer-manager-thread-count",
         "--cache-directory",
     } == {warning.split(": ")[1] for warning in warnings}

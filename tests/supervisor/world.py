@@ -290,7 +290,7 @@ class SupervisorHarness:
                         ticket, self._read(model, override)
                     )
                 )
-            case actions.ChangeRepositories(ticket, path, _):
+            case actions.ChangeRepositories(ticket, path):
                 error, paths = self.repository_error, (path,)
                 self._schedule(
                     lambda: self.core.repositories.repositories_changed(ticket, paths, error)

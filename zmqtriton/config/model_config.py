@@ -110,6 +110,9 @@ def _read_source(
             return zmqtriton_protos.ModelConfig()
         config_path = model_dir / "config.pbtxt"
     config = read_config(config_path)
+    if config.name == model_dir.name:
+        # the repository may have the model under another name
+        config.name = name
     if config.name not in ("", name):
         text = (
             f"unexpected directory name '{name}' for model '{config.name}', directory name must "

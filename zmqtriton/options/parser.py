@@ -11,8 +11,10 @@ import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import Any, NoReturn
 
+from zmqtriton.options import clouds
 from zmqtriton.options.help import COMMANDS, help_text
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.result import Options
@@ -54,18 +56,28 @@ class HelpRequested(Exception):
 def with_environment(options: Options, environment: Mapping[str, str]) -> Options:
     """Apply the environment variables that set options. Raises OptionError."""
     try:
+        clouds.check(options, environment)
         return replace(options, trace=with_exporter_environment(options.trace, environment))
     except BadValue as error:
         raise OptionError(str(error)) from None
 
 
-def parse(argv: list[str], *, takes_directories: bool = False) -> Options:
+def parse(
+    argv: list[str],
+    *,
+    takes_directories: bool = False,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Options:
     """Return the options in argv, which lacks the program's name.
 
-    With `takes_directories` every argument that is not an option is a repository. Raises
-    OptionError and HelpRequested.
+    With `takes_directories` every argument that is not an option is a repository. `environment`
+    may change defaults. Raises OptionError and HelpRequested.
     """
-    defaults = {**_DEFAULTS, **_INTERMEDIATE_DEFAULTS}
+    try:
+        of_cloud = clouds.defaults(environment)
+    except BadValue as error:
+        raise OptionError(str(error)) from None
+    defaults = {**_DEFAULTS, **_INTERMEDIATE_DEFAULTS, **of_cloud}
     values = dict(defaults)
     warnings: list[str] = []
     for option, text in _option_texts(argv, takes_directories):
@@ -78,6 +90,8 @@ def parse(argv: list[str], *, takes_directories: bool = False) -> Options:
         if option.arity is Arity.REPEATABLE:
             value = (*values[option.field_name], value)
         values[option.field_name] = value
+    if not any(values["model_repository"]):
+        values["model_repository"] = clouds.repositories(environment)
     return _resolve_options(values, warnings)
 
 
@@ -297,6 +311,7 @@ def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:
 def _check_ports(settled: Mapping[str, Any]) -> None:
     """Check that no two ports are equal; port 0 is any free one."""
     taken: list[tuple[str, str, int]] = []
+    safe = settled["sagemaker_safe_port_range"] if settled["allow_sagemaker"] else None
     for name, allowed, address, port in (
         ("HTTP", "allow_http", "http_address", "http_port"),
         ("GRPC", "allow_grpc", "grpc_address", "grpc_port"),
@@ -307,6 +322,11 @@ def _check_ports(settled: Mapping[str, Any]) -> None:
         if not settled[allowed] or not settled[port]:
             continue
         here = settled[address]
+        if safe is not None and name != "SageMaker" and not safe[0] <= settled[port] <= safe[1]:
+            raise OptionError(
+                f"The server cannot listen to {name} requests at port {settled[port]}, allowed "
+                f"port range is [{safe[0]}, {safe[1]}]"
+            )
         for other, there, number in taken:
             if number == settled[port] and (here == there or {here, there} & {"0.0.0.0", "::"}):
                 raise OptionError(
@@ -320,7 +340,12 @@ def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
     """True if only this machine can reach the endpoints through which regions are registered."""
     return all(
         not settled[allowed] or _is_loopback(settled[address])
-        for allowed, address in (("allow_http", "http_address"), ("allow_grpc", "grpc_address"))
+        for allowed, address in (
+            ("allow_http", "http_address"),
+            ("allow_grpc", "grpc_address"),
+            ("allow_sagemaker", "http_address"),
+            ("allow_vertex_ai", "http_address"),
+        )
     )
 
 

@@ -13,8 +13,7 @@ from zmqtriton.options.trace import DEPRECATED_TRACE_OPTIONS, trace_setting
 from zmqtriton_floor.restrictions import HTTP_CATEGORIES
 
 _PENDING, _INERT = OptionSupport.PLANNED, OptionSupport.IGNORED
-_NO_SAGEMAKER = "SageMaker's endpoints are not served"
-_NO_VERTEX = "Vertex AI's endpoints are not served"
+_NO_THREADS = "the processes of HTTP serve these endpoints, too"
 
 OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     "Server": (
@@ -316,37 +315,36 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "Sagemaker": (
-        a.boolean("allow-sagemaker", "Serve SageMaker's endpoints.", _PENDING, why=_NO_SAGEMAKER),
-        a.port("sagemaker-port", "Port of these endpoints.", _PENDING, why=_NO_SAGEMAKER),
+        a.boolean("allow-sagemaker", "Serve SageMaker's endpoints."),
+        a.port("sagemaker-port", "Port of these endpoints."),
         a.custom(
             "integer-integer", read.pair(read.integer, read.integer, "-"), shape=Arity.LAST_WINS
         )(
             "sagemaker-safe-port-range",
-            "Allowed range of the port.",
-            _PENDING,
-            why=_NO_SAGEMAKER,
+            "Range in which all other ports must be.",
         ),
         a.integer(
             "sagemaker-thread-count",
             "Triton's thread count for these endpoints.",
             _INERT,
-            why=_NO_SAGEMAKER,
+            why=_NO_THREADS,
         ),
     ),
     "Vertex": (
-        a.boolean("allow-vertex-ai", "Serve Vertex AI's endpoints.", _PENDING, why=_NO_VERTEX),
-        a.port("vertex-ai-port", "Port of these endpoints.", _PENDING, why=_NO_VERTEX),
+        a.boolean(
+            "allow-vertex-ai",
+            "Serve Vertex AI's endpoints. Default is true if AIP_MODE is PREDICTION.",
+        ),
+        a.port("vertex-ai-port", "Port of these endpoints. Default is $AIP_HTTP_PORT, or 8080."),
         a.integer(
             "vertex-ai-thread-count",
             "Triton's thread count for these endpoints.",
             _INERT,
-            why=_NO_VERTEX,
+            why=_NO_THREADS,
         ),
         a.text(
             "vertex-ai-default-model",
-            "Model for requests without a model name.",
-            _PENDING,
-            why=_NO_VERTEX,
+            "Model for requests without a model name. Default is the only model.",
         ),
     ),
     "Metrics": (

@@ -5,7 +5,8 @@ An action has no result; what comes of it returns to the core as an event.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
@@ -133,6 +134,8 @@ class ChangeRepositories(NamedTuple):
     ticket: int
     path: str
     is_registration: bool
+    #: Names of models that are not those of their folders, by folder.
+    names: Mapping[str, str] = MappingProxyType({})
 
 
 class OpenRegion(NamedTuple):

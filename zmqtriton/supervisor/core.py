@@ -88,7 +88,9 @@ class Core:
         self.readiness = ReadinessChecks(plan, self.generations)
         self.staged_files = StagedFiles(plan, server.directory)
         is_explicit = policy.control_mode == "explicit"
-        self.repositories = RepositoryRegistry(plan, policy.repositories, is_explicit=is_explicit)
+        self.repositories = RepositoryRegistry(
+            plan, policy.repositories, self.models, is_explicit=is_explicit
+        )
         self.operator_commands = OperatorCommands(
             plan, self.generations, lambda m, d: self.load(m, None, d)
         )

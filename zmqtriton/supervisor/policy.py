@@ -19,6 +19,8 @@ class Policy:
     load_slot_timeout_s: float = 30.0
     load_retries: int = 0
     exit_on_error: bool = True
+    #: "": the only model; None: Vertex AI's endpoints are not served.
+    vertex_ai_default_model: str | None = None
     exit_timeout_s: int = 30
     early_liveness: bool = False
     allow_client_shm: bool = False

@@ -1,6 +1,6 @@
 """`python -m zmqtriton_frontends.http_api --lifeline FD --socket FD`, started by the supervisor.
 
-Waits until the server opens, then becomes gunicorn's arbiter on the given bound socket.
+Waits until the server opens, then becomes gunicorn's arbiter on the given bound sockets.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Bootstrap, Listen, Shutdown, Sync, Synced
+from zmqtriton_frontends.http_api.server.endpoints import SOCKETS
 from zmqtriton_frontends.http_api.server.server import Server
 from zmqtriton_frontends.process.hosts import AllowedHosts
 
@@ -37,7 +38,8 @@ _NOT_FOR_GUNICORN = (
 def main() -> int:
     parser = argparse.ArgumentParser(prog="zmqtriton_frontends.http_api")
     parser.add_argument("--lifeline", type=int, required=True)
-    parser.add_argument("--socket", type=int, required=True)
+    for name in SOCKETS:
+        parser.add_argument(f"--{name}", type=int)
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-http")
     prctl.hide_memory()
@@ -52,7 +54,9 @@ def main() -> int:
     logs.configure(logs.LogOptions.of(settings))
     if not AllowedHosts(settings["http_address"], settings["http_allowed_host"]).is_checked:
         _log.info("HTTP answers requests for any name of a host; --http-allowed-host limits that")
-    Server(settings, lifeline, bootstrap.directory, arguments.socket).run()
+    given = {name: vars(arguments)[name.replace("-", "_")] for name in SOCKETS}
+    sockets = {name: number for name, number in given.items() if number is not None}
+    Server(settings, lifeline, bootstrap.directory, sockets).run()
     return 0
 
 

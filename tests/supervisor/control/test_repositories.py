@@ -57,6 +57,28 @@ def test_a_path_that_is_none_is_refused(path: Any) -> None:
     assert (InvalidArgument.number, "a repository is named by its absolute path") == (code, text)
 
 
+def test_a_directory_may_have_a_key_and_its_model_another_name() -> None:
+    world = explicit()
+    call = {"path": "/more", "names": {"folder": "m"}, "key": "hash"}
+
+    world.call("repository.register", call)
+
+    known = {"hash": {"path": "/more", "folder": "folder", "model": "m"}}
+    assert known == world.call("repository.keys").result
+    world.call("load", {"model": "m", "parameters": {}})
+    world.call("unload", {"model": "m"})
+    world.call("repository.unregister", {"path": "/more"})
+    assert {} == world.call("repository.keys").result
+    assert "m" not in world.core.models
+
+
+@pytest.mark.parametrize("names", [["m"], {"folder": 5}, {"folder": ""}, {"folder": "a/b"}])
+def test_other_names_must_be_names_of_models(names: Any) -> None:
+    call = explicit().call("repository.register", {"path": "/more", "names": names})
+
+    assert InvalidArgument.number == call.error[0]
+
+
 def test_models_may_not_change_them() -> None:
     world = SupervisorHarness(
         make_blueprint("m"), control_mode="explicit", startup_models=("m",)

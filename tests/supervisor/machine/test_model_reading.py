@@ -260,6 +260,28 @@ def test_repositories_come_and_go(tmp_path: Path) -> None:
     assert isinstance(repository.read_model("two"), ReadFailure)
 
 
+def test_a_folder_may_be_served_under_another_name(tmp_path: Path) -> None:
+    add(tmp_path / "one", "one")
+    for repository in ("two", "three"):
+        add(tmp_path / repository, "folder", CONFIG + 'name: "folder"')
+    reader = ModelReader(Options(model_repository=(str(tmp_path / "one"),)))
+
+    reader.register(str(tmp_path / "two"), {"folder": "m"})
+
+    assert ["m", "one"] == list(reader.list_names())
+    found = reader.read_model("m")
+    assert isinstance(found, Blueprint)
+    assert ("m", str(tmp_path / "two" / "folder")) == (found.name, found.directory)
+    assert isinstance(reader.read_model("folder"), ReadFailure)
+    text = "failed to register 'm', there is a conflicting mapping for 'm'"
+    with pytest.raises(AlreadyExists, match=text):
+        reader.register(str(tmp_path / "three"), {"folder": "m"})
+
+    reader.unregister(str(tmp_path / "two"))
+    reader.register(str(tmp_path / "three"), {"folder": "m"})
+    assert isinstance(reader.read_model("m"), Blueprint)
+
+
 GROUPS = "instance_group [ { count: 3 kind: KIND_CPU } ] version_policy { all { } }"
 
 

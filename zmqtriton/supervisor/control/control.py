@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import LoadOverride, Send
 from zmqtriton.supervisor.control import regions, repositories, server_status
+from zmqtriton.supervisor.control.arguments import required_model_name
 from zmqtriton.supervisor.control.log_settings import LogSettings
 from zmqtriton.supervisor.control.operations import OperatorCommands
 from zmqtriton.supervisor.control.server_status import ServerStatus
@@ -21,7 +22,6 @@ from zmqtriton.supervisor.control.trace_settings import TraceSettings
 from zmqtriton.supervisor.fleet import readiness
 from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
-from zmqtriton.supervisor.models.startup import Startup
 from zmqtriton.supervisor.on_demand import on_demand
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
@@ -38,6 +38,13 @@ _VERBS_FOR_REPOSITORIES = frozenset({"index", "load", "unload", "restart", on_de
 _VERBS_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
 
 
+class StartupState(Protocol):
+    """The start of the server, as control calls need it."""
+
+    #: Nothing can be served, for want of a repository.
+    is_repository_missing: bool
+
+
 class ControlledServer(Protocol):
     """The server, as control calls need it."""
 
@@ -50,7 +57,7 @@ class ControlledServer(Protocol):
         """True once clients can connect."""
 
     @property
-    def startup(self) -> Startup:
+    def startup(self) -> StartupState:
         """The start of the server."""
 
     def is_stub(self, caller: int) -> bool:
@@ -149,7 +156,7 @@ class ControlCallHandler:
             elif call.verb == "unload":
                 self._unload(caller, call.id, arguments)
             elif call.verb == "restart":
-                self._restart(_required_model_name(arguments), self._responder(caller, call.id))
+                self._restart(required_model_name(arguments), self._responder(caller, call.id))
             elif call.verb == "status":
                 self._server.status.request(self._responder(caller, call.id))
             elif call.verb in _IMMEDIATE_CALLS:
@@ -166,7 +173,7 @@ class ControlCallHandler:
     ) -> None:
         """Pass the call on to the part that answers it."""
         if verb == on_demand.VERB:
-            self._server.on_demand_loader.request_load(_required_model_name(arguments), answer)
+            self._server.on_demand_loader.request_load(required_model_name(arguments), answer)
         elif verb == readiness.VERB:
             self._server.readiness.handle(arguments, answer)
         elif verb in regions.VERBS:
@@ -199,7 +206,7 @@ class ControlCallHandler:
         try:
             host = self._host(caller, arguments.get("binding"))
             self._check_loading_allowed(is_bound=host is not None)
-            model = _required_model_name(arguments)
+            model = required_model_name(arguments)
             override = _override(arguments, directory, host)
             ended = self._server.nested_loads.register(caller, model, done)
         except ZmqTritonError as error:
@@ -222,7 +229,7 @@ class ControlCallHandler:
         if not isinstance(dependents, bool):
             raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
         self._server.unload(
-            _required_model_name(arguments), dependents, self._responder(caller, call_id)
+            required_model_name(arguments), dependents, self._responder(caller, call_id)
         )
 
     def _restart(self, model: str, answer: Callable[[Any], None]) -> None:
@@ -296,17 +303,6 @@ def _version(arguments: dict[str, Any]) -> int:
     if type(version) is not int:
         raise InvalidArgument("the version of a model must be a number")
     return version
-
-
-def _required_model_name(arguments: dict[str, Any]) -> str:
-    name = arguments.get("model")
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument("Model name cannot be empty. Please enter a valid name to deploy.")
-    if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
-        raise InvalidArgument(
-            f"invalid model name '{name}', model name must not contain path traversal characters"
-        )
-    return name
 
 
 def _override(arguments: dict[str, Any], directory: str, host: Host | None) -> LoadOverride | None:

@@ -9,12 +9,12 @@ from zmqtriton.supervisor.fleet.roles import ARBITER, DOOR, GRPC, HTTP, METRICS
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 
-#: The services that processes report as open, by role.
+#: The services that processes report as open, by role; one of them is enough.
 _SERVICES = {
-    ARBITER: "HTTPService",
-    GRPC: "GRPCInferenceService",
-    DOOR: "ZMQDoor",
-    METRICS: "Metrics Service",
+    ARBITER: frozenset({"HTTPService", "Sagemaker HTTPService", "Vertex AI HTTPService"}),
+    GRPC: frozenset({"GRPCInferenceService"}),
+    DOOR: frozenset({"ZMQDoor"}),
+    METRICS: frozenset({"Metrics Service"}),
 }
 #: These open after gRPC, as in Triton: a client that finds the server ready over HTTP may use gRPC.
 _OPENING_LAST = frozenset({ARBITER, HTTP})
@@ -63,6 +63,6 @@ class Opening:
     def is_complete(self) -> bool:
         """True once every service has opened; it stays True while one is replaced."""
         opened = {service for service, _ in self._listening}
-        return self._has_begun and opened.issuperset(
-            _SERVICES[role] for role in self._roles if role in _SERVICES
+        return self._has_begun and not any(
+            opened.isdisjoint(_SERVICES[role]) for role in self._roles if role in _SERVICES
         )

@@ -144,12 +144,12 @@ class ActionRunner:
             self._core.object_stores.on_repository_listed(action.ticket, error)
 
     def _change_repositories(self, action: actions.ChangeRepositories) -> None:
-        change = (
-            self._model_reader.register if action.is_registration else self._model_reader.unregister
-        )
         error = None
         try:
-            change(action.path)
+            if action.is_registration:
+                self._model_reader.register(action.path, action.names)
+            else:
+                self._model_reader.unregister(action.path)
         except ZmqTritonError as refusal:
             error = refusal
         self._core.repositories.repositories_changed(action.ticket, self._model_reader.paths, error)

@@ -15,6 +15,8 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
 
 HTTP = "http-arbiter"
+#: Served by the processes of HTTP.
+SAGEMAKER, VERTEX_AI = "sagemaker", "vertex-ai"
 GRPC = "grpc"
 METRICS = "metrics"
 DOOR = "door"
@@ -60,6 +62,20 @@ def bind_all(options: Options) -> dict[str, BoundSocket]:
             "Metrics",
             options.metrics_address or options.http_address,
             options.metrics_port,
+        ),
+        (
+            options.allow_sagemaker,
+            SAGEMAKER,
+            "Sagemaker",
+            options.http_address,
+            options.sagemaker_port,
+        ),
+        (
+            options.allow_vertex_ai,
+            VERTEX_AI,
+            "Vertex AI",
+            options.http_address,
+            options.vertex_ai_port,
         ),
     ]
     #: Which ports are shared, and with whom.

@@ -84,11 +84,17 @@ STUB_DIRECTORY = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
 _ONLY_INSTANCES = ("instance_group", "version_policy")
 
 
+#: No directory has this name.
+_NO_FOLDER = "\0"
+
+
 class ModelReader:
     """Reads all repositories of the command line."""
 
     def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
         self._paths = [Path(path) for path in options.model_repository if not is_remote(path)]
+        #: Names of models that are not those of their folders, by repository and folder.
+        self._names: dict[Path, dict[str, str]] = {}
         self._remote_urls = tuple(filter(is_remote, options.model_repository))
         self._config_name = options.model_config_name
         self._auto_complete = not options.strict_model_config
@@ -116,20 +122,30 @@ class ModelReader:
                 pass  # the start reports that
         return [text for text in found if text]
 
-    def register(self, path: str) -> None:
-        """Add a directory. Raises InvalidArgument and AlreadyExists."""
+    def register(self, path: str, names: Mapping[str, str] | None = None) -> None:
+        """Add a directory, with other names for some of its models, by their folders.
+
+        Raises InvalidArgument and AlreadyExists.
+        """
         if not os.path.isdir(path):
             raise InvalidArgument(f"failed to register '{path}', repository not found")
         if os.path.abspath(path) in self.paths:
             raise AlreadyExists(f"model repository '{path}' has already been registered")
+        taken = {name for known in self._names.values() for name in known.values()}
+        for name in (names or {}).values():
+            if name in taken:
+                raise AlreadyExists(
+                    f"failed to register '{name}', there is a conflicting mapping for '{name}'"
+                )
         self._paths.append(Path(path))
+        self._names[Path(path)] = dict(names or {})
 
     def unregister(self, path: str) -> None:
         """Remove a directory; models that were loaded from it stay. Raises NotFound."""
         wanted = os.path.abspath(path)
         if wanted not in self.paths:
             raise NotFound(f"failed to unregister '{path}', repository not found")
-        del self._paths[self.paths.index(wanted)]
+        self._names.pop(self._paths.pop(self.paths.index(wanted)), None)
 
     def list_names(self, remote: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
         """List every model directory and the models of object stores, each with its problem or "".
@@ -140,7 +156,8 @@ class ModelReader:
         places: dict[str, Path] = {}
         for repository in self._paths:
             for path in subdirectories(repository):
-                name, place = path.name, path.resolve()
+                name = self._names.get(repository, {}).get(path.name, path.name)
+                place = path.resolve()
                 if places.setdefault(name, place) != place:
                     found[name] = DUPLICATE_REASON
                 else:
@@ -159,7 +176,7 @@ class ModelReader:
         places: dict[Path, tuple[Path, Path]] = {}
         if "/" not in name and "\0" not in name and name not in ("", ".", ".."):
             for repository in self._paths:
-                path = repository / name
+                path = repository / self._folder(repository, name)
                 # Path.is_dir() raises if a name is longer than the file system allows.
                 if os.path.isdir(path):
                     places.setdefault(path.resolve(), (path, repository))
@@ -180,6 +197,12 @@ class ModelReader:
             return self._read_stored_copy(name, copied, override)
         ((path, repository),) = places.values()
         return self._read(name, path, repository, override)
+
+    def _folder(self, repository: Path, name: str) -> str:
+        """Return the folder of a model in a repository; none if it has another name there."""
+        names = self._names.get(repository, {})
+        folders = [folder for folder, named in names.items() if named == name]
+        return folders[0] if folders else _NO_FOLDER if name in names else name
 
     def _known_names(self) -> list[str]:
         """Return names for suggestions; a repository that cannot be listed has none."""

@@ -13,7 +13,8 @@ from zmqtriton.supervisor.policy import Policy
 def read_policy(options: Options) -> Policy:
     """Return the policy of a server that is started with these options on this machine."""
     cores = len(os.sched_getaffinity(0))
-    roles = ["http-arbiter"] if options.allow_http else []
+    has_http = options.allow_http or options.allow_sagemaker or options.allow_vertex_ai
+    roles = ["http-arbiter"] if has_http else []
     if options.allow_grpc:
         roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
     if options.zmq_door:
@@ -31,6 +32,9 @@ def read_policy(options: Options) -> Policy:
         load_slot_timeout_s=python.load_slot_timeout_s,
         load_retries=options.model_load_retry_count,
         exit_on_error=options.exit_on_error,
+        vertex_ai_default_model=(
+            options.vertex_ai_default_model if options.allow_vertex_ai else None
+        ),
         exit_timeout_s=options.exit_timeout_secs,
         early_liveness=options.early_liveness,
         allow_client_shm=options.allow_client_shm,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton.options import Options
+from zmqtriton.options.clouds import endpoint_settings
 from zmqtriton.supervisor.machine import listeners, segments, tables
 from zmqtriton.supervisor.machine.available_memory import available_bytes
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
@@ -56,8 +57,11 @@ def process_settings(
         _LEAST_CLIENT_BYTES, int(available_bytes() * _CLIENT_SHARE)
     )
     settings["metrics_address"] = options.metrics_address or options.http_address
+    settings["clouds"] = endpoint_settings(os.environ)
     for role, name in (
         (listeners.HTTP, "http_port"),
+        (listeners.SAGEMAKER, "sagemaker_port"),
+        (listeners.VERTEX_AI, "vertex_ai_port"),
         (listeners.GRPC, "grpc_port"),
         (listeners.METRICS, "metrics_port"),
     ):

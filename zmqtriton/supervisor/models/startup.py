@@ -27,6 +27,10 @@ _LOOK_S = 1.0
 
 _NOT_ALL = "failed to load all models"
 _MOST_NAMED = 10
+_NO_VERTEX = "failed to start Vertex AI service: Invalid argument"
+_NO_DEFAULT = (
+    "Expect the model repository contains only a single model if default model is not specified"
+)
 
 
 class StartupServer(Protocol):
@@ -117,11 +121,26 @@ class Startup:
         if self._failed and self._policy.exit_on_error:
             self._give_up(f"{_NOT_ALL}\n{self._name_failed()}")
             return
+        if problem := self._find_vertex_problem():
+            self._plan.enqueue(PrintError(f"{_NO_VERTEX} - {problem}"))
+            self._server.stop(1)
+            return
         if self._failed:
             self._plan.log("E", f"Internal: {_NOT_ALL}")
         self._server.accept_clients()
         if self._policy.control_mode == "poll" and self._policy.poll_s > 0:
             self._poll()
+
+    def _find_vertex_problem(self) -> str:
+        """Return why Vertex AI's endpoints have no default model, or ""."""
+        default = self._policy.vertex_ai_default_model
+        if default is None:
+            return ""
+        rows = [row for model in self._server.models.values() for row in table_rows(model)]
+        ready = [name for name, _, state in rows if state == "READY"]
+        if default:
+            return "" if default in ready else f"Expect the default model '{default}' is loaded"
+        return "" if len(ready) == 1 else _NO_DEFAULT
 
     def _name_failed(self) -> str:
         names = sorted(self._failed)

@@ -51,7 +51,7 @@ class Access:
         restriction = self._restriction(route)
         if restriction is not None:
             checks.append(_key_check(restriction))
-        is_change = route.method == "POST" and not route.path.endswith(_READING)
+        is_change = route.method != "GET" and not route.path.endswith(_READING)
         if is_change and route.category in _CHANGING:
             checks.append(self._check_origin)
         return checks

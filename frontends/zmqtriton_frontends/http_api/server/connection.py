@@ -42,9 +42,6 @@ _INFERENCE = (b"/infer", b"/generate", b"/generate_stream")
 class Host(Protocol):
     """The common part of all connections of a process."""
 
-    application: Application
-    #: None if every request takes the long way.
-    fast_path: FastPath | None
     ledger: Ledger
     #: The next answer on each connection is its last.
     is_leaving: bool
@@ -62,8 +59,13 @@ class Host(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, host: Host) -> None:
+    def __init__(
+        self, host: Host, application: Application, fast_path: FastPath | None = None
+    ) -> None:
+        """Set up; without a fast path every request takes the long way."""
         self._host = host
+        self._application = application
+        self._fast_path = fast_path
         self._reader = RequestReader()
         self._exchange: InferenceExchange | AsgiExchange | None = None
         #: What the fast path made of the head that it has seen last.
@@ -169,16 +171,16 @@ class Connection(asyncio.Protocol):
             return
         seen, planned = self._seen
         if seen is not head:
-            planned = host.fast_path.read(head) if host.fast_path is not None else None
+            planned = self._fast_path.read(head) if self._fast_path is not None else None
             self._seen = head, planned
         exchange: InferenceExchange | AsgiExchange
-        if planned is not None and host.fast_path is not None:
-            exchange = InferenceExchange(self, host.fast_path, planned, host.ledger)
+        if planned is not None and self._fast_path is not None:
+            exchange = InferenceExchange(self, self._fast_path, planned, host.ledger)
             if planned.is_large and self._body_receiver is None:
                 self._body_receiver = BodyReceiver(self)
                 self.channel.set_protocol(self._body_receiver)
         else:
-            exchange = AsgiExchange(self, head, host.application, host.ledger)
+            exchange = AsgiExchange(self, head, self._application, host.ledger)
         self._exchange = exchange
         if head.expects_continue and not self._reader.held:
             exchange.say_continue()

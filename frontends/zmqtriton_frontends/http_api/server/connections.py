@@ -21,8 +21,8 @@ class Connections:
         ledger: Ledger,
         now: Callable[[], float],
     ) -> None:
-        self.application = application
-        self.fast_path = fast_path
+        self._application = application
+        self._fast_path = fast_path
         self.ledger = ledger
         self.now = now
         self.is_leaving = self.is_refusing = False
@@ -33,7 +33,11 @@ class Connections:
 
     def make(self) -> Connection:
         """Make a connection for the loop."""
-        return Connection(self)
+        return Connection(self, self._application, self._fast_path)
+
+    def make_slow(self, application: Application) -> Connection:
+        """Make a connection to another application, all of whose requests take the long way."""
+        return Connection(self, application)
 
     def add(self, connection: Connection) -> None:
         if len(self._open) >= self.most:

@@ -16,6 +16,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -33,9 +34,10 @@ from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.server import tls
 from zmqtriton_frontends.http_api.server.connections import Connections
+from zmqtriton_frontends.http_api.server.endpoints import MAIN, SOCKETS, all_endpoints
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import keep_freed_memory
-from zmqtriton_frontends.process.ledger import Ledger, with_share
+from zmqtriton_frontends.process.ledger import Application, Ledger, with_share
 
 _log = logging.getLogger(__name__)
 
@@ -52,12 +54,13 @@ class Server(BaseApplication):  # type: ignore[misc]
     """The arbiter's side."""
 
     def __init__(
-        self, settings: dict[str, Any], lifeline: Lifeline, directory: str, descriptor: int
+        self, settings: dict[str, Any], lifeline: Lifeline, directory: str, sockets: dict[str, int]
     ) -> None:
+        """Set up with the descriptors of bound sockets, by endpoint."""
         self.settings = settings
         self.lifeline = lifeline
         self._directory = directory
-        self._descriptor = descriptor
+        self.sockets = sockets
         super().__init__()
 
     def load_config(self) -> None:
@@ -67,7 +70,7 @@ class Server(BaseApplication):  # type: ignore[misc]
     def _gunicorn_settings(self) -> dict[str, Any]:
         cores = len(os.sched_getaffinity(0))
         return {
-            "bind": f"fd://{self._descriptor}",
+            "bind": [f"fd://{descriptor}" for descriptor in self.sockets.values()],
             "worker_class": HttpProcess,
             "workers": self.settings["http_workers"] or max(1, cores // 2),
             "preload_app": True,
@@ -164,27 +167,24 @@ class HttpProcess(Worker):  # type: ignore[misc]
         if not await startup.may_open(gateway, stopping):
             return
         table = app.routes(gateway)
-        logged = request_log.with_request_log(self._build(gateway, table))
+        application = self._build(gateway, table)
         ledger = Ledger(gateway.settings["client_bytes"] // self.cfg.workers)
+        endpoints = {
+            name: with_share(request_log.with_request_log(served), ledger.requests)
+            for name, served in all_endpoints(self.app.sockets, gateway, application).items()
+        }
         connections = Connections(
-            with_share(logged, ledger.requests),
-            app.fast_path(gateway, table),
-            ledger,
-            self._loop.time,
+            endpoints[MAIN], app.fast_path(gateway, table), ledger, self._loop.time
         )
         memory = ClientMemoryReport(gateway.call, ledger)
         secured = tls.of(gateway.settings)
-        make: Callable[[], asyncio.BaseProtocol] = connections.make
-        if secured is not None:
-            make = secured.secured(connections.make)
-        # without it the loop would have them listen for a hundred at a time
-        backlog = self.cfg.backlog
         servers = [
-            await self._loop.create_server(make, sock=s.sock, backlog=backlog) for s in self.sockets
+            await self._listen(name, listener.sock, connections, endpoints[name], secured)
+            for name, listener in zip(self.app.sockets, self.sockets, strict=True)
         ]
         gc.freeze()
-        for listener in self.sockets:
-            gateway.listening("HTTPService", startup.address(*listener.getsockname()[:2]))
+        for name, listener in zip(self.app.sockets, self.sockets, strict=True):
+            gateway.listening(SOCKETS[name], startup.address(*listener.getsockname()[:2]))
         if gateway.settings["reuse_http_port"]:
             gateway.on_retire = lambda: self._leave_port(servers)
             if gateway.is_stopping:
@@ -205,6 +205,20 @@ class HttpProcess(Worker):  # type: ignore[misc]
             secured.close()
         gateway.close()
         gateway.traces.end()
+
+    async def _listen(
+        self,
+        name: str,
+        listener: socket.socket,
+        connections: Connections,
+        application: Application,
+        secured: tls.Tls | None,
+    ) -> Any:
+        make: Callable[[], asyncio.BaseProtocol] = partial(connections.make_slow, application)
+        if name == MAIN:
+            make = connections.make if secured is None else secured.secured(connections.make)
+        # without a backlog the loop would have them listen for a hundred at a time
+        return await self._loop.create_server(make, sock=listener, backlog=self.cfg.backlog)
 
     def _leave_port(self, servers: Iterable[Any]) -> None:
         """Leave the port: whoever connects from now on must find the other servers there."""

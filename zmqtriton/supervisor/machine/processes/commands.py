@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.machine.log_ring import StubName
@@ -22,10 +23,12 @@ _MODULES = {
 _ROLES_WITH_SOCKET = frozenset({"http-arbiter", "door", "metrics"})
 
 
-def role_command(role: str, lifeline: int, socket: int | None) -> list[str]:
+def role_command(role: str, lifeline: int, sockets: Mapping[str, int]) -> list[str]:
+    """Return the command of a process; further sockets than its own have a name."""
     command = [sys.executable, "-m", _MODULES[role], "--lifeline", str(lifeline)]
-    if role in _ROLES_WITH_SOCKET and socket is not None:
-        command += ["--socket", str(socket)]
+    if role in _ROLES_WITH_SOCKET:
+        for name, socket in sockets.items():
+            command += [f"--{name}-socket" if name else "--socket", str(socket)]
     return command
 
 

@@ -61,11 +61,17 @@ class Spawner:
         if action.role == "broker":
             self._runtime_directory.remove_broker_sockets()
         held = self._listeners.get(action.role)
-        given = None if held is None or action.role == listeners.GRPC else held.socket.fileno()
+        given = {}
+        if held is not None and action.role != listeners.GRPC:
+            given[""] = held.socket.fileno()
+        if action.role == listeners.HTTP:
+            for role in (listeners.SAGEMAKER, listeners.VERTEX_AI):
+                if role in self._listeners:
+                    given[role] = self._listeners[role].socket.fileno()
         self._children.spawn(
             action.serial,
             lambda line: commands.role_command(action.role, line, given),
-            inherited=() if given is None else (given,),
+            inherited=tuple(given.values()),
             output=self._log_stream.fileno() if self._options.log_file else None,
             environment=commands.ROLE_ENVIRONMENT,
             may_branch=action.role == listeners.HTTP,

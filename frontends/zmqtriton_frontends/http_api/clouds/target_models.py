@@ -1,0 +1,159 @@
+"""The models that SageMaker loads and unloads on an endpoint with many models.
+
+Each comes as a directory, which is added to the repositories with the model under the name that the
+platform has for it. The supervisor keeps the list: every process of HTTP must know it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import falcon
+import falcon.asgi
+
+from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, ZmqTritonError
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.loads import load
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.http_api.inference import json_documents
+
+TARGET_MODEL = b"x-amzn-sagemaker-target-model"
+
+_CATEGORY = "model-repository"
+_ENSEMBLE = re.compile(r'platform:\s*"ensemble"')
+_NOT_FOR_MODELS = ("/dev/", "/proc/", "/sys/")
+_CONFIG = "config.pbtxt"
+
+
+class Place(NamedTuple):
+    """A model in a directory: the repository that this is, and the model's folder in it."""
+
+    repository: str
+    folder: str
+
+
+class TargetModels:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._max_input_size: int = gateway.settings["http_max_input_size"]
+        #: By the platform's name, as last heard: the model and its repository.
+        self._known: dict[str, dict[str, str]] = {}
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/models", _CATEGORY, self.list),
+            Route("POST", "/models", _CATEGORY, self.load),
+            Route("POST", "/models/{name}", _CATEGORY, self.load),
+            Route("GET", "/models/{name}", _CATEGORY, self.describe),
+            Route("DELETE", "/models/{name}", _CATEGORY, self.unload),
+        ]
+
+    async def has(self, name: str, model: str) -> bool:
+        """True if the platform has loaded a model under this name."""
+        # asked again only where it may have changed
+        if name not in self._known or not self._is_ready(model):
+            await self._refresh()
+        return name in self._known
+
+    async def list(self, req: Request, resp: falcon.asgi.Response) -> None:
+        await self._refresh()
+        rows = [(name, of) for name, of in self._known.items() if self._is_ready(of["model"])]
+        _answer(resp, {"models": [_row(name, of) for name, of in rows]})
+
+    async def describe(self, req: Request, resp: falcon.asgi.Response, name: str) -> None:
+        await self._refresh()
+        if name not in self._known:
+            resp.status = falcon.HTTP_404
+        else:
+            _answer(resp, _row(name, self._known[name]))
+
+    async def load(self, req: Request, resp: falcon.asgi.Response, name: str = "") -> None:
+        body = await req.read_body(self._max_input_size)
+        document = json_documents.parse(body) if body else {}
+        found, url = (_text(document, key) for key in ("model_name", "url"))
+        model = req.header(TARGET_MODEL) or found
+        place = await asyncio.to_thread(_find_model, url)
+        arguments = {"path": place.repository, "names": {place.folder: model}, "key": found}
+        try:
+            await self._gateway.call("repository.register", arguments)
+        except AlreadyExists as error:
+            resp.status = falcon.HTTP_409
+            _answer(resp, {"error": error.text})
+            return
+        try:
+            await load(self._gateway, model, {}, {})
+        except ZmqTritonError:
+            await self._gateway.call("repository.unregister", {"path": place.repository})
+            raise
+
+    async def unload(self, req: Request, resp: falcon.asgi.Response, name: str) -> None:
+        await self._refresh()
+        known = self._known.pop(name, None)
+        if known is None:
+            resp.status = falcon.HTTP_404
+            return
+        model, path = req.header(TARGET_MODEL) or known["model"], known["path"]
+        await self._gateway.call("unload", {"model": model, "unload_dependents": True})
+        # those that came with an ensemble
+        for other in await asyncio.to_thread(_folders, path):
+            if other != known["folder"]:
+                await self._gateway.call("unload", {"model": other})
+        await self._gateway.call("repository.unregister", {"path": path})
+
+    async def _refresh(self) -> None:
+        self._known = await self._gateway.call("repository.keys", {})
+
+    def _is_ready(self, model: str) -> bool:
+        try:
+            return self._gateway.catalogue.is_model_ready(model)
+        except ZmqTritonError:
+            return False
+
+
+def _find_model(url: str) -> Place:
+    """Find the model in a directory, the ensemble if there are several. Raises InvalidArgument."""
+    path = Path(url).absolute()
+    if any(str(path.resolve()).startswith(prefix) for prefix in _NOT_FOR_MODELS):
+        raise InvalidArgument(f"'{url}' is no place for models")
+    if not url or not path.is_dir():
+        raise InvalidArgument(f"failed to register '{url}', repository not found")
+    if (path / _CONFIG).is_file():
+        return Place(str(path.parent), path.name)
+    folders = _folders(str(path))
+    if not folders:
+        raise InvalidArgument(f"failed to register '{url}', there is no model in it")
+    ensembles = [name for name in folders if _is_ensemble(path / name / _CONFIG)]
+    return Place(str(path), (ensembles or folders)[-1])
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        return sorted(one.name for one in Path(path).glob("[!.]*") if one.is_dir())
+    except OSError:
+        return []
+
+
+def _is_ensemble(config: Path) -> bool:
+    try:
+        return _ENSEMBLE.search(config.read_text("utf-8", "replace")) is not None
+    except OSError:
+        return False
+
+
+def _row(name: str, of: dict[str, str]) -> dict[str, str]:
+    return {"modelName": name, "modelUrl": of["path"]}
+
+
+def _answer(resp: falcon.asgi.Response, document: Any) -> None:
+    resp.data = json_documents.write(document)
+
+
+def _text(document: Any, key: str) -> str:
+    value = document.get(key, "") if type(document) is dict else ""
+    if type(value) is not str:
+        raise InvalidArgument(f"'{key}' must be a string")
+    return value

@@ -1,0 +1,20 @@
+"""The arguments that several control calls have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zmqtriton_floor.errors import InvalidArgument
+
+
+def required_model_name(arguments: Mapping[str, Any]) -> str:
+    """Return the name of the model. Raises InvalidArgument for what cannot be one."""
+    name = arguments.get("model")
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument("Model name cannot be empty. Please enter a valid name to deploy.")
+    if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
+        raise InvalidArgument(
+            f"invalid model name '{name}', model name must not contain path traversal characters"
+        )
+    return name
