@@ -7,7 +7,7 @@ to text.py and embeddings.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from zmqtriton_floor.errors import InvalidArgument, NotFound
@@ -33,14 +33,17 @@ class Calls:
         self._gateway = gateway
         self._max_input_size: int = gateway.settings["http_max_input_size"]
 
-    async def read(self, req: Request) -> Any:
-        """Return the document that a request carries. Raises InvalidArgument."""
+    async def read(self, req: Request, reader: Callable[[Any], _T]) -> _T:
+        """Return what the reader makes of the document that a request carries.
+
+        May run it in a thread. Raises InvalidArgument, and what the reader raises.
+        """
         # before anything is refused: an answer to half a body would be lost with the connection
         text = await req.read_body(self._max_input_size)
         coding = req.header(b"content-encoding")
         if coding is not None and coding.strip().lower() not in ("", "identity"):
             raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
-        return await json_documents.read(text, json_documents.parse)
+        return await json_documents.read(text, lambda text: reader(json_documents.parse(text)))
 
     async def find(self, model: str) -> ModelVersion:
         """Find a model, if necessary after loading it.

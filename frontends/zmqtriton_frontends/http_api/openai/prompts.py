@@ -14,6 +14,8 @@ from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
 
 #: A long chat, or a slow template, delays other chats only.
 _lane = ThreadPoolExecutor(1, "chat-templates")
+#: Without a template they need no thread.
+_FEW_MESSAGES = 256
 _VARIABLES = "openai_chat_template_variables"
 
 
@@ -22,15 +24,19 @@ async def prompt_of(messages: list[dict[str, Any]], names: TensorNames, template
 
     Raises what chat_template.render raises.
     """
+    if not template and len(messages) <= _FEW_MESSAGES:
+        return _prompt(messages, names, template)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_lane, _prompt, messages, names, template)
+
+
+def _prompt(messages: list[dict[str, Any]], names: TensorNames, template: str) -> str:
     if names.messages is not None:
         return orjson.dumps(messages).decode()
     chat = with_texts(messages)
     if not template:
         return plain_prompt(chat)
-    variables = names.value(_VARIABLES)
-    return await asyncio.get_running_loop().run_in_executor(
-        _lane, chat_template.render, names.model, template, chat, variables
-    )
+    return chat_template.render(names.model, template, chat, names.value(_VARIABLES))
 
 
 def plain_prompt(messages: list[dict[str, Any]]) -> str:

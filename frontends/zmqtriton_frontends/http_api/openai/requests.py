@@ -92,13 +92,13 @@ def texts(fields: dict[str, Any], field: str, limit: int) -> list[str]:
     """Return the texts of a field that holds one or many. Raises RefusedField."""
     value = fields.get(field)
     found = [value] if type(value) is str else value
+    if type(found) is list and len(found) > limit:
+        raise RefusedField(f"'{field}' must not have more than {limit} elements", field)
     if type(found) is not list or not found or any(type(text) is not str for text in found):
         raise RefusedField(
             f"'{field}' must be a string or a list of strings; numbers of tokens are not supported",
             field,
         )
-    if len(found) > limit:
-        raise RefusedField(f"'{field}' must not have more than {limit} elements", field)
     return found
 
 

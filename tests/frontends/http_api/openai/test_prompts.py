@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from tests.frontends.http_api.openai.models import text_model
+from zmqtriton_frontends.http_api.openai import prompts
+from zmqtriton_frontends.http_api.openai.problems import RefusedField
+from zmqtriton_frontends.http_api.openai.prompts import prompt_of
+from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+
+CHAT: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    {"role": "assistant", "content": None},
+]
+
+
+def prompt(messages: list[dict[str, Any]], template: str = "", **parameters: str) -> str:
+    model = ModelVersion(text_model(parameters=parameters))
+    names = TensorNames(model.config, model.signature)
+    return asyncio.run(prompt_of(messages, names, template))
+
+
+def test_a_chat_is_a_line_for_each_message() -> None:
+    assert "system: Be brief.\nuser: a\nb\nassistant: \nassistant:" == prompt(CHAT)
+
+
+def test_a_template_makes_it_otherwise() -> None:
+    template = "{{ bos_token }}{% for m in messages %}[{{ m.content }}]{% endfor %}"
+    variables = {"openai_chat_template_variables": '{"bos_token": "<s>"}'}
+
+    assert "<s>[Be brief.][a\nb][]" == prompt(CHAT, template, **variables)
+
+
+def test_a_model_that_takes_messages_gets_them_as_they_are() -> None:
+    taken = prompt(CHAT, "{{ template }}", openai_messages_input="text_input")
+
+    assert CHAT == json.loads(taken)
+
+
+@pytest.mark.parametrize(
+    "part", ["text", {}, {"type": "text"}, {"type": "text", "text": 7}, {"type": "image_url"}]
+)
+def test_what_is_no_text_needs_a_model_that_takes_messages(part: Any) -> None:
+    messages = [*CHAT, {"role": "user", "content": [part]}]
+
+    with pytest.raises(RefusedField) as refused:
+        prompt(messages)
+
+    assert "messages[3].content" == refused.value.field
+    assert messages == json.loads(prompt(messages, openai_messages_input="text_input"))
+
+
+def test_others_are_answered_while_a_long_chat_becomes_a_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = []
+
+    def spy(messages: list[dict[str, Any]]) -> str:
+        threads.append(threading.current_thread())
+        return ""
+
+    monkeypatch.setattr(prompts, "plain_prompt", spy)
+
+    prompt(CHAT[:1] * 256)
+    prompt(CHAT[:1] * 257)
+
+    assert [True, False] == [thread is threading.main_thread() for thread in threads]
