@@ -236,7 +236,7 @@ def test_a_model_of_a_framework_is_checked_without_the_framework(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
-    (tmp_path / "m" / "1" / "model.onnx").write_bytes(b"x")
+    (tmp_path / "m" / "1" / "model.onnx").write_bytes(b":\0")
     rules = CheckOptions(backend_directories=(tmp_path / "none", BUILTIN_BACKENDS))
 
     assert [] == told(tmp_path / "m", rules)

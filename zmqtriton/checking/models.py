@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.checking.environments import check_environment
+from zmqtriton.checking.model_files import file_problems
 from zmqtriton.config.backends import (
     BUILTIN_BACKENDS,
     PYTHON,
@@ -233,7 +234,11 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: Findings) ->
                 findings.problems.append(problem)
         else:
             # For a backend that is written in Python, the file is not the model's.
-            files += [file] if config.backend == PYTHON else []
+            if config.backend == PYTHON:
+                files.append(file)
+            elif file.is_relative_to(BUILTIN_BACKENDS):
+                found = file_problems(config, directory / str(version))
+                findings.problems += [locate(problem, path) for problem in found]
     findings.model_files = tuple(files)
 
 
