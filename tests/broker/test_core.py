@@ -325,6 +325,19 @@ def test_statistics_of_an_unknown_model_are_an_error(world: BrokerHarness) -> No
     assert InvalidArgument.number == world.supervisor_messages[-1].code
 
 
+def test_statistics_of_an_unloaded_model_are_nobodys_while_it_finishes(
+    world: BrokerHarness,
+) -> None:
+    world.add_stub(S)
+    world.infer(F, request(1))
+    world.core.retire(wire.Retire(1))
+
+    world.core.ask_statistics(F, wire.AskStatistics(5, "m", -1), 0)
+    world.drain_outbox()
+
+    assert InvalidArgument.number == world.supervisor_messages[-1].code
+
+
 def _quick(world: BrokerHarness) -> Page:
     """A stub whose executions are short and which tells what it has begun."""
     page = Page()

@@ -57,7 +57,16 @@ class Loaded(NamedTuple):
     timeout_s: float = 30.0
 
 
-Request = Http | Rpc | Bytes | Stream | Loaded
+class Scrape(NamedTuple):
+    """A request to the port of the metrics; of the page, the lines in which a pattern is found."""
+
+    pattern: str
+    method: str = "GET"
+    path: str = "/metrics"
+    timeout_s: float = 20.0
+
+
+Request = Http | Rpc | Bytes | Stream | Loaded | Scrape
 
 
 class Case(NamedTuple):

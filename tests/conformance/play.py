@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2
 
 from tests.conformance import loads
-from tests.conformance.cases import Bytes, Case, Http, Loaded, Request, Rpc, Stream
+from tests.conformance.cases import Bytes, Case, Http, Loaded, Request, Rpc, Scrape, Stream
 
 #: Of an HTTP answer; the others are the transport's or hold the time.
 HEADERS = (
@@ -42,9 +42,10 @@ class Target:
     """A running server: where it listens, and the repository as its texts name it."""
 
     def __init__(
-        self, http_port: int, grpc_port: int, repository: str, log: Path | None = None
+        self, ports: tuple[int, int, int], repository: str, log: Path | None = None
     ) -> None:
-        self.http_port = http_port
+        """Set up with the ports of HTTP, gRPC and the metrics."""
+        self.http_port, grpc_port, self._metrics_port = ports
         self._channel = grpc.insecure_channel(f"127.0.0.1:{grpc_port}", options=_SIZES)
         self._repository = repository
         #: Where reasons stand that no answer has.
@@ -66,6 +67,8 @@ class Target:
             return _call_with_bytes(self._channel, request)
         if isinstance(request, Loaded):
             return self._load(request)
+        if isinstance(request, Scrape):
+            return _scrape(self._metrics_port, request)
         return _stream(self._channel, request)
 
     def _load(self, request: Loaded) -> Any:
@@ -100,6 +103,8 @@ _CHANGING = (
     (re.compile(r',\\"max_inflight_requests\\":0'), ""),
     (re.compile(r'"ns": "?\d+"?'), '"ns": "@TIME@"'),
     (re.compile(r'"last_inference": "?\d+"?'), '"last_inference": "@TIME@"'),
+    # On the page of the metrics.
+    (re.compile(r"(_duration_(?:us|secs)\{[^{}]*\}) [0-9.e+-]+"), r"\1 @TIME@"),
 )
 
 
@@ -129,6 +134,16 @@ def _send(port: int, request: Http) -> dict[str, Any]:
         # See docs/recorded-differences.md.
         del headers["content-type"]
     return {"status": response.status, "headers": headers, **_body(headers, body)}
+
+
+def _scrape(port: int, request: Scrape) -> dict[str, Any]:
+    answer = _send(port, Http(request.method, request.path, timeout_s=request.timeout_s))
+    body = answer.get("body")
+    if isinstance(body, str):
+        # Triton's come in the order of a hash.
+        lines = sorted(body.splitlines())
+        answer["body"] = [line for line in lines if re.search(request.pattern, line)]
+    return answer
 
 
 def _body(headers: dict[str, str], body: bytes) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Triton:
                 return False
 
         eventually(is_up, START_S, "Triton is up")
-        self._target = Target(http, grpc, str(self._models), self._log)
+        self._target = Target((http, grpc, metrics), str(self._models), self._log)
 
     def stop(self) -> None:
         if self._process is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -33,22 +32,20 @@ PENDING = frozenset(lists.pending())
 def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
-    """The server over a repository; pytest goes through all its tables before the next."""
+    """The server over a repository."""
     directory: Path = tmp_path_factory.mktemp(f"conformance_{request.param}")
     with ours(REPOSITORIES[request.param], directory) as target:
         yield target
 
 
-# A test for each table, not for each case: what is looked for after each test costs more than all
-# cases of a table.
-@pytest.mark.parametrize(
-    ("target", "table"),
-    [(table.REPOSITORY, table) for table in TABLES.values()],
-    indirect=["target"],
-    ids=list(TABLES),
-)
-def test_the_answers_are_tritons(target: Target, table: ModuleType) -> None:
-    complaints = [played(target, case) for case in table.CASES]
+# A test for each repository, not for each case or table: the server is started once, and what is
+# looked for after each test costs more than all cases of a table.
+@pytest.mark.parametrize("target", list(REPOSITORIES), indirect=True)
+def test_the_answers_are_tritons(target: Target, request: pytest.FixtureRequest) -> None:
+    repository = request.node.callspec.params["target"]
+    tables = [table for table in TABLES.values() if table.REPOSITORY == repository]
+
+    complaints = [played(target, case) for table in tables for case in table.CASES]
 
     assert [] == [text for text in complaints if text]
 

@@ -20,7 +20,8 @@ def ours(repository: Repository, directory: Path) -> Iterator[Target]:
     with server:
         # Its process may listen a moment later than that of HTTP.
         eventually(lambda: is_open(server.grpc_port), 30, "gRPC listens")
-        target = Target(server.http_port, server.grpc_port, str(server.repository))
+        ports = server.http_port, server.grpc_port, server.metrics_port
+        target = Target(ports, str(server.repository))
         yield target
         target.close()
 

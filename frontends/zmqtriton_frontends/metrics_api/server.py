@@ -115,7 +115,7 @@ class Page:
     async def _respond(
         self, writer: asyncio.StreamWriter, method: str, path: str, keep_alive: bool
     ) -> None:
-        if path != self._path:
+        if path not in (self._path, f"{self._path}/"):
             await _send(writer, HTTPStatus.NOT_FOUND, keep_alive)
         elif method != "GET":
             await _send(writer, HTTPStatus.METHOD_NOT_ALLOWED, keep_alive)

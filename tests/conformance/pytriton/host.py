@@ -52,11 +52,11 @@ class Host:
         ready = self._directory / "ready"
         ready.unlink(missing_ok=True)
         self.http_port, self.grpc_port, metrics = free_ports(3)
+        ports = self.http_port, self.grpc_port, metrics
         script = scripts(self._package, self._directory) / "host.py"
-        ports = map(str, (self.http_port, self.grpc_port, metrics))
         with self._log.open("wb") as output:
             self._process = process = subprocess.Popen(
-                [self._package.python, str(script), *ports, *self._names],
+                [self._package.python, str(script), *map(str, ports), *self._names],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -69,7 +69,7 @@ class Host:
             return ready.exists()
 
         eventually(is_ready, START_S, "the host serves")
-        self._target = Target(self.http_port, self.grpc_port, str(self._directory), self._log)
+        self._target = Target(ports, str(self._directory), self._log)
 
     def play(self, case: Case) -> Any:
         return normal(self._target.play(case))

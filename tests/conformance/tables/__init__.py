@@ -29,6 +29,7 @@ from tests.conformance.tables import (
     shapes,
     tensors,
 )
+from tests.conformance.tables.counters import metrics, statistics
 from tests.conformance.tables.http import bodies, headers, raw
 from tests.conformance.tables.model_api import arguments, forks
 
@@ -62,6 +63,8 @@ TABLES: dict[str, ModuleType] = {
         grpc_infer,
         grpc_stream,
         grpc_server,
+        statistics,
+        metrics,
     )
 }
 
@@ -108,5 +111,6 @@ REPOSITORIES = {
         Repository("ensembles", ensembles.MODELS, ensembles.OPTIONS),
         Repository("ensembles_optional", ensembles_optional.MODELS, ensembles_optional.OPTIONS),
         Repository("sequences", sequences.MODELS, sequences.OPTIONS),
+        Repository("statistics", (*statistics.MODELS, *metrics.MODELS), statistics.OPTIONS),
     )
 }

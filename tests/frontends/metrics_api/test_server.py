@@ -70,6 +70,8 @@ def test_the_page_is_served_to_one_scrape_after_another() -> None:
             b'{"error": "Method Not Allowed"}',
         ),
         (b"GET /metrics?x=1 HTTP/1.1\r\n\r\n", b"200 OK", b"the page\n"),
+        (b"GET /metrics/ HTTP/1.1\r\n\r\n", b"200 OK", b"the page\n"),
+        (b"GET /metrics// HTTP/1.1\r\n\r\n", b"404 Not Found", b'{"error": "Not Found"}'),
         (b"GET /metrics HTTP/1.0\r\n\r\n", b"200 OK", b"the page\n"),
         (b"nonsense\r\n\r\n", b"400 Bad Request", b'{"error": "Bad Request"}'),
         (b"GET /metrics SSH-2.0\r\n\r\n", b"400 Bad Request", b'{"error": "Bad Request"}'),

@@ -49,6 +49,9 @@ class Reports:
         makes a page of them.
         """
         chosen = self._generations.choose(message.model, message.version)
+        if message.model:
+            # An unloaded one finishes what it has, and is nobody's any more.
+            chosen = [generation for generation in chosen if not generation.is_retired]
         if message.model and not chosen:
             text = f"Request for unknown model: '{message.model}' is not found"
             return wire.Statistics(message.id, InvalidArgument.number, text, "")

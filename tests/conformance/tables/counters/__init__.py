@@ -1,0 +1,1 @@
+"""Cases over HTTP that are about bodies, headers and keys."""
