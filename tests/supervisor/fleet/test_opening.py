@@ -26,6 +26,20 @@ def test_http_opens_when_grpc_does() -> None:
     assert ["grpc", "metrics", "http-arbiter"] == order
 
 
+@pytest.mark.parametrize("service", ["HTTPService", "Vertex AI HTTPService"])
+def test_the_server_is_open_when_each_process_serves_something(service: str) -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="none")
+    world.start()
+    worker = world.fork_http_worker()
+    world.receive(world.serial("metrics"), wire.Listening("Metrics Service", "0.0.0.0:8002"))
+    assert not world.core.is_open
+
+    world.receive(worker, wire.Listening(service, "0.0.0.0:8080"))
+
+    assert world.core.is_open
+    assert f"I Started {service} at 0.0.0.0:8080" in world.log
+
+
 def test_http_opens_without_a_grpc_that_does_not_come_up() -> None:
     world = SupervisorHarness(make_blueprint("m"), control_mode="none")
     world.is_grpc_up = False

@@ -31,6 +31,18 @@ class TritonPythonModel:
     def execute(self, requests):
         raise MemoryError("CUDA out of memory")
 """
+_ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 8
+input [{name: "INPUT0" data_type: TYPE_FP32 dims: [16]},
+       {name: "INPUT1" data_type: TYPE_FP32 dims: [16]}]
+output [{name: "OUTPUT0" data_type: TYPE_FP32 dims: [16]}]
+ensemble_scheduling { step [{
+  model_name: "member" model_version: -1
+  input_map {key: "INPUT0" value: "INPUT0"} input_map {key: "INPUT1" value: "INPUT1"}
+  output_map {key: "OUTPUT0" value: "OUTPUT0"}
+}] }
+"""
 _ENVIRONMENT = {
     "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "add_sub",
     "AIP_PREDICT_ROUTE": "/predict",
@@ -99,9 +111,13 @@ def _is_open(port: int) -> bool:
         return False
 
 
-def _index(clouds: Clouds) -> list[str]:
+def _states(clouds: Clouds) -> dict[str, str]:
     entries = clouds.server.request_json("/v2/repository/index", {})[1]
-    return sorted(entry["name"] for entry in entries)
+    return {entry["name"]: entry.get("state", "") for entry in entries}
+
+
+def _is_unloaded(clouds: Clouds, model: str) -> bool:
+    return _states(clouds).get(model, "") in ("", "UNAVAILABLE")
 
 
 def _sum(answer: Answer) -> bool:
@@ -182,7 +198,30 @@ def test_sagemaker_loads_invokes_lists_and_unloads_many_models(
     assert {"models": []} == _ask(port, "GET", "/models").document
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/invoke")):
         assert 404 == _ask(port, method, f"/models/h1{path}", _REQUEST).status
-    eventually(lambda: ["add_sub", "identity_fp32"] == _index(clouds), 60, "it is forgotten")
+    eventually(lambda: "h1" not in _states(clouds), 60, "it is forgotten")
+
+
+def test_sagemaker_unloads_an_ensemble_with_its_members_and_no_neighbours(
+    clouds: Clouds, tmp_path: Path
+) -> None:
+    port, both = clouds.sagemaker, tmp_path / "both" / "model"
+    shutil.copytree(MODELS_DIRECTORY / "add_sub", both / "member")
+    (both / "outer" / "1").mkdir(parents=True)
+    (both / "outer" / "config.pbtxt").write_text(_ENSEMBLE)
+    for name in ("one", "two"):
+        shutil.copytree(MODELS_DIRECTORY / "add_sub", tmp_path / "near" / name)
+    near = {"model_name": "near", "url": str(tmp_path / "near" / "one")}
+
+    assert 200 == _ask(port, "POST", "/models", {"model_name": "e", "url": str(both)}).status
+    assert _sum(_ask(port, "POST", "/models/e/invoke", _REQUEST))
+    assert 200 == _ask(port, "DELETE", "/models/e").status
+    eventually(lambda: _is_unloaded(clouds, "member"), 60, "the member has gone")
+
+    assert 200 == _ask(port, "POST", "/models", near).status
+    assert "" == clouds.server.control_model("load", "two")
+    assert 200 == _ask(port, "DELETE", "/models/near").status
+    assert 200 == clouds.server.status("/v2/models/two/ready")
+    assert "" == clouds.server.control_model("unload", "two")
 
 
 def test_sagemaker_names_a_model_by_its_archive(clouds: Clouds, tmp_path: Path) -> None:

@@ -98,10 +98,8 @@ class TargetModels:
             return
         model, path = req.header(TARGET_MODEL) or known["model"], known["path"]
         await self._gateway.call("unload", {"model": model, "unload_dependents": True})
-        # those that came with an ensemble
-        for other in await asyncio.to_thread(_folders, path):
-            if other != known["folder"]:
-                await self._gateway.call("unload", {"model": other})
+        for member in await asyncio.to_thread(_members, path, known["folder"]):
+            await self._gateway.call("unload", {"model": member})
         await self._gateway.call("repository.unregister", {"path": path})
 
     async def _refresh(self) -> None:
@@ -128,6 +126,13 @@ def _find_model(url: str) -> Place:
         raise InvalidArgument(f"failed to register '{url}', there is no model in it")
     ensembles = [name for name in folders if _is_ensemble(path / name / _CONFIG)]
     return Place(str(path), (ensembles or folders)[-1])
+
+
+def _members(path: str, folder: str) -> list[str]:
+    """Return the models that came with an ensemble."""
+    if not _is_ensemble(Path(path, folder, _CONFIG)):
+        return []
+    return [other for other in _folders(path) if other != folder]
 
 
 def _folders(path: str) -> list[str]:
