@@ -76,7 +76,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("POST", "/infer", "inference", inference.infer),
         Route("POST", "/generate", "inference", generate.generate),
         Route("POST", "/generate_stream", "inference", generate.generate_stream),
-        Route("POST", "/infer_stream", "inference", InferStream(gateway).infer_stream),
+        Route("POST", "/infer_stream", "inference", InferStream(gateway, inference).infer_stream),
     ]
     fixed += _shared_memory(SharedMemory(gateway, "system"), "/v2/systemsharedmemory")
     fixed += _shared_memory(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import gzip
 import http.client
 import json
 import socket
@@ -36,7 +37,7 @@ FLOOD = 50_000
 TOO_SLOW = "the reader of this stream did not keep up"
 
 
-MODELS = ["tokens", "replay", "add_sub"]
+MODELS = ["tokens", "replay", "add_sub", "identity_fp32"]
 
 
 def was_cancelled(server: Server, request_id: str) -> bool:
@@ -102,6 +103,24 @@ def test_events_may_have_names_and_shapes(server: Server) -> None:
     outputs = [{output["name"]: output["data"] for output in event["outputs"]} for event in events]
     assert [{"INDEX": [i], "TOKEN": [f"token{i}"]} for i in range(3)] == outputs
     assert {"7"} == {event["id"] for event in events}
+
+
+@pytest.mark.row("L10")
+def test_large_binary_inputs_become_events(server: Server) -> None:
+    values = np.random.default_rng(1).random(200_000, dtype=np.float32)
+    described = {"binary_data_size": values.nbytes}
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [values.size], "parameters": described}
+    text = json.dumps({"inputs": [tensor]}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(text)), "Content-Encoding": "gzip"}
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    with contextlib.closing(connection):
+        for _ in range(3):
+            body = gzip.compress(text + values.tobytes(), 1)
+            connection.request("POST", "/v2/models/identity_fp32/infer_stream", body, headers)
+            event = json.loads(connection.getresponse().read().removeprefix(b"data: "))
+
+            found = np.array(event["outputs"][0]["data"], np.float32)
+            assert np.array_equal(values, found)
 
 
 def test_a_reader_of_events_that_pauses_loses_nothing_silently(server: Server) -> None:

@@ -116,7 +116,17 @@ class Generate:
         body, options = parsed
         # found again: while a thread read the document the model may have been reloaded
         found = self._gateway.catalogue.find(model, version)
-        checked = admission.prepare(self._gateway.catalogue, found, body, options)
+        return self._admit(req, found, body, options, begun_ns)
+
+    def _admit(
+        self,
+        req: Request,
+        model: ModelVersion,
+        body: RequestBody,
+        options: admission.Options,
+        begun_ns: int,
+    ) -> admission.CheckedRequest:
+        checked = admission.prepare(self._gateway.catalogue, model, body, options)
         traces = self._gateway.traces
         if traces.is_on:
             parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)

@@ -56,14 +56,15 @@ class Inference:
     ) -> None:
         begun_ns = now_ns()
         # before anything is refused: an answer to half a body would be lost with the connection
-        with await self._receive(req, resp) as body:
+        with await self.receive(req, resp) as body:
             try:
                 await self._infer(req, resp, (model, version), body, begun_ns)
             except NotLoaded as missing:
                 await missing.load()
                 await self._infer(req, resp, (model, version), body, begun_ns)
 
-    async def _receive(self, req: Request, resp: falcon.asgi.Response) -> ArenaBuffer:
+    async def receive(self, req: Request, resp: falcon.asgi.Response) -> ArenaBuffer:
+        """Receive a body, inflated, with its tensors where the model can read them."""
         read = req.begin_body()
         length = req.header(JSON_LENGTH)
         limit = self._max_input_size if length is None else MAX_BODY_BYTES
@@ -85,16 +86,7 @@ class Inference:
         body: Body,
         begun_ns: int,
     ) -> None:
-        model, header = self.find(target), req.header(JSON_LENGTH)
-        length = None if header is None else binary.json_length(header, len(body))
-        size = len(body) if length is None else length
-        if size < json_documents.LARGE_BYTES:
-            parsed = self.parse(model, body, length)
-        else:
-            parsed = await json_documents.aside(size, self.parse, model, body, length)
-        request, options, form = parsed
-        if self._forwarding:
-            self._forwarding.add(request.parameters, req.spelled_headers())
+        request, options, form = await self.read(req, self.find(target), body)
         # found again: while a thread read the document the model may have been reloaded
         model = self.find(target)
         checked = admission.prepare(self._gateway.catalogue, model, request, options, form.places)
@@ -104,6 +96,19 @@ class Inference:
             checked = traces.follow(checked, parent, begun)
         with ending(checked.trace, "HTTP_SEND"):
             await self._respond(req, resp, checked, form)
+
+    async def read(self, req: Request, model: ModelVersion, body: Body) -> InferRequest:
+        """Read the request of a body and of forwarded headers. Raises InvalidArgument."""
+        header = req.header(JSON_LENGTH)
+        length = None if header is None else binary.json_length(header, len(body))
+        size = len(body) if length is None else length
+        if size < json_documents.LARGE_BYTES:
+            parsed = self.parse(model, body, length)
+        else:
+            parsed = await json_documents.aside(size, self.parse, model, body, length)
+        if self._forwarding:
+            self._forwarding.add(parsed[0].parameters, req.spelled_headers())
+        return parsed
 
     async def _respond(
         self,

@@ -1,7 +1,8 @@
 """POST /v2/models/{model}/infer_stream: the JSON of infer in, an event for each response out.
 
 For models of any kind, as generate_stream is, but with names, shapes and datatypes. Triton does not
-have it. Outputs are JSON, since events are text.
+have it. What comes in may be binary and compressed, as for infer; outputs are JSON, since events
+are text, and each is sent when it comes, so they are not compressed.
 """
 
 from __future__ import annotations
@@ -11,20 +12,17 @@ from typing import Any
 import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.wire import RequestBody, ResponseBody
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.inference import (
-    binary,
-    infer_request,
-    infer_response,
-    json_documents,
-)
+from zmqtriton_frontends.http_api.inference import infer_request, infer_response, json_documents
 from zmqtriton_frontends.http_api.inference.generate import Generate
 from zmqtriton_frontends.http_api.inference.generate_response import Writer
+from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.inference import admission
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.inference.request_trace import now_ns
 
-_JSON_LENGTH = binary.HEADER.lower().encode()
 _ALL_JSON = infer_request.OutputForm({}, default=False)
 
 
@@ -41,20 +39,33 @@ class InferWriter(Writer):
 class InferStream(Generate):
     """The responder."""
 
+    def __init__(self, gateway: Gateway, inference: Inference) -> None:
+        super().__init__(gateway)
+        self._inference = inference
+
     async def infer_stream(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
-        if req.header(_JSON_LENGTH) is not None:
-            raise InvalidArgument(f"infer_stream takes JSON alone, without {binary.HEADER}")
-        checked = await self._read(req, model, version)
-        writer = InferWriter(checked.model, checked.body.request_id)
-        await self._send_events(resp, checked, writer)
+        begun_ns = now_ns()
+        # before anything is refused: an answer to half a body would be lost with the connection
+        with await self._inference.receive(req, resp) as body:
+            try:
+                checked = await self._check_body(req, body, (model, version), begun_ns)
+            except NotLoaded as missing:
+                await missing.load()
+                checked = await self._check_body(req, body, (model, version), begun_ns)
+            writer = InferWriter(checked.model, checked.body.request_id)
+            await self._send_events(resp, checked, writer)
 
-    def _parse(self, text: bytes, model: ModelVersion) -> tuple[RequestBody, admission.Options]:
-        body, options, form = infer_request.read(json_documents.parse(text), None)
+    async def _check_body(
+        self, req: Request, body: Any, target: tuple[str, str], begun_ns: int
+    ) -> admission.CheckedRequest:
+        find = self._gateway.catalogue.find
+        request, options, form = await self._inference.read(req, find(*target), body)
         if form.default or any(form.listed.values()) or form.places or form.classes:
             raise InvalidArgument(
                 "infer_stream answers with JSON alone: no output can be binary, classes or in "
                 "shared memory"
             )
-        return body, options
+        # found again: while a thread read the document the model may have been reloaded
+        return self._admit(req, find(*target), request, options, begun_ns)

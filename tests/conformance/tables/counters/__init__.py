@@ -1,1 +1,1 @@
-"""Cases over HTTP that are about bodies, headers and keys."""
+"""Cases of what a server counts, and how it tells."""

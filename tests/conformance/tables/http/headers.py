@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conformance.cases import Case, called, coded
+from tests.conformance.cases import Case, called, coded, post
 
 REPOSITORY = "shapes"
 _SEES = "return [say(sorted(json.loads(request.parameters()).items()))]"
@@ -33,6 +33,15 @@ CASES = (
         for form in ("text", "json", "xml")
     ),
     header("plain", "as it should be", x_fwd="one"),
+    *(
+        Case(
+            f"{verb}_with_a_forwarded_header",
+            post(f"/v2/models/classes/{verb}", {"CODE": _SEES}, headers={"x-fwd": "one"}),
+            "C32",
+            "not of these endpoints",
+        )
+        for verb in ("generate", "generate_stream")
+    ),
     header("with_spaces_inside", "they count", x_fwd="one  two"),
     header("with_spaces_around", "the line's, not the value's", x_fwd="  one  "),
     header("with_a_tab_inside", "a character like others", x_fwd="one\ttwo"),

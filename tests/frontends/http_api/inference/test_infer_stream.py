@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gzip
 import json
+import struct
 from typing import Any
 
 import pytest
@@ -21,10 +23,20 @@ def ask(
     model: str = "decoupled",
     headers: dict[str, str] | None = None,
 ) -> tuple[Result, FakeGateway]:
-    gateway = FakeGateway()
-    gateway.fake_streams.put(document.get("id", ""), *items)
+    body = json.dumps(document).encode()
+    return send(body, *items, model=model, headers=headers)
+
+
+def send(
+    body: bytes,
+    *items: StreamItem,
+    model: str = "decoupled",
+    headers: dict[str, str] | None = None,
+) -> tuple[Result, FakeGateway]:
+    gateway = FakeGateway(http_header_forward_pattern="x-my-|sequence")
+    gateway.fake_streams.put("7", *items)
     path = f"/v2/models/{model}/infer_stream"
-    return Client(gateway).request("POST", path, json.dumps(document).encode(), headers), gateway
+    return Client(gateway).request("POST", path, body, headers), gateway
 
 
 def events(result: Result) -> list[Any]:
@@ -76,8 +88,10 @@ def test_the_first_response_decides_the_status_and_a_later_error_is_an_event() -
             {},
             "infer_stream answers with JSON alone",
         ),
-        ({}, {"Inference-Header-Content-Length": "5"}, "infer_stream takes JSON alone"),
-        ({}, {"Content-Encoding": "gzip"}, "Unsupported content-encoding"),
+        ({}, {"Inference-Header-Content-Length": "0"}, "infer_stream answers with JSON alone"),
+        ({}, {"Inference-Header-Content-Length": "9999"}, "should be in range"),
+        ({}, {"Content-Encoding": "gzip"}, "failed to decompress the request body as gzip"),
+        ({}, {"sequence_id": "5"}, "'sequence_id' is reserved"),
     ],
 )
 def test_what_is_refused_is_refused_before_the_model_runs(
@@ -88,6 +102,26 @@ def test_what_is_refused_is_refused_before_the_model_runs(
     assert 400 == result.status_code
     assert said in result.json["error"]
     assert [] == gateway.fake_streams.started
+
+
+@pytest.mark.row("L10")
+def test_inputs_may_be_binary_and_compressed_and_headers_reach_the_model() -> None:
+    described = {**INPUT, "parameters": {"binary_data_size": 4}}
+    del described["data"]
+    text = json.dumps({"id": "7", "inputs": [described]}).encode()
+    headers = {
+        "Inference-Header-Content-Length": str(len(text)),
+        "Content-Encoding": "gzip",
+        "X-My-Name": "me",
+    }
+
+    body = gzip.compress(text + struct.pack("<f", 2.5))
+    result, gateway = send(body, item(b"x"), final(), headers=headers)
+
+    assert [["x"]] == [event["outputs"][0]["data"] for event in events(result)]
+    [request] = gateway.requests
+    assert struct.pack("<f", 2.5) == bytes(request.body.inputs[0].data)
+    assert {"x-my-name": "me"} == request.body.parameters
 
 
 @pytest.mark.row("L10")
