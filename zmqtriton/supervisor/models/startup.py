@@ -84,9 +84,7 @@ class Startup:
                 self._await_repository(found.text)
             return
         if self.is_repository_missing:
-            self.is_repository_missing = False
             self._plan.log("I", "the model repository can be listed; its models are loaded")
-            self._publish(wire.RepositoryState(0))
         names = self._policy.startup_models
         if self._policy.control_mode != "explicit" or names == ("*",):
             names = tuple(found)
@@ -114,6 +112,10 @@ class Startup:
         if self._left or self.is_over or self._server.is_stopping:
             return
         self.is_over = True
+        if self.is_repository_missing:
+            # not before the models are known: a server without models is ready
+            self.is_repository_missing = False
+            self._publish(wire.RepositoryState(0))
         models = self._server.models.values()
         backends = {m.history.backend for m in models if m.history.backend is not None}
         rows = sorted(row for model in models for row in table_rows(model))
