@@ -79,7 +79,7 @@ class Formatter(logging.Formatter):
     """Formats a record of the logging module as such a line.
 
     `extra={"origin": (pid, file, line)}` replaces the place in our own code. `extra={"raw": text}`
-    follows unquoted, as Triton prints tables.
+    follows unquoted, as Triton prints tables and configurations.
     """
 
     def __init__(self, *, is_journal: bool = False) -> None:
@@ -100,7 +100,7 @@ class Formatter(logging.Formatter):
         if raw is None and not self._is_escaped and self.form != "json":
             whole = _head(level, origin, record.created, self.form) + text
         elif raw is None or self.form == "json":
-            whole = line(level, origin, text if raw is None else raw, record.created, self.form)
+            whole = line(level, origin, text + (raw or ""), record.created, self.form)
         else:
             head = _head(level, origin, record.created, self.form)
             whole = f"{head}{quote(text) if text else ''}\n{raw}\n"

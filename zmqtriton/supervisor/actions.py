@@ -173,6 +173,8 @@ class Log(NamedTuple):
     #: The source file in which it was decided.
     file: str = ""
     line: int = 0
+    #: What follows unquoted, as Triton prints configurations.
+    raw: str = ""
 
 
 class NotifyServiceManager(NamedTuple):

@@ -45,9 +45,10 @@ class Plan:
     def enqueue(self, *actions: Action) -> None:
         self._actions.extend(actions)
 
-    def log(self, level: str, text: str) -> None:
+    def log(self, level: str, text: str, raw: str = "") -> None:
+        """Log a text, and below it what is to be seen as it is."""
         caller = sys._getframe(1)
-        self.enqueue(Log(level, text, caller.f_code.co_filename, caller.f_lineno))
+        self.enqueue(Log(level, text, caller.f_code.co_filename, caller.f_lineno, raw))
 
     def take_actions(self) -> list[Action]:
         """Take the actions since the last call."""

@@ -169,7 +169,10 @@ class ActionRunner:
         level = LEVEL_NUMBERS[action.level]
         if _log.isEnabledFor(level):
             place = (action.file, action.line)
-            _log.handle(_log.makeRecord(_log.name, level, *place, "%s", (action.text,), None))
+            record = _log.makeRecord(_log.name, level, *place, "%s", (action.text,), None)
+            if action.raw:
+                record.raw = action.raw
+            _log.handle(record)
 
     def _change_log(self, action: actions.ConfigureLogging) -> None:
         logs.change(action.options)

@@ -78,8 +78,8 @@ class ModelLoad:
         self._blueprint = blueprint
         self._model.history.record_attempt(blueprint, self._override)
         if blueprint.completed_config_text:
-            text = f"Server side auto-completed config: {blueprint.completed_config_text}"
-            self._context.plan.log("V", text)
+            config = blueprint.completed_config_text
+            self._context.plan.log("V", "Server side auto-completed config: ", config)
         for warning in blueprint.warnings:
             self._context.plan.log("W", warning)
         if not blueprint.versions:
