@@ -22,6 +22,7 @@ class Machine:
         self.utilization = 0.0
         self.memory_total = 0
         self.memory_used = 0
+        self._look_at_memory()
         self._before = self._times()
 
     async def watch(self, interval_s: float) -> None:
@@ -36,6 +37,9 @@ class Machine:
         if total > total_before:
             self.utilization = max(0.0, (busy - busy_before) / (total - total_before))
         self._before = busy, total
+        self._look_at_memory()
+
+    def _look_at_memory(self) -> None:
         memory = self._memory()
         self.memory_total = memory.get("MemTotal", 0)
         self.memory_used = self.memory_total - memory.get("MemAvailable", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,7 @@ def write(proc: Path, *ticks: int) -> None:
     (proc / "meminfo").write_text(_MEMORY)
 
 
-@pytest.mark.row(
-    "nv_cpu_utilization",
-    "nv_cpu_memory_total_bytes",
-    "nv_cpu_memory_used_bytes",
-    "--metrics-interval-ms",
-)
+@pytest.mark.row("nv_cpu_utilization", "nv_cpu_memory_total_bytes", "nv_cpu_memory_used_bytes")
 def test_the_share_of_the_last_interval_and_the_memory_now(tmp_path: Path) -> None:
     write(tmp_path, 100, 0, 100, 1000, 0, 0, 0, 0, 50, 0)
     machine = Machine(tmp_path)
@@ -37,6 +33,38 @@ def test_the_share_of_the_last_interval_and_the_memory_now(tmp_path: Path) -> No
         "nv_cpu_memory_used_bytes 614400",
     } <= set(lines)
     assert "# HELP nv_cpu_utilization CPU utilization rate [0.0 - 1.0]" in lines
+
+
+def test_the_memory_is_known_before_the_first_interval_is_over(tmp_path: Path) -> None:
+    write(tmp_path, 100, 0, 100, 1000, 0, 0, 0, 0, 50, 0)
+
+    lines = render_machine(Machine(tmp_path), {}).splitlines()
+
+    assert {"nv_cpu_memory_total_bytes 1024000", "nv_cpu_memory_used_bytes 614400"} <= set(lines)
+
+
+@pytest.mark.row("--metrics-interval-ms")
+def test_it_is_looked_at_once_in_each_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 100, 0, 100, 1000, 0, 0, 0, 0, 50, 0)
+    machine = Machine(tmp_path)
+    slept: list[float] = []
+    shares: list[float] = []
+
+    async def sleep(interval_s: float) -> None:
+        slept.append(interval_s)
+        shares.append(machine.utilization)
+        if len(slept) == 3:
+            raise asyncio.CancelledError
+        write(tmp_path, 100 + 10 * len(slept), 0, 100, 1000 + 30, 0, 0, 0, 0, 50, 0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(machine.watch(7.5))
+
+    assert [7.5, 7.5, 7.5] == slept
+    assert [0.0, 0.25, 1.0] == shares
 
 
 @pytest.mark.row(

@@ -28,6 +28,7 @@ OPTIONS = [
     "--metrics-config=histogram_latencies=true",
     "--metrics-config=summary_latencies=true",
     "--metrics-config=summary_quantiles=0.25:0.01,0.75:0.01",
+    f"--metrics-interval-ms={3_600_000}",
 ]
 
 
@@ -114,8 +115,20 @@ def test_it_tells_how_busy_the_instances_of_a_model_are(server: Server) -> None:
     busy = f"zmqtriton_instance_busy_seconds_total{of}"
     assert before[busy] < after[busy]
     assert after[f"zmqtriton_instances{of}"] >= 1
-    assert 0 <= after[f"zmqtriton_instance_busy_ratio{of}"] <= 1
     assert after[f"zmqtriton_executing_count{of}"] == 0
+
+
+@pytest.mark.row("--metrics-interval-ms")
+def test_shares_are_of_an_interval_that_is_over(server: Server) -> None:
+    stream(server, 20, 40_000)
+
+    found = page(server)
+
+    of = '{model="tokens",version="1"}'
+    assert found[f"zmqtriton_instance_busy_seconds_total{of}"] > 0
+    shares = f"zmqtriton_instance_busy_ratio{of}", "nv_cpu_utilization"
+    assert [0, 0] == [found[name] for name in shares]
+    assert found["nv_cpu_memory_total_bytes"] > found["nv_cpu_memory_used_bytes"] > 0
 
 
 def test_a_stream_is_executing_until_it_has_ended(server: Server) -> None:
