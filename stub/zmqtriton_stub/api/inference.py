@@ -95,8 +95,6 @@ def check_parameters(parameters: Any) -> dict[str, Any]:
             raise TritonModelException(
                 f"Expect parameters values to have type bool/int/str, found type {type(value)}"
             )
-        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-            raise TritonModelException("Unsupported value type on parameters")
     return dict(parameters)
 
 
