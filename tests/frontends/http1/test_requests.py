@@ -139,11 +139,11 @@ def test_malformed_chunks_are_refused(chunks: bytes, status: int) -> None:
 def test_chunks_may_be_many_if_they_are_not_tiny() -> None:
     read = Read()
     read.take(CHUNKED)
-    for _ in range(100):
-        read.take(b"200\r\n" + bytes(512) + b"\r\n" + (b"200\r\n" + bytes(512) + b"\r\n") * 999)
+    for _ in range(70):
+        read.take((b"200\r\n" + bytes(512) + b"\r\n") * 1000)
     read.take(b"0\r\n\r\n")
 
-    assert [512 * 100_000] == [len(body) for _, body in read.found]
+    assert [512 * 70_000] == [len(body) for _, body in read.found]
 
 
 def test_what_is_kept_of_a_head_is_bounded() -> None:
