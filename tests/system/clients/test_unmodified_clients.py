@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import re
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +33,23 @@ REQUESTS = 20
 UNKNOWN = "Request for unknown model: 'nobody' is not found"
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other test session on this machine is in here.
+
+    What perf_analyzer calls its shared memory is always the same.
+    """
+    path = Path(tempfile.gettempdir()) / f"zmqtriton-perf-analyzer-{os.getuid()}.lock"
+    with path.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def analyze(perf_analyzer: list[str], *words: str) -> str:
     """Return the report of perf_analyzer on REQUESTS requests, after it has ended well."""
     command = [*perf_analyzer, f"--request-count={REQUESTS}", *words]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    with alone():
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stdout
 
