@@ -82,6 +82,17 @@ def threads(config: dict[str, Any], name: str = "intra_op_thread_count") -> int:
     return number(config, name, max(1, cores // cpu_instances(config)))
 
 
+def limit_spinning() -> None:
+    """Have threads of GNU's OpenMP that wait give their core away soon, unless the user says how.
+
+    They spin for milliseconds, and here somebody else has use for the core. To be called before
+    the framework is imported.
+    """
+    if not any(name in os.environ for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")):
+        # what it takes itself where there are more threads than cores
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
 def cpu_instances(config: dict[str, Any]) -> int:
     groups = config.get("instance_group") or []
     on_cpu = [group for group in groups if group.get("kind") != "KIND_GPU"]

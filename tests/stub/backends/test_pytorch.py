@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from tests.stub.backends.served import Served
 from tests.system.frameworks import torch_models
 from zmqtriton_stub.api.errors import TritonModelException, describe
+from zmqtriton_stub.backends import configuration
 
 torch = pytest.importorskip("torch")
 
@@ -162,6 +164,19 @@ def test_a_class_has_its_weights_beside_it(tmp_path: Path) -> None:
     torch.save({"other": torch.tensor([5.0])}, code.with_suffix(".pt"))
     with pytest.raises(TritonModelException, match=r"torch: cannot load .*\n?.*Missing key"):
         Served(tmp_path / "m", io("x", "y"))
+
+
+def test_threads_that_wait_do_not_spin_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    configuration.limit_spinning()
+    assert "1000" == os.environ["GOMP_SPINCOUNT"]
+
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    configuration.limit_spinning()
+    assert "GOMP_SPINCOUNT" not in os.environ
 
 
 def test_what_a_class_raises_has_its_own_lines(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import triton_python_backend_utils as pb_utils
 from zmqtriton_stub.backends import configuration, execution
 from zmqtriton_stub.backends.configuration import Io
 
+configuration.limit_spinning()
 try:
     from zmqtriton_stub.backends.fil import forests
 except ImportError as error:

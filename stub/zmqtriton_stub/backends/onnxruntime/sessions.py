@@ -7,7 +7,7 @@ accelerators, options of sessions, libraries of operators.
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, NamedTuple, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple, Union
 
 import onnxruntime
 import triton_python_backend_utils as pb_utils
@@ -38,6 +38,7 @@ _OPTIMIZATIONS = {
 }
 #: The parameters of a model with these beginnings are entries of the session's configuration.
 _ENTRIES = ("session.", "optimization.", "mlas.", "ep.")
+_SPINNING = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
 #: Parameters of Triton's backend for CUDA: the values that have names, or none for a plain value.
 _CUDA_PARAMETERS: Dict[str, Tuple[str, ...]] = {
     "cudnn_conv_algo_search": ("EXHAUSTIVE", "HEURISTIC", "DEFAULT"),
@@ -101,7 +102,6 @@ def plan(config: dict[str, Any], kind: str, device: str) -> Plan:
             f"optimization.graph.level of model '{config['name']}' must be -1, 0, 1 or 2, "
             f"got {level}"
         )
-    parameters = config.get("parameters") or {}
     operations = config.get("model_operations") or {}
     return Plan(
         path=find_model(config),
@@ -112,14 +112,22 @@ def plan(config: dict[str, Any], kind: str, device: str) -> Plan:
         log_level=number(config, "session_log_severity_level", 2),
         has_arena=configuration.flag(config, "enable_mem_arena", default=True),
         has_memory_pattern=configuration.flag(config, "enable_mem_pattern", default=True),
-        entries=tuple(
-            (name, str(value.get("string_value", "")))
-            for name, value in sorted(parameters.items())
-            if name.startswith(_ENTRIES)
-        ),
+        entries=(*_spinning(config), *_entries(config)),
         libraries=tuple(operations.get("op_library_filename") or ()),
         providers=_providers(config, kind, device),
     )
+
+
+def _spinning(config: dict[str, Any]) -> Iterator[Tuple[str, str]]:
+    """Return whether threads that wait spin: no, since others have use for the core."""
+    for name in _SPINNING:
+        yield name, configuration.parameter(config, name, "0")
+
+
+def _entries(config: dict[str, Any]) -> Iterator[Tuple[str, str]]:
+    for name, value in sorted((config.get("parameters") or {}).items()):
+        if name.startswith(_ENTRIES) and name not in _SPINNING:
+            yield name, str(value.get("string_value", ""))
 
 
 def find_model(config: dict[str, Any]) -> str:
