@@ -2,7 +2,7 @@
 
 import { Refused, accessForm, ask, askJson, element, setText } from "./api.js";
 import { Samples, ratesOf, short } from "./rates.js";
-import { Trial, instancesOf, modelPath } from "./try.js";
+import { Trial, chatExample, instancesOf, modelPath } from "./try.js";
 
 const byId = (id) => document.getElementById(id);
 const PAUSE_MS = 1000;
@@ -16,6 +16,8 @@ const rows = new Map();
 const history = { rate: [], failures: [], waiting: [], latency: [] };
 const configs = new Map();
 let lastHeard = null;
+/** The server has OpenAI's API. */
+let hasOpenAi = false;
 /** The form that is shown: {key, kind, source, form}. */
 let trial = null;
 let waker = () => {};
@@ -85,6 +87,7 @@ function showServer(server, ready) {
   if (server) {
     setText(byId("server"), server.name);
     // server.version is that of the protocol
+    hasOpenAi = server.extensions.includes("openai");
     const [, own = ""] = server.extensions.join(" ").match(/zmqtriton\(([^)]*)\)/) ?? [];
     setText(byId("version"), `zmqtriton ${own}`);
     document.title = server.name;
@@ -319,7 +322,8 @@ async function makeForm(row, mine) {
   mine.form?.stop();
   mine.source = source;
   mine.form = new Trial(found.value, config, version, access.show);
-  byId("try-body").replaceChildren(mine.form.element);
+  const chat = hasOpenAi && chatExample(found.value, config);
+  byId("try-body").replaceChildren(mine.form.element, ...(chat ? [chat] : []));
 }
 
 function showNote(text) {

@@ -275,11 +275,23 @@ function fold(title, text) {
     element("pre", { class: "box", tabindex: 0, "aria-label": title }, text));
 }
 
+/** A chat with the model for a shell, as clients of OpenAI's API ask; null if it makes no text. */
+export function chatExample(metadata, config) {
+  const nameOf = (key, standard) => config?.parameters?.[`openai_${key}`]?.string_value || standard;
+  const has = (list, name) => (list ?? []).some((tensor) => tensor.name === name);
+  const inputs = [nameOf("messages_input", ""), nameOf("text_input", "text_input")];
+  if (!inputs.some((name) => has(metadata.inputs, name))) return null;
+  if (!has(metadata.outputs, nameOf("text_output", "text_output"))) return null;
+  const messages = [{ role: "user", content: "a few words of text" }];
+  const body = JSON.stringify({ model: metadata.name, messages });
+  return curl("/v1/chat/completions", body, "A chat by OpenAI's API with curl");
+}
+
 /** The same request for a shell. A key is named, not shown. */
-export function curl(path, body) {
+export function curl(path, body, title = "The same with curl") {
   const quote = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
   const words = ["curl", path.endsWith("stream") ? "-sN" : "-s", quote(location.origin + path)];
   for (const name of keyNames()) words.push("-H", quote(`${name}: …`));
   if (body !== undefined) words.push("-d", quote(body));
-  return fold("The same with curl", words.join(" "));
+  return fold(title, words.join(" "));
 }

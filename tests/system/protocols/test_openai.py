@@ -64,6 +64,11 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
         yield client
 
 
+def test_the_server_names_it_among_its_extensions(server: Server) -> None:
+    with urllib.request.urlopen(f"{server.url}/v2") as answer:
+        assert "openai" in json.load(answer)["extensions"]
+
+
 def tokens(usage: Any) -> tuple[int, int, int]:
     return usage.prompt_tokens, usage.completion_tokens, usage.total_tokens
 

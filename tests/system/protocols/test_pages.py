@@ -81,9 +81,13 @@ def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Ser
     ]
     options = [
         *("--model-control-mode=explicit", "--load-model=*"),
-        *("--exit-on-error=false", "--strict-readiness=false"),
+        *("--exit-on-error=false", "--strict-readiness=false", "--allow-openai"),
     ]
-    with Server(tmp_path_factory.mktemp("server"), models, options=options) as running:
+    running = Server(tmp_path_factory.mktemp("server"), models, options=options)
+    with (running.repository / "string_upper" / "config.pbtxt").open("a") as config:
+        for key, value in (("openai_text_input", "INPUT0"), ("openai_text_output", "OUTPUT0")):
+            config.write(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n')
+    with running:
         yield running
 
 
@@ -221,6 +225,19 @@ def test_a_model_is_tried_with_what_the_form_proposes(browser: Browser) -> None:
     assert 2 == len(
         browser.evaluate("[...document.querySelectorAll('#try details pre')].map(String)")
     )
+
+
+def test_a_model_that_makes_text_shows_a_chat(browser: Browser) -> None:
+    folds = "[...document.querySelectorAll('#try-body > details')].map((fold) => fold.textContent)"
+    choose(browser, "add_sub")
+    assert [] == browser.evaluate(folds)
+
+    choose(browser, "string_upper")
+
+    [chat] = browser.evaluate(folds)
+    assert chat.startswith("A chat by OpenAI's API with curl")
+    assert "/v1/chat/completions" in chat
+    assert '{"model":"string_upper","messages":[{"role":"user"' in chat
 
 
 def test_the_counts_of_a_model_that_is_tried_go_up(browser: Browser) -> None:

@@ -45,7 +45,7 @@ def process_settings(
     settings["zmqtriton_version"] = __version__
     settings["held_requests"] = _held_requests(os.environ.get(_HOLD_BACK, ""))
     settings["started_at"] = int(time.time())
-    settings["server_extensions"] = tables.EXTENSIONS
+    settings["server_extensions"] = tables.extensions(options)
     python = PythonSettings.from_backend_config(options.backend_settings("python"))
     settings["segment_bytes"] = python.segment_bytes
     settings["segment_step_bytes"] = python.segment_step_bytes

@@ -34,6 +34,11 @@ EXTENSIONS = (
 )
 
 
+def extensions(options: Options) -> list[str]:
+    """Return the extensions of the protocol that the server has with these options."""
+    return [*EXTENSIONS, *(["openai"] if options.allow_openai else [])]
+
+
 def startup_tables(
     options: Options,
     models: Sequence[tuple[str, str, str]],
@@ -50,7 +55,7 @@ def startup_tables(
     yield console.backend_table(rows, width)
     yield console.model_table([console.ModelRow(*row) for row in models], width)
     yield console.option_table(
-        options, version=TRITON_VERSION, extensions=EXTENSIONS, gpus=gpus, width=width
+        options, version=TRITON_VERSION, extensions=extensions(options), gpus=gpus, width=width
     )
 
 
