@@ -28,7 +28,7 @@ test-frameworks: .venv-frameworks/stamp
 		.venv-frameworks/bin/python -m pytest -q $$file $(ARGS); done
 
 quick: .venv/test.stamp
-	$(bin)/python -m pytest -n $(JOBS) --quick -m "not system and not triton and not gpu" $(ARGS)
+	$(bin)/python -m pytest -n auto --quick -m "not system and not triton and not gpu" $(ARGS)
 
 check: .venv/test.stamp
 	$(bin)/ruff format --check . && $(bin)/ruff check . && $(bin)/mypy
