@@ -140,8 +140,8 @@ class Connection:
         A class like TritonPythonModel, or one for each instance, which all run here, each on a
         thread of its own; with `processes` each in a process that multiprocessing starts, and what
         that says with `hosted_process.report` comes to `on_report`. `config` has the fields of
-        config.pbtxt. A model of this name is replaced
-        without a failed request. Raises why it is not loaded.
+        config.pbtxt. A model of this name is replaced without a failed request. Raises why it is
+        not loaded.
         """
         classes = [*model_classes] if isinstance(model_classes, list | tuple) else [model_classes]
         whole = {
