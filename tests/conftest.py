@@ -22,6 +22,10 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("same")
 
+# gRPC, which some tests have used, would otherwise go on in what others start: between fork and
+# exec, where its descriptors are closed under it and it aborts.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 ROOT = Path(__file__).resolve().parent.parent
 #: Tests, by the beginning of their path, that take seconds or start processes: with --quick they
 #: are not even collected.

@@ -296,7 +296,8 @@ class Server:
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
-    environment = {**os.environ, **extra}
+    own = "GRPC_ENABLE_FORK_SUPPORT"  # of the tests' processes alone
+    environment = {key: value for key, value in os.environ.items() if key != own} | dict(extra)
     if not _is_installed():
         # Set only where it must be: models inherit it, and should see no code of the server.
         roots = os.pathsep.join(str(ROOT / root) for root in (".", "stub", "frontends"))
