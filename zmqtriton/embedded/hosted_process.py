@@ -79,8 +79,8 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class _ProcessOfClass(OwnProcess):
-    """A process whose model is a class that it was started with."""
+class ProcessOfClass(OwnProcess):
+    """A process that runs an instance of a class, which is given and not found in a file."""
 
     def __init__(self, model_class: Any) -> None:
         self._model_class = model_class
@@ -98,7 +98,7 @@ def _run(name: str, model_class: Any, passed: _Passed) -> None:
 
     global _reports_to
     lifeline, page, listener, _reports_to = passed.numbers
-    os._exit(process.run(lifeline, page, listener, name, _ProcessOfClass(model_class)))
+    os._exit(process.run(lifeline, page, listener, name, ProcessOfClass(model_class)))
 
 
 class HostedProcess(threading.Thread):

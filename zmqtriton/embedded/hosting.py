@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from zmqtriton.embedded.hosted_process import Descriptors, HostedProcess
+from zmqtriton.embedded.hosted_process import Descriptors, HostedProcess, ProcessOfClass
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
@@ -22,7 +22,6 @@ from zmqtriton_floor.progress import Progress
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
-from zmqtriton_stub.own_process import OwnProcess
 
 #: How many descriptors come with the order to start an instance.
 _DESCRIPTORS = 3
@@ -123,17 +122,11 @@ class Hosting:
         instance.start()
 
 
-class _SharedProcess(OwnProcess):
+class _SharedProcess(ProcessOfClass):
     """The user's process, which an instance shares with everything else there."""
-
-    def __init__(self, model_class: Any) -> None:
-        self._model_class = model_class
 
     def adopt(self, instance: Instance, bootstrap: wire.Bootstrap, memory: TensorMemory) -> None:
         """Leave pb_utils alone, and forks: several instances are here."""
-
-    def model_class(self, load: wire.LoadModel, instance: Instance) -> Any:
-        return self._model_class
 
     def settle(self) -> None:
         """Leave the garbage collector alone."""
