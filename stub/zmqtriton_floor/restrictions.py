@@ -13,5 +13,5 @@ CATEGORIES = (
     "trace",
     "logging",
 )
-#: HTTP alone has OpenAI's API.
-HTTP_CATEGORIES = (*CATEGORIES, "openai")
+#: HTTP alone has OpenAI's API, and steers models while they serve.
+HTTP_CATEGORIES = (*CATEGORIES, "openai", "steering")

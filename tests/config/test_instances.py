@@ -7,7 +7,12 @@ from collections.abc import Sequence
 import pytest
 
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.instances import apply_group_defaults, check_groups, instance_specs
+from zmqtriton.config.instances import (
+    apply_group_defaults,
+    check_groups,
+    instance_specs,
+    set_instance_count,
+)
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -143,3 +148,20 @@ def test_a_group_that_cannot_run_here_is_refused(
 def test_no_groups_at_all_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^must specify one or more 'instance group's for m$"):
         check_groups(parse_text('name: "m"'))
+
+
+@pytest.mark.row("L06")
+def test_a_model_without_groups_gets_the_usual_one() -> None:
+    config = parse_text('name: "m" backend: "python"')
+    set_instance_count(config, 2)
+    apply_group_defaults(config)
+
+    assert ["m_0", "m_1"] == [one.name for one in instance_specs(config)]
+
+
+@pytest.mark.row("L06")
+def test_an_ensemble_cannot_be_scaled() -> None:
+    config = parse_text('name: "m" ensemble_scheduling { }')
+
+    with pytest.raises(ZmqTritonError, match="'m' is an ensemble, which has no instances"):
+        set_instance_count(config, 2)

@@ -13,7 +13,7 @@ from typing import Any
 import zmqtriton_protos
 from zmqtriton.config.errors import FieldPath, Problem, raise_first
 from zmqtriton.config.resources import needs_of_group
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 #: Each instance is a process; a larger number is a slip of the pen that would bring the machine
 #: down.
@@ -59,6 +59,30 @@ def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
             group.count = 2 if two else 1
         if group.kind == _KIND.KIND_GPU and not group.gpus:
             group.gpus.extend(sorted(gpus))
+
+
+def set_instance_count(config: Any, count: int, group: str = "") -> None:
+    """Set the count of the instance group of this name, which only a model with several needs.
+
+    Raises InvalidArgument.
+    """
+    if config.HasField("ensemble_scheduling"):
+        raise InvalidArgument(f"model '{config.name}' is an ensemble, which has no instances")
+    if not 1 <= count <= MAX_INSTANCES:
+        raise InvalidArgument(
+            f"the number of instances is {count}, it must be from 1 to {MAX_INSTANCES}"
+        )
+    if not config.instance_group:
+        config.instance_group.add(name=config.name)
+    groups = {g.name or f"{config.name}_{i}": g for i, g in enumerate(config.instance_group)}
+    if group and group not in groups:
+        text = f"model '{config.name}' has no instance group '{group}', it has"
+        raise InvalidArgument(f"{text} {', '.join(groups)}")
+    if not group and len(groups) > 1:
+        text = f"model '{config.name}' has several instance groups, name one of"
+        raise InvalidArgument(f"{text} {', '.join(groups)}")
+    groups[group or next(iter(groups))].count = count
+    raise_first(instance_count_problems(config))
 
 
 def check_groups(

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl import log_settings, repositories, stacks
+from zmqtriton.ctl import log_settings, repositories, scaling, stacks
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerIdentity, ServerSelector, connect
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.failing import exit_on_error
@@ -215,6 +215,15 @@ def _write_json(line: dict[str, Any]) -> None:
     click.echo(json.dumps(line))
 
 
+def _scale(context: click.Context, arguments: dict[str, Any]) -> dict[str, Any]:
+    def question(client: Client) -> Any:
+        _check_name(client, arguments["model"])
+        return client.call("scale", arguments)
+
+    found: dict[str, Any] = _run_with_client(context, question, to_change=True)
+    return found
+
+
 def _update_log_settings(context: click.Context, changes: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = _run_with_client(
         context,
@@ -234,6 +243,7 @@ def _change_repositories(context: click.Context, what: str, path: str) -> list[s
 
 cli.add_command(env)
 cli.add_command(log_settings.build_command(_update_log_settings))
+cli.add_command(scaling.build_command(_scale))
 cli.add_command(servers)
 cli.add_command(stacks.build_command(_run_with_client))
 cli.add_command(repositories.build_group(_change_repositories))

@@ -17,6 +17,7 @@ from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.repositories import RepositoryRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
+from zmqtriton.supervisor.control.steering import Steering
 from zmqtriton.supervisor.control.trace_settings import TraceSettings
 from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
@@ -94,6 +95,7 @@ class Core:
         self.operator_commands = OperatorCommands(
             plan, self.generations, lambda m, d: self.load(m, None, d)
         )
+        self.steering = Steering(self.models)
         self._control = ControlCallHandler(plan, self, is_explicit=is_explicit)
         self.startup = Startup(plan, policy, self, self._peers.publish)
         self._preparations = EnvironmentPreparations(plan, self._introductions)

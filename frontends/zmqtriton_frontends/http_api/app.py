@@ -25,6 +25,7 @@ from zmqtriton_frontends.http_api.control.pages import Pages
 from zmqtriton_frontends.http_api.control.repository import Repository
 from zmqtriton_frontends.http_api.control.settings import Settings
 from zmqtriton_frontends.http_api.control.shared_memory import SharedMemory
+from zmqtriton_frontends.http_api.control.steering import Steering
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.generate import Generate
 from zmqtriton_frontends.http_api.inference.infer import Inference
@@ -78,6 +79,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("POST", "/generate_stream", "inference", generate.generate_stream),
         Route("POST", "/infer_stream", "inference", InferStream(gateway, inference).infer_stream),
     ]
+    fixed += Steering(gateway).routes()
     fixed += _shared_memory(SharedMemory(gateway, "system"), "/v2/systemsharedmemory")
     fixed += _shared_memory(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory")
     table = fixed + [

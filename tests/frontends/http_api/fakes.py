@@ -35,6 +35,7 @@ SETTINGS: dict[str, Any] = {
     "client_bytes": 1 << 30,
     "grpc_processes": 1,
     "http_restricted_api": [],
+    "model_control_mode": "none",
     "http_allowed_origin": [],
     "http_allowed_host": [],
     "http_address": "0.0.0.0",

@@ -18,3 +18,11 @@ def required_model_name(arguments: Mapping[str, Any]) -> str:
             f"invalid model name '{name}', model name must not contain path traversal characters"
         )
     return name
+
+
+def optional_model_name(arguments: Mapping[str, Any]) -> str:
+    """Return the name of a model; "" if none is named. Raises InvalidArgument."""
+    name = arguments.get("model", "")
+    if type(name) is not str:
+        raise InvalidArgument("the name of a model must be a text")
+    return name

@@ -12,23 +12,18 @@ from typing import Any, Protocol
 
 from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import LoadOverride, Send
-from zmqtriton.supervisor.control import regions, repositories, server_status
-from zmqtriton.supervisor.control.arguments import required_model_name
-from zmqtriton.supervisor.control.log_settings import LogSettings
-from zmqtriton.supervisor.control.operations import OperatorCommands
+from zmqtriton.supervisor.control import regions, repositories, server_status, steering
+from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
+from zmqtriton.supervisor.control.immediate_calls import IMMEDIATE_CALLS, KnowingServer
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
-from zmqtriton.supervisor.control.trace_settings import TraceSettings
 from zmqtriton.supervisor.fleet import readiness
 from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
 from zmqtriton.supervisor.on_demand import on_demand
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
-from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
-from zmqtriton_floor.members import inside
-from zmqtriton_floor.signature import takes_gpu
 
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
@@ -45,16 +40,12 @@ class StartupState(Protocol):
     is_repository_missing: bool
 
 
-class ControlledServer(Protocol):
+class ControlledServer(KnowingServer, Protocol):
     """The server, as control calls need it."""
 
     @property
     def is_stopping(self) -> bool:
         """True once nothing new may begin."""
-
-    @property
-    def is_open(self) -> bool:
-        """True once clients can connect."""
 
     @property
     def startup(self) -> StartupState:
@@ -68,9 +59,6 @@ class ControlledServer(Protocol):
 
     def is_bound_by(self, caller: int, model: str) -> bool:
         """True if this process of the user's runs the model."""
-
-    def is_model_ready(self, model: str, version: int) -> bool:
-        """True if the model can execute now; version -1 means any."""
 
     @property
     def nested_loads(self) -> NestedLoads:
@@ -101,34 +89,16 @@ class ControlledServer(Protocol):
         """The answer to `zmqtriton-ctl status`."""
 
     @property
-    def operator_commands(self) -> OperatorCommands:
-        """The commands of operators for models."""
-
-    def serving_config(self, model: str, version: int) -> dict[str, Any]:
-        """Return the configuration of the serving version, with -1 of the highest.
-
-        "" if none serves.
-        """
-
-    @property
-    def log_lines(self) -> Callable[[str, int, int], dict[str, Any]]:
-        """The last lines of the log: (model or "", after which line, how many)."""
-
-    @property
-    def log_settings(self) -> LogSettings:
-        """The log settings."""
-
-    @property
-    def trace_settings(self) -> TraceSettings:
-        """The trace settings."""
-
-    @property
     def readiness(self) -> readiness.ReadinessChecks:
         """The models' own answers about their readiness."""
 
     @property
     def repositories(self) -> repositories.RepositoryRegistry:
         """The directories of models."""
+
+    @property
+    def steering(self) -> steering.Steering:
+        """The steering of models while they serve."""
 
     @property
     def regions(self) -> regions.RegionRegistry:
@@ -159,9 +129,9 @@ class ControlCallHandler:
                 self._restart(required_model_name(arguments), self._responder(caller, call.id))
             elif call.verb == "status":
                 self._server.status.request(self._responder(caller, call.id))
-            elif call.verb in _IMMEDIATE_CALLS:
+            elif call.verb in IMMEDIATE_CALLS:
                 self._send_result(
-                    caller, call.id, _IMMEDIATE_CALLS[call.verb](self._server, arguments)
+                    caller, call.id, IMMEDIATE_CALLS[call.verb](self._server, arguments)
                 )
             else:
                 self._pass_on(caller, call.verb, arguments, self._responder(caller, call.id))
@@ -181,6 +151,10 @@ class ControlCallHandler:
         elif verb == server_status.CLIENT_MEMORY:
             self._server.status.client_memory_reported(caller, arguments)
             answer(None)
+        elif verb in steering.VERBS:
+            if self._server.is_stopping:
+                raise Unavailable("Server exiting")
+            self._server.steering.handle(verb, arguments, answer)
         elif verb in repositories.VERBS:
             self._server.repositories.handle(verb, arguments, answer)
         else:
@@ -223,7 +197,7 @@ class ControlCallHandler:
         return Host(caller, binding)
 
     def _unload(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
-        is_bound = self._server.is_bound_by(caller, _optional_model_name(arguments))
+        is_bound = self._server.is_bound_by(caller, optional_model_name(arguments))
         self._check_loading_allowed(is_bound=is_bound)
         dependents = arguments.get("unload_dependents", False)
         if not isinstance(dependents, bool):
@@ -273,38 +247,6 @@ def _parse(document: str) -> dict[str, Any]:
     return arguments
 
 
-def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:
-    """Parse a log range: the model, the line after which it begins, and the number of lines."""
-    model, after = arguments.get("model", ""), arguments.get("after", 0)
-    lines = arguments.get("lines", 100)
-    if type(model) is not str or type(after) is not int or type(lines) is not int or lines < 1:
-        raise InvalidArgument(
-            "'model' must be a string; 'after' and 'lines' must be integers, 'lines' at least 1"
-        )
-    return model, after, lines
-
-
-def _optional_model_name(arguments: dict[str, Any]) -> str:
-    name = arguments.get("model", "")
-    if type(name) is not str:
-        raise InvalidArgument("the name of a model must be a text")
-    return name
-
-
-def _changes(arguments: dict[str, Any]) -> dict[str, Any]:
-    changes = arguments.get("changes", {})
-    if type(changes) is not dict:
-        raise InvalidArgument("changes of settings must be an object")
-    return changes
-
-
-def _version(arguments: dict[str, Any]) -> int:
-    version = arguments.get("version", -1)
-    if type(version) is not int:
-        raise InvalidArgument("the version of a model must be a number")
-    return version
-
-
 def _override(arguments: dict[str, Any], directory: str, host: Host | None) -> LoadOverride | None:
     """Parse what a load brings along; the directory is "" if no files came with it."""
     parameters, files = arguments.get("parameters") or {}, arguments.get("files")
@@ -325,28 +267,3 @@ def _override(arguments: dict[str, Any], directory: str, host: Host | None) -> L
     if not isinstance(override, str):
         raise InvalidArgument("Invalid config override: it must be a string of JSON")
     return LoadOverride(override, directory, host)
-
-
-def _serving_config(served: ControlledServer, given: dict[str, Any]) -> dict[str, Any]:
-    return served.serving_config(_optional_model_name(given), _version(given))
-
-
-#: Calls that are answered without waiting.
-_IMMEDIATE_CALLS: dict[str, Callable[[ControlledServer, dict[str, Any]], Any]] = {
-    "ready": lambda served, given: served.is_model_ready(
-        _optional_model_name(given), _version(given)
-    ),
-    "is_open": lambda served, given: served.is_open,
-    "takes_gpu": lambda served, given: takes_gpu(_serving_config(served, given)),
-    "is_hashed": lambda served, given: any(
-        map(is_cached, inside(served.serving_config, _optional_model_name(given), _version(given)))
-    ),
-    "logs": lambda served, given: served.log_lines(*_log_range(given)),
-    "stacks": lambda served, given: served.operator_commands.dump_stacks(
-        _optional_model_name(given)
-    ),
-    "log.settings": lambda served, given: served.log_settings.update(_changes(given)),
-    "trace.settings": lambda served, given: served.trace_settings.update(
-        _optional_model_name(given), _changes(given)
-    ),
-}

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.config.instances import apply_group_defaults, instance_count_problems, instance_specs
+from zmqtriton.config.instances import (
+    apply_group_defaults,
+    instance_count_problems,
+    instance_specs,
+    set_instance_count,
+)
 from zmqtriton.config.model_config import Host
 from zmqtriton.supervisor.machine.host_policies import host_policy_name
+from zmqtriton.supervisor.models.blueprint import Scale
 from zmqtriton.supervisor.models.instance import InstanceSlot
 
 
@@ -31,3 +37,11 @@ def expected_slots(config: Any, host: Host) -> tuple[InstanceSlot, ...]:
     if any(instance_count_problems(draft)):  # refused later, too
         return (InstanceSlot(f"{config.name}_0", "CPU", 0),)
     return instance_slots(draft) or (InstanceSlot(f"{config.name}_0", "CPU", 0),)
+
+
+def scaled_config(config: Any, scale: Scale) -> Any:
+    """Return a copy of the configuration that asks for this number of instances."""
+    scaled = type(config)()
+    scaled.CopyFrom(config)
+    set_instance_count(scaled, scale.instances, scale.group)
+    return scaled

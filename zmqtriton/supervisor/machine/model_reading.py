@@ -60,13 +60,18 @@ from zmqtriton.repository.scan import (
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.actions import LoadOverride, LocalCopy
 from zmqtriton.supervisor.machine.directories.staged import take_over
-from zmqtriton.supervisor.machine.instance_slots import expected_slots, instance_slots
+from zmqtriton.supervisor.machine.instance_slots import (
+    expected_slots,
+    instance_slots,
+    scaled_config,
+)
 from zmqtriton.supervisor.machine.python_settings import check as check_settings
 from zmqtriton.supervisor.models.blueprint import (
     Blueprint,
     EnsembleBlueprint,
     FinalConfig,
     ReadFailure,
+    Scale,
     VersionBlueprint,
 )
 from zmqtriton_floor.errors import (
@@ -277,7 +282,7 @@ class ModelReader:
             versions[number] = replace(version, fingerprint_without_instances=found)
         expected = expected_slots(config, self._host)
         of_environment = environment.fingerprint if isinstance(environment, EnvironmentSpec) else ""
-        return Blueprint(
+        blueprint = Blueprint(
             name=scanned.name,
             directory=str(scanned.path.absolute()),
             fingerprint=scanned.fingerprint + of_environment + of_backend,
@@ -298,6 +303,32 @@ class ModelReader:
             callees=() if ensemble else declared_callees(config),
             backend=backend,
             backend_settings=json.dumps(self._settings_of_backend(config.backend)),
+            configured_groups="ensemble" if ensemble else str(config.instance_group),
+        )
+        return replace(blueprint, scaled=partial(self._scaled, blueprint, config, files, source))
+
+    def _scaled(
+        self,
+        blueprint: Blueprint,
+        config: Any,
+        files: ClientFiles,
+        source: Path | None,
+        scale: Scale,
+    ) -> Blueprint:
+        """Return a blueprint with another number of instances."""
+        if isinstance(blueprint.environment, Environment) and blueprint.environment.host:
+            text = "is run by the process that has bound it, which decides about its instances"
+            raise InvalidArgument(f"model '{blueprint.name}' {text}")
+        scaled = scaled_config(config, scale)
+        expected = expected_slots(scaled, self._host)
+        return replace(
+            blueprint,
+            config=to_json(scaled),
+            first_slot=expected[0],
+            other_slots=expected[1:],
+            final_config=blueprint.final_config and _finished_config(scaled, files),
+            finalize_config=partial(_finish, scaled, self._host, files, source),
+            scaled=partial(self._scaled, blueprint, config, files, source),
         )
 
     def _backend(self, config: Any) -> tuple[tuple[str, str] | None, str]:

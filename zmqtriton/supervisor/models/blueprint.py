@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.models.instance import InstanceSlot
@@ -57,6 +58,23 @@ class EnsembleBlueprint:
         return tuple(dict.fromkeys(model for model, _ in self.steps))
 
 
+class Scale(NamedTuple):
+    """A number of instances in place of the configured one."""
+
+    instances: int
+    #: The instance group that has so many, for a model with several.
+    group: str = ""
+
+    @property
+    def text(self) -> str:
+        number = f"{self.instances} instance{'s' if self.instances != 1 else ''}"
+        return f"{number} in group {self.group}" if self.group else number
+
+
+def _has_one_size(scale: Scale) -> Blueprint:
+    raise InvalidArgument(f"the model cannot have {scale.instances} instances")
+
+
 @dataclass(frozen=True)
 class Blueprint:
     """A model as it is on disk now."""
@@ -92,6 +110,10 @@ class Blueprint:
     backend: tuple[str, str] | None = None
     #: The command line's settings for its backend, as JSON.
     backend_settings: str = "{}"
+    #: The instance groups as they are configured; a scale holds as long as they stay.
+    configured_groups: str = ""
+    #: Makes the same blueprint with another number of instances. Raises InvalidArgument.
+    scaled: Callable[[Scale], Blueprint] = _has_one_size
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,13 @@ class InstanceGroupChange:
         self._finished = finished
         self._claim = claim
         self._then = then
-        self._before = [instance.slot for instance in generation.instances]
+        # one that an earlier change removes may still be answering
+        present = [i for i in generation.instances if not i.is_being_removed]
+        self._before = [instance.slot for instance in present]
         claim([*self._before, *finished.slots])
-        usable = [i for i in generation.instances if i.state is not InstanceState.FAILED]
+        usable = [i for i in present if i.state is not InstanceState.FAILED]
         self._kept, lacking = match_slots(usable, finished.slots)
-        self._surplus = [i for i in generation.instances if i not in self._kept]
+        self._surplus = [i for i in present if i not in self._kept]
         self._new = generation.add_instances(lacking)
 
     def try_complete(self) -> bool:

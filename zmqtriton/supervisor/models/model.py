@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import LoadOverride
-from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
 from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.dependencies import Dependencies, members_of
 from zmqtriton.supervisor.models.generation import Generation
@@ -76,6 +76,10 @@ class Model:
             self._was_explicitly_unloaded = False
             wanted = LoadRequest(is_poll=not again, retry_failed_members=again)
             self.loads.add(ModelLoad(self, self._context, lambda _: then(), wanted))
+
+    def scale(self, scale: Scale, done: LoadCallback) -> None:
+        """Give what serves this number of instances; it stays over reloads."""
+        self.loads.add(ModelLoad(self, self._context, done, LoadRequest(scale=scale)))
 
     def unload(self, done: LoadCallback) -> None:
         """Unload the model; requests that it has are finished.
@@ -191,10 +195,6 @@ class Model:
         return self._context.has_on_demand_loading and not (
             self.was_explicitly_loaded or self._was_explicitly_unloaded
         )
-
-    @property
-    def can_be_evicted(self) -> bool:
-        return self.is_on_demand and not self.loads.is_loading and bool(self.serving_configs)
 
     @property
     def serving_configs(self) -> list[str]:

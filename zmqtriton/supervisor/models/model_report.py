@@ -33,6 +33,20 @@ def serving_config(model: Model, version: int) -> dict[str, Any]:
     return config
 
 
+def describe_instances(model: Model) -> dict[str, Any]:
+    """Return how many instances each serving version has, and how many of them are ready."""
+    serving = {n: one.generation for n, one in sorted(model.versions.items()) if one.is_serving}
+    versions = {
+        str(number): {
+            "instances": sum(not each.is_being_removed for each in one.instances),
+            "ready": one.readiness.ready_count,
+        }
+        for number, one in serving.items()
+        if one is not None
+    }
+    return {"model": model.name, "versions": versions}
+
+
 def index_entries(model: Model) -> Iterator[dict[str, Any]]:
     """Return the model's entries in the repository index."""
     read_problem = model.history.read_problem

@@ -107,7 +107,10 @@ class ModelUsage:
         return [n for n, m in self._models.items() if m.is_on_demand and m.serving_configs]
 
     def _can_be_evicted(self, name: str) -> bool:
-        if not self._is_known or name in self._busy or not self._models[name].can_be_evicted:
+        model = self._models[name]
+        if not self._is_known or name in self._busy or model.loads.is_loading:
+            return False
+        if not (model.is_on_demand and model.serving_configs):
             return False
         return not any(reaches(caller, name, self._callees_of) for caller in self._busy)
 

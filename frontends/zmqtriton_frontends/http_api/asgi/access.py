@@ -30,7 +30,7 @@ Check = Callable[[Headers], str]
 
 #: The categories that change the server. Any web page in a browser on this machine can send such
 #: requests without asking anybody; it cannot leave out the header `Origin`.
-_CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging"})
+_CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging", "steering"})
 #: It is asked by POST, but only reads.
 _READING = "/index"
 _OTHER_HOST = "This server is not known by that name, allow it with --http-allowed-host"

@@ -48,6 +48,10 @@ OPERATIONS = {
     ),
     "Repository.unload": Operation("Unload a model", "UnloadRequest", is_body_required=False),
     "Repository.named_repository": Operation("Answers 501: repositories have no names"),
+    "Steering.scale": _answers("How many instances each version of a model has", "Scale"),
+    "Steering.change_scale": _answers(
+        "Give a model another number of instances while it serves", "Scale", "ScaleRequest"
+    ),
     "Inference.infer": _answers(
         "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
     ),
@@ -143,6 +147,16 @@ SCHEMAS: dict[str, Any] = {
     ),
     "LoadRequest": _object({"parameters": _object({"config": _STRING})}),
     "UnloadRequest": _object({"parameters": _object({"unload_dependents": _BOOLEAN})}),
+    "ScaleRequest": _object({"count": _COUNT, "group": _STRING}, "count"),
+    "Scale": _object(
+        {
+            "model": _STRING,
+            "versions": {
+                "type": "object",
+                "additionalProperties": _object({"instances": _COUNT, "ready": _COUNT}),
+            },
+        }
+    ),
     "InferRequest": _object(
         {
             "id": _STRING,

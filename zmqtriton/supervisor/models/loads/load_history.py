@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zmqtriton.supervisor.actions import LoadOverride
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
 from zmqtriton.supervisor.models.version import ModelVersion
 
 
@@ -29,6 +29,10 @@ class LoadHistory:
         self._served_fingerprint = ""
         self._attempted_fingerprint = ""
         self._override: LoadOverride | None = None
+        #: The number of instances that it has been given, and the configured groups that it
+        #: replaces.
+        self.scale: Scale | None = None
+        self._scaled_groups = ""
 
     def is_current(
         self,
@@ -77,3 +81,17 @@ class LoadHistory:
 
     def record_unloaded(self) -> None:
         self._served_fingerprint = ""
+        self.scale = None
+
+    def record_scale(self, scale: Scale | None, blueprint: Blueprint) -> None:
+        """Record that it has this number of instances, not the one of these groups."""
+        self.scale, self._scaled_groups = scale, blueprint.configured_groups
+
+    def keep_scale(self, blueprint: Blueprint) -> Blueprint:
+        """Return what was read with the number of instances that the model has been given.
+
+        Whoever configures other groups afterwards has the last word.
+        """
+        if self.scale is not None and blueprint.configured_groups != self._scaled_groups:
+            self.scale = None
+        return blueprint if self.scale is None else blueprint.scaled(self.scale)

@@ -5,6 +5,7 @@ Belongs to a load, which it tells what to build, or that there is nothing to do.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -15,10 +16,11 @@ from zmqtriton.supervisor.models.blueprint import (
     EnsembleBlueprint,
     FinalConfig,
     ReadFailure,
+    Scale,
 )
 from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.loads.protocols import LoadTarget
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 
 
 class LoadRequest(NamedTuple):
@@ -32,6 +34,8 @@ class LoadRequest(NamedTuple):
     settle_s: float = 0.0
     #: Failed members of an ensemble are retried.
     retry_failed_members: bool = False
+    #: What serves gets so many instances; nothing is read.
+    scale: Scale | None = None
 
 
 class InquiryListener(Protocol):
@@ -62,12 +66,33 @@ class LoadInquiry:
         self._is_cancelled = False
 
     def begin(self) -> None:
-        self._context.load_slots.acquire(self._listener, self._read)
+        is_scaled = self._request.scale is not None
+        then = self._scale_what_serves if is_scaled else self._read
+        self._context.load_slots.acquire(self._listener, then)
 
     def cancel(self) -> None:
         """Cancel the inquiry."""
         self._is_cancelled = True
         self._context.object_stores.cancel_read(self._reading)
+
+    def _scale_what_serves(self) -> None:
+        """Have it built with another number of instances."""
+        assert self._request.scale is not None
+        serving = {n: v.generation for n, v in self._model.versions.items() if v.is_serving}
+        newest = serving[max(serving)] if serving else None
+        if newest is None:
+            name = self._model.name
+            self._listener.end(Unavailable(f"model '{name}' is not loaded, so it cannot be scaled"))
+            return
+        try:
+            blueprint = newest.blueprint.scaled(self._request.scale)
+        except ZmqTritonError as error:
+            self._listener.end(error)
+        else:
+            versions = {n: v for n, v in blueprint.versions.items() if n in serving}
+            # what was said of it when it was loaded need not be said again
+            known = replace(blueprint, warnings=(), completed_config_text="")
+            self._listener.build(replace(known, versions=versions), None)
 
     def _read(self) -> None:
         wanted = self._request
@@ -81,6 +106,8 @@ class LoadInquiry:
         )
 
     def _have_read(self, found: Blueprint | ReadFailure) -> None:
+        if isinstance(found, Blueprint):
+            found = self._model.history.keep_scale(found)
         if self._is_unsettled(found.fingerprint):
             self._context.load_slots.release(self._listener)
             self._context.plan.call_later(self._request.settle_s, self._read_again)

@@ -50,7 +50,7 @@ class ModelLoad:
         self._model = model
         self._context = around
         self._done = done
-        self._override = wanted.override
+        self._request = wanted
         self._inquiry = LoadInquiry(model, around, wanted, self)
         #: An ensemble's configuration, or why it cannot be served.
         self._combined: FinalConfig | ZmqTritonError | None = None
@@ -76,7 +76,8 @@ class ModelLoad:
         """Build the generations; an ensemble comes with its configuration, or why it has none."""
         self._combined = combined
         self._blueprint = blueprint
-        self._model.history.record_attempt(blueprint, self._override)
+        if self._request.scale is None:
+            self._model.history.record_attempt(blueprint, self._request.override)
         if blueprint.completed_config_text:
             config = blueprint.completed_config_text
             self._context.plan.log("V", "Server side auto-completed config: ", config)
@@ -87,7 +88,7 @@ class ModelLoad:
             return
         for number in blueprint.versions:
             version = self._model.versions.setdefault(number, ModelVersion(blueprint.name, number))
-            self._context.plan.log("I", f"loading: {blueprint.name}:{number}")
+            self._context.plan.log("I", self._beginning(number))
             if version.transition(states.LoadStarted()):
                 self._model.publish(version)
             same = self._unchanged_generation(version)
@@ -105,6 +106,11 @@ class ModelLoad:
             if isinstance(demand, Environment):
                 self._environment = demand
             self._start_all()
+
+    def _beginning(self, version: int) -> str:
+        """Return the line of the log with which it begins."""
+        scale, what = self._request.scale, f"{self._model.name}:{version}"
+        return f"loading: {what}" if scale is None else f"scaling: {what} to {scale.text}"
 
     def _refuse_all(self, name: str) -> None:
         """Record that there is no version. From now on the model is known, also to frontends."""
@@ -294,7 +300,11 @@ class ModelLoad:
             return
         if not self._failures and self._blueprint is not None:
             self._model.record_loaded(self._blueprint)
-            self._context.plan.log("I", f"successfully loaded '{self._model.name}'")
+            scale = self._request.scale
+            if scale is not None:
+                self._model.history.record_scale(scale, self._blueprint)
+            what = "loaded" if scale is None else "scaled"
+            self._context.plan.log("I", f"successfully {what} '{self._model.name}'")
             self.end(None)
             return
         if isinstance(self._combined, ZmqTritonError):

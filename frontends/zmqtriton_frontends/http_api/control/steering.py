@@ -1,0 +1,71 @@
+"""The steering of models while they serve. The supervisor acts; this decides who may ask for it.
+
+Clients may steer where they may load and unload models, and wherever a key guards it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon
+import falcon.asgi
+
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.route import Responder, Route
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference.restrictions import by_category
+
+CATEGORY = "steering"
+#: What restricts it, too: whoever may not load a model shall not steer one.
+_GENERAL_CATEGORY = "model-repository"
+_REFUSAL = (
+    "clients may steer models with --model-control-mode=explicit, or if a key guards it: "
+    f"--http-restricted-api={CATEGORY}:KEY=VALUE"
+)
+
+
+def is_open(settings: dict[str, Any]) -> bool:
+    """True if clients may steer models at all."""
+    guarded = by_category(settings["http_restricted_api"])
+    is_guarded = CATEGORY in guarded or _GENERAL_CATEGORY in guarded
+    return is_guarded or settings["model_control_mode"] == "explicit"
+
+
+class Steering:
+    """Responders that return when the supervisor has done what was asked."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._is_open = is_open(gateway.settings)
+        self._max_input_size: int = gateway.settings["http_max_input_size"]
+
+    def routes(self) -> list[Route]:
+        return [
+            self._route("GET", "/v2/models/{model:name}/scale", self.scale),
+            self._route("POST", "/v2/models/{model:name}/scale", self.change_scale),
+        ]
+
+    def _route(self, method: str, path: str, responder: Responder) -> Route:
+        return Route(method, path, CATEGORY, responder, _GENERAL_CATEGORY)
+
+    async def scale(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        resp.data = json_documents.write(await self._gateway.call("scale", {"model": model}))
+
+    async def change_scale(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        document = await self._changes(req)
+        if "count" not in document:
+            raise InvalidArgument('the number of instances is missing: {"count": 2}')
+        call = {**document, "model": model}
+        resp.data = json_documents.write(await self._gateway.call("scale", call))
+
+    async def _changes(self, req: Request) -> dict[str, Any]:
+        """Return the body's object, if the client may change anything."""
+        body = await req.read_body(self._max_input_size)
+        if not self._is_open:
+            raise falcon.HTTPForbidden(description=_REFUSAL)
+        document = await json_documents.read(body, json_documents.parse) if body else {}
+        if type(document) is not dict:
+            raise InvalidArgument("the body must be a JSON object")
+        return document

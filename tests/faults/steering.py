@@ -1,0 +1,80 @@
+"""Models that are steered under a steady load: which requests failed, and how long it took.
+
+`python -m tests.faults.steering` runs it in full and prints the figures;
+tests/system/loads/test_steering.py has it in small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.faults.stamps import MODEL, SteadyLoad
+from tests.support.server import Server
+
+OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
+PER_SECOND = 200
+MOST_INSTANCES = 6
+#: Between two changes of a full run.
+PAUSE_S = 0.2
+
+
+class SteeringStats(NamedTuple):
+    """The durations of the changes, and the requests meanwhile."""
+
+    seconds: list[float]
+    request_count: int
+    failed_count: int
+
+
+def steer(server: Server, what: str, change: dict[str, Any]) -> Any:
+    """Ask for a change over HTTP, and wait for it."""
+    status, answer = server.request_json(f"/v2/models/{MODEL}/{what}", change)
+    assert status == 200, answer
+    return answer
+
+
+def scale_often(server: Server, times: int, pause_s: float = 0.0) -> SteeringStats:
+    """Give the model another number of instances, so often, under a steady load."""
+    chosen = random.Random(1)
+    count, seconds = 1, []
+    with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
+        for _ in range(times):
+            count = chosen.choice([n for n in range(1, MOST_INSTANCES + 1) if n != count])
+            began_s = time.monotonic()
+            found = steer(server, "scale", {"count": count})
+            seconds.append(time.monotonic() - began_s)
+            told = found["versions"]["1"]
+            assert (count, count) == (told["instances"], told["ready"]), told
+            time.sleep(pause_s)
+    return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
+
+
+def _print(what: str, found: SteeringStats) -> None:
+    milliseconds: Sequence[float] = [1000 * each for each in found.seconds]
+    median, most = statistics.median(milliseconds), max(milliseconds)
+    print(
+        f"{what:40} {len(milliseconds):4} changes  median {median:7.1f} ms  max {most:7.1f} ms  "
+        f"{found.request_count} requests, {found.failed_count} failed",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scales", type=int, default=100)
+    wanted = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder) / "s", [MODEL], options=OPTIONS)
+        with server:
+            _print("another number of instances", scale_often(server, wanted.scales, PAUSE_S))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The steering of models over HTTP, and the clients that may do it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.frontends.http_api.fakes import Client, FakeGateway
+
+pytestmark = pytest.mark.row("L06")
+
+SCALE = "/v2/models/identity/scale"
+INSTANCES = {"model": "identity", "versions": {"1": {"instances": 2, "ready": 2}}}
+KEY = [[["steering"], "steer-key", "secret"]]
+
+
+def gateway(**settings: Any) -> FakeGateway:
+    made = FakeGateway(**settings)
+    made.control_result = INSTANCES
+    return made
+
+
+def post(served: FakeGateway, document: Any, **headers: str) -> Any:
+    return Client(served).request("POST", SCALE, json.dumps(document).encode(), headers)
+
+
+def test_who_may_load_models_may_scale_them() -> None:
+    served = gateway(model_control_mode="explicit")
+
+    found = post(served, {"count": 2})
+
+    assert (200, INSTANCES) == (found.status_code, found.json)
+    assert [("scale", {"count": 2, "model": "identity"})] == served.calls
+
+
+def test_a_key_opens_it_in_every_control_mode() -> None:
+    served = gateway(http_restricted_api=KEY)
+
+    assert 403 == post(served, {"count": 2}).status_code
+    assert 200 == post(served, {"count": 2}, **{"steer-key": "secret"}).status_code
+
+
+def test_the_key_of_loads_guards_it_too() -> None:
+    served = gateway(http_restricted_api=[[["model-repository"], "k", "v"]])
+
+    assert 403 == post(served, {"count": 2}).status_code
+    assert 200 == post(served, {"count": 2}, k="v").status_code
+
+
+def test_otherwise_it_is_the_operator_s_alone() -> None:
+    served = gateway()
+
+    found = post(served, {"count": 2})
+
+    assert 403 == found.status_code
+    assert "--model-control-mode=explicit" in found.json["error"]
+    assert [] == served.calls
+    assert INSTANCES == Client(served).request("GET", SCALE).json
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [({}, "number of instances is missing"), ([2], "must be a JSON object"), (None, "JSON object")],
+)
+def test_what_is_no_change_is_refused(document: Any, text: str) -> None:
+    found = post(gateway(model_control_mode="explicit"), document)
+
+    assert 400 == found.status_code
+    assert text in found.json["error"]

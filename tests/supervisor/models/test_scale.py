@@ -1,0 +1,222 @@
+"""Another number of instances for a model that serves, whatever its files say meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.supervisor.world import HANGS, SupervisorHarness
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine.model_reading import ModelReader
+from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
+from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
+
+pytestmark = pytest.mark.row("L06")
+
+ONE_GROUP = "instance_group { count: 2 }"
+SEQUENCES = f"sequence_batching {{ }} {ONE_GROUP}"
+TWO_GROUPS = 'instance_group { name: "a" } instance_group { name: "b" count: 2 }'
+
+
+class Repository:
+    """A directory with the model `m`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        (path / "m" / "1").mkdir(parents=True)
+        self.write("first", ONE_GROUP)
+
+    def write(self, code: str, config: str) -> Repository:
+        (self._path / "m" / "1" / "model.py").write_text(f"# {code}")
+        (self._path / "m" / "config.pbtxt").write_text(f'backend: "python" {config}')
+        return self
+
+    def read(self) -> Blueprint:
+        options = Options(model_repository=(str(self._path),))
+        found = ModelReader(options).read_model("m")
+        assert isinstance(found, Blueprint), found
+        return found
+
+    def serve(self) -> SupervisorHarness:
+        policy = {"control_mode": "explicit", "startup_models": ("m",)}
+        return SupervisorHarness(self.read(), **policy).start()
+
+    def load_into(self, world: SupervisorHarness) -> None:
+        world.models["m"] = self.read()
+        world.call("load", {"model": "m", "parameters": {}})
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path)
+
+
+def scale(world: SupervisorHarness, count: int, **more: object) -> object:
+    return world.call("scale", {"model": "m", "count": count, **more}).result
+
+
+def names(world: SupervisorHarness) -> list[str]:
+    return sorted(one.name for one in world.generation("m").instances)
+
+
+def test_instances_join_and_leave_and_the_rest_stays(repository: Repository) -> None:
+    world = repository.serve()
+    number, serials = world.generation("m").number, {1: world.generation("m").instances[0].serial}
+
+    answer = scale(world, 4)
+
+    assert {"model": "m", "versions": {"1": {"instances": 4, "ready": 4}}} == answer
+    scale(world, 1)
+    assert ["m_0_0"] == names(world)
+    assert (number, serials[1]) == (world.generation("m").number, world.instance("m").serial)
+    assert '"count": 1' in world.latest_version_info("m").config.replace('":1', '": 1')
+
+
+def test_it_stays_over_reloads(repository: Repository) -> None:
+    world = repository.serve()
+    scale(world, 3)
+
+    repository.write("second", ONE_GROUP).load_into(world)
+
+    assert ["m_0_0", "m_0_1", "m_0_2"] == names(world)
+    assert 2 == world.generation("m").number
+
+
+def test_a_reload_of_unchanged_files_changes_nothing(repository: Repository) -> None:
+    world = repository.serve()
+    scale(world, 3)
+
+    repository.load_into(world)
+
+    assert (1, 3) == (world.generation("m").number, len(names(world)))
+
+
+def test_who_configures_other_groups_afterwards_has_the_last_word(repository: Repository) -> None:
+    world = repository.serve()
+    scale(world, 3)
+
+    repository.write("first", "instance_group { count: 5 }").load_into(world)
+
+    assert 5 == len(names(world))
+
+
+def test_it_ends_with_the_model(repository: Repository) -> None:
+    world = repository.serve()
+    scale(world, 3)
+
+    world.call("unload", {"model": "m"})
+    repository.load_into(world)
+
+    assert 2 == len(names(world))
+
+
+def test_changed_files_are_not_loaded_by_it(repository: Repository) -> None:
+    world = repository.serve()
+    world.models["m"] = repository.write("second", "instance_group { count: 5 }").read()
+
+    scale(world, 3)
+
+    assert (1, 3) == (world.generation("m").number, len(names(world)))
+
+
+def test_a_model_with_sequences_is_replaced_as_a_whole(repository: Repository) -> None:
+    """Its open sequences go on where they have begun."""
+    world = repository.write("first", SEQUENCES).serve()
+
+    scale(world, 3)
+
+    assert (2, 3) == (world.generation("m").number, len(names(world)))
+
+
+def test_a_group_is_named_where_there_are_several(repository: Repository) -> None:
+    world = repository.write("first", TWO_GROUPS).serve()
+
+    assert (
+        InvalidArgument.number,
+        "model 'm' has several instance groups, name one of a, b",
+    ) == world.call("scale", {"model": "m", "count": 2}).error
+    assert (
+        InvalidArgument.number,
+        "model 'm' has no instance group 'c', it has a, b",
+    ) == world.call("scale", {"model": "m", "count": 2, "group": "c"}).error
+    scale(world, 1, group="b")
+    assert ["a_0", "b_0"] == names(world)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "number", "text"),
+    [
+        ({"count": 0}, InvalidArgument.number, "instances is 0, it must be from 1 to 1024"),
+        ({"count": 1025}, InvalidArgument.number, "must be from 1 to 1024"),
+        ({"count": "2"}, InvalidArgument.number, "'count' must be an integer"),
+        ({"count": True}, InvalidArgument.number, "'count' must be an integer"),
+        ({"count": 2, "group": 1}, InvalidArgument.number, "'group' a string"),
+        ({"count": 2, "model": "x"}, NotFound.number, "there is no model 'x'"),
+        ({"count": 2, "model": ""}, InvalidArgument.number, "Model name cannot be empty"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    repository: Repository, arguments: dict[str, object], number: int, text: str
+) -> None:
+    world = repository.serve()
+
+    found = world.call("scale", {"model": "m", **arguments}).error
+
+    assert number == found[0]
+    assert text in found[1]
+    assert 2 == len(names(world))
+
+
+def test_a_model_that_is_not_loaded_cannot_be_scaled(repository: Repository) -> None:
+    world = repository.serve()
+    world.call("unload", {"model": "m"})
+
+    found = world.call("scale", {"model": "m", "count": 2}).error
+
+    assert (Unavailable.number, "model 'm' is not loaded, so it cannot be scaled") == found
+
+
+def test_one_that_cannot_be_started_leaves_what_there_was(repository: Repository) -> None:
+    world = repository.serve()
+    serials = [one.serial for one in world.generation("m").instances]
+    world.stub_behaviours["m"] = "no room for me"
+
+    found = world.call("scale", {"model": "m", "count": 3}).error
+
+    assert "no room for me" in found[1]
+    assert serials == [one.serial for one in world.generation("m").instances]
+    world.stub_behaviours["m"] = "loads"
+    repository.load_into(world)
+    assert 2 == len(names(world))
+
+
+def test_an_instance_that_is_leaving_does_not_count(repository: Repository) -> None:
+    world = repository.serve()
+    scale(world, 3)
+    world.is_busy = True
+    scale(world, 1)
+    leaving = [one.serial for one in world.generation("m").instances[1:]]
+
+    answer = scale(world, 2)
+
+    assert {"model": "m", "versions": {"1": {"instances": 2, "ready": 2}}} == answer
+    staying = [one for one in world.generation("m").instances if one.serial not in leaving]
+    assert ["m_0_0", "m_0_1"] == [one.name for one in staying]
+
+
+def test_it_waits_for_the_load_before_it(repository: Repository) -> None:
+    world = repository.serve()
+    world.stub_behaviours["m"] = HANGS
+    repository.write("second", ONE_GROUP).load_into(world)
+
+    asked = world.call("scale", {"model": "m", "count": 3})
+
+    assert asked.answer is None
+    world.call("unload", {"model": "m"})
+    assert Unavailable.number == asked.error[0]
+
+
+def test_scale_says_how_many(repository: Repository) -> None:
+    assert "1 instance" == Scale(1).text
+    assert "2 instances in group g" == Scale(2, "g").text

@@ -1,0 +1,45 @@
+"""Models that are steered while they serve: tests/faults/steering in small."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.faults import steering
+from tests.faults.stamps import MODEL, control_model
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODELS = [MODEL]
+OPTIONS = steering.OPTIONS
+
+
+@pytest.mark.row("L06")
+def test_instances_come_and_go_without_a_failed_request(server: Server) -> None:
+    kept = server.stub_pids(MODEL)[:1]
+
+    done = steering.scale_often(server, 12, pause_s=0.05)
+
+    assert 0 == done.failed_count
+    assert done.request_count > 50
+    assert kept[0] in server.stub_pids(MODEL), "the first one was never started anew"
+
+
+@pytest.mark.row("L06")
+def test_the_operator_scales_a_model(server: Server) -> None:
+    ctl = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+
+    done = subprocess.run(
+        [*ctl, "scale", MODEL, "3"], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (0, f"scaled {MODEL}:1: 3 of 3 instances ready\n") == (done.returncode, done.stdout)
+    eventually(lambda: len(server.stub_pids(MODEL)) == 3, 30, "three instances")
+    steering.steer(server, "scale", {"count": 1})
+    eventually(lambda: len(server.stub_pids(MODEL)) == 1, 30, "one instance")
+    assert (200, "") == control_model(server, "load")
+    assert 1 == len(server.stub_pids(MODEL))
