@@ -247,13 +247,16 @@ class Arena:
 
     # -------------------------------------------------------------- segments
 
-    def wanted(self, size: int, gpu: int = HOST) -> CreateSegment:
-        """Return the segment that would make room for a block of this size."""
+    def wanted(self, size: int, gpu: int = HOST, *, is_scarce: bool = False) -> CreateSegment:
+        """Return the segment that would make room for a block of this size.
+
+        For this block alone where memory is scarce, else with room for more of them.
+        """
         room = block_bytes(size)
         with self._lock:
             self._last_segment = number = self._last_segment + 1
             self._wanted[number] = is_pool = room <= LARGE_BYTES
-            if is_pool:
+            if is_pool and not is_scarce:
                 pool = sum(s.size for s in self._those_of(gpu).values() if s.is_pool)
                 step = max(self._step_bytes, min(pool, _MAX_POOL_SEGMENT))
                 room = max(room, step if pool else self._first_bytes)

@@ -126,6 +126,8 @@ def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
             ("max_load_seconds", "soon"),
             ("execution_env_path", "x"),
             ("threshold", "0.5"),
+            ("max_memory_bytes", "much"),
+            ("cpu_weigth", "200"),
         ]
     )
 
@@ -134,10 +136,13 @@ def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
     assert [
         (5, "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: true'"),
         (6, "max_load_seconds is 'soon', which is no number of seconds"),
+        (9, "max_memory_bytes is 'much', which is no number of bytes, such as 1048576, 512M or 2G"),
     ] == [(p.line, p.text) for p in findings.problems]
-    assert [(4, "FORCE_CPU_ONLY_INPUT_TENSORS"), (7, "EXECUTION_ENV_PATH")] == [
-        (p.line, p.suggestion) for p in findings.warnings
-    ]
+    assert [
+        (4, "FORCE_CPU_ONLY_INPUT_TENSORS"),
+        (10, "cpu_weight"),
+        (7, "EXECUTION_ENV_PATH"),
+    ] == [(p.line, p.suggestion) for p in findings.warnings]
 
 
 def test_files_of_samples_and_states_must_be_there(tmp_path: Path) -> None:

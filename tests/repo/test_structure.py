@@ -19,7 +19,7 @@ MODULES_IMPORTED = 20
 COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 28,
     "zmqtriton.supervisor.core": 37,
-    "zmqtriton.supervisor.machine.model_reading": 22,
+    "zmqtriton.supervisor.machine.model_reading": 23,
     "zmqtriton.supervisor.service": 26,
 }
 FILES_PER_FOLDER = 25

@@ -357,10 +357,11 @@ class Core:
                 break
             if timer.request is not None and timer.in_queue:
                 if not self._dispatch.delay(timer.request):
-                    self._lifecycle.refuse(timer.request, _EXPIRED, statistics.REJECTED, now_ns)
+                    error = timer.request.generation.refusal(_EXPIRED)
+                    self._lifecycle.refuse(timer.request, error, statistics.REJECTED, now_ns)
             elif timer.request is not None:
                 if not timer.request.is_cancelled:
-                    self._lifecycle.abandon(timer.request, _EXPIRED, statistics.REJECTED, now_ns)
+                    self._expire(timer.request, now_ns)
             elif timer.instance is not None:
                 generation = self.generations[timer.instance.generation]
                 self._dispatch.run_out(timer.instance, generation)
@@ -368,6 +369,12 @@ class Core:
                 timer.generation.timer_ns = 0
                 self._sequence_admission.check_timeouts(timer.generation, now_ns)
                 self._dispatch.mark_for_dispatch(timer.generation)
+
+    def _expire(self, request: InflightRequest, now_ns: int) -> None:
+        """Give up a request whose deadline has passed."""
+        is_waiting = request.state is RequestState.QUEUED
+        error = request.generation.refusal(_EXPIRED) if is_waiting else _EXPIRED
+        self._lifecycle.abandon(request, error, statistics.REJECTED, now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, *times_ns: int) -> None:
         """Answer a request for counters. The times are described at `Reports.answer`."""

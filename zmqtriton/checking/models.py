@@ -39,6 +39,7 @@ from zmqtriton.config.parameters import (
 )
 from zmqtriton.config.pbtxt import parse_text, read_text
 from zmqtriton.config.positions import PositionIndex, locate
+from zmqtriton.config.quotas import quota_problems
 from zmqtriton.config.states import state_problems
 from zmqtriton.config.validation import config_problems, tensor_problems
 from zmqtriton.environments.demand import ignored_stub_warnings
@@ -159,6 +160,7 @@ def _config_problems(config: Any, directory: Path, rules: CheckOptions) -> Itera
         yield from tensor_problems(config)
     yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
     yield from parameter_problems(config)
+    yield from quota_problems(config)
     try:
         load_timeout_s(config)
     except ConfigError as error:

@@ -20,6 +20,15 @@ BLS_MODELS = "BLS_MODELS"
 #: Names the user that a model runs as.
 STUB_USER = "stub_user"
 FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
+#: Limits the shared memory for large tensors of all its instances together, in bytes.
+MAX_SEGMENT_BYTES = "max_segment_bytes"
+#: Limits the memory of each instance's processes, in bytes.
+MAX_MEMORY_BYTES = "max_memory_bytes"
+#: Its share of busy cores, beside the other models.
+CPU_WEIGHT = "cpu_weight"
+#: Limits how often it is executed; the broker counts.
+MAX_EXECUTIONS_PER_SECOND = "max_executions_per_second"
+QUOTA_PARAMETERS = (MAX_SEGMENT_BYTES, MAX_MEMORY_BYTES, CPU_WEIGHT, MAX_EXECUTIONS_PER_SECOND)
 #: Name tensors and files for OpenAI's API.
 OPENAI_PARAMETERS = (
     "openai_text_input",
@@ -44,10 +53,15 @@ KNOWN_PARAMETERS = (
     BLS_MODELS,
     MAX_LOAD_SECONDS,
     STUB_USER,
+    *QUOTA_PARAMETERS,
     *OPENAI_PARAMETERS,
 )
 #: The broker reads these, in any case.
-CASE_INSENSITIVE_PARAMETERS = ("max_execution_seconds", "max_requests")
+CASE_INSENSITIVE_PARAMETERS = (
+    "max_execution_seconds",
+    "max_requests",
+    MAX_EXECUTIONS_PER_SECOND,
+)
 #: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
 #: 0.9.
 _SIMILARITY_CUTOFF = 0.87

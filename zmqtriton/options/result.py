@@ -23,6 +23,10 @@ class Options:
     max_requests: int = 0
     #: 0: any number.
     max_model_requests: int = 0
+    #: 0: any number.
+    max_model_segment_bytes: int = 0
+    #: 0: any number.
+    max_model_memory_bytes: int = 0
     #: 0: a share of the memory.
     client_memory_byte_size: int = 0
     early_liveness: bool = False

@@ -38,6 +38,18 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "max-model-requests",
             "The same for each model without the parameter max_requests; 0 means no limit.",
         ),
+        a.long_integer(
+            "max-model-segment-bytes",
+            "Bytes of shared memory for large tensors that each model without the parameter "
+            "max_segment_bytes may have; 0 means no limit.",
+            read=read.long_count,
+        ),
+        a.long_integer(
+            "max-model-memory-bytes",
+            "Bytes of memory that each instance of a model without the parameter "
+            "max_memory_bytes may have; 0 means no limit.",
+            read=read.long_count,
+        ),
         a.switch(
             "early-liveness",
             "Open the ports before the models are loaded: live at once, ready later.",

@@ -97,6 +97,13 @@ def long_integer(value: str) -> int:
     return _leading_integer(value, _LONG_LIMIT)
 
 
+def long_count(value: str) -> int:
+    found = long_integer(value)
+    if found < 0:
+        raise BadValue(f"Must not be negative. Got {value}")
+    return found
+
+
 def integer_or_bool(value: str) -> int:
     """Return a level, which words may switch on and off, too."""
     word = value.lower()

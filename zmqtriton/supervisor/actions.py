@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
@@ -32,6 +33,7 @@ class SpawnStub(NamedTuple):
     model: str
     instance: str
     host_policy: str = ""
+    quota: Quota = NO_QUOTA
 
 
 class PrepareEnvironment(NamedTuple):

@@ -203,7 +203,7 @@ class TensorMemory:
 
     def _grow(self, size: int) -> None:
         for is_last_try in (False, True):
-            wanted = self.arena.wanted(size)
+            wanted = self.arena.wanted(size, is_scarce=is_last_try)
             answer = self._supervisor.ask(wanted, (wanted.segment,))
             try:
                 if answer is None or answer[1] < 0:
@@ -214,7 +214,7 @@ class TensorMemory:
                 # if it was made in spite of that, it would count, and stay, for ever
                 idle = self.arena.trim(0)
                 self._drop([wire.FreeSegment(wanted.segment), *idle])
-                if is_last_try or not idle:
+                if is_last_try:
                     raise
 
     def trim(self) -> None:

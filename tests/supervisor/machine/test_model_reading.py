@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.scripted import string_parameter
 from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.quotas import Quota
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, EnvironmentSpec
 from zmqtriton.options import Options
 from zmqtriton.supervisor.actions import LoadOverride
@@ -352,6 +354,19 @@ def test_a_load_may_be_bounded(tmp_path: Path) -> None:
     assert (2.5, 0.0) == tuple(read(tmp_path, n).max_load_s for n in ("m", "plain"))
     reason = "max_load_seconds is 'soon', which is no number of seconds"
     assert reason == refused(tmp_path, "wrong").reason
+
+
+@pytest.mark.row("L22")
+def test_a_model_may_have_a_quota(tmp_path: Path) -> None:
+    add(tmp_path, "m", CONFIG + string_parameter("max_memory_bytes", "2G"))
+    wrong = add(tmp_path, "wrong", CONFIG + string_parameter("cpu_weight", "heavy"))
+    add(tmp_path, "plain")
+
+    assert Quota("m", max_memory_bytes=2 << 30) == read(tmp_path, "m").quota
+    assert Quota("plain") == read(tmp_path, "plain").quota
+    reason = read(tmp_path, "wrong").versions[1].problem
+    assert reason.startswith("cpu_weight is 'heavy', which is no whole number from 1 to 10000")
+    assert f"(at {wrong}/config.pbtxt:" in reason
 
 
 def test_a_model_has_changed_when_the_file_of_its_environment_has(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.supervisor.machine.available_memory import available_bytes
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
 from zmqtriton_floor import wire
@@ -34,13 +35,15 @@ class World:
             self._copies.append(copy)
         self.sent.append((serial, message, copy))
 
-    def tell(self, serial: int, message: Any) -> tuple[int, Any, int | None]:
-        self.segments.handle_message(serial, message)
+    def tell(
+        self, serial: int, message: Any, quota: Quota = NO_QUOTA
+    ) -> tuple[int, Any, int | None]:
+        self.segments.handle_message(serial, message, quota)
         return self.sent[-1]
 
-    def make(self, serial: int, number: int, size: int) -> str:
+    def make(self, serial: int, number: int, size: int, quota: Quota = NO_QUOTA) -> str:
         """Why it was refused; empty if it was not."""
-        _, made, descriptor = self.tell(serial, wire.CreateSegment(number, size))
+        _, made, descriptor = self.tell(serial, wire.CreateSegment(number, size), quota)
         assert (made.segment, made.size) == (number, size)
         assert (descriptor is None) == bool(made.code)
         assert made.code in (0, Unavailable.number)
@@ -79,6 +82,45 @@ def test_a_segment_is_made_given_and_dropped(world: World) -> None:
     # Who has it mapped learns that it is of no use any more.
     assert (6, wire.SegmentOpened(5, 1, 0), None) == world.tell(5, wire.FreeSegment(1))
     assert 0 == world.segments.count
+
+
+@pytest.mark.row("L22")
+def test_the_processes_of_a_model_share_its_quota(world: World) -> None:
+    mine, others = Quota("m", 3 * MiB), Quota("n", 3 * MiB)
+    assert "" == world.make(5, 1, 2 * MiB, mine)
+    assert "" == world.make(6, 1, MiB, mine)
+
+    refusal = world.make(6, 2, 4096, mine)
+
+    assert refusal == (
+        f"Model 'm' may have {3 * MiB} bytes of shared memory (max_segment_bytes), "
+        f"and has {3 * MiB}."
+    )
+    assert "" == world.make(7, 1, 3 * MiB, others)
+    assert {"m": 1} == world.segments.refusals
+    world.tell(5, wire.FreeSegment(1))
+    assert "" == world.make(6, 3, 2 * MiB, mine)
+
+
+@pytest.mark.row("L22")
+def test_what_a_dead_process_leaves_counts_until_it_is_gone(world: World) -> None:
+    mine = Quota("m", MiB)
+    world.make(5, 1, MiB, mine)
+
+    world.segments.process_died(5, 100.0)
+
+    assert "" != world.make(6, 1, MiB, mine)
+    world.segments.tick(200.0)
+    assert 0 == world.segments.bytes_of_model("m")
+    assert "" == world.make(6, 2, MiB, mine)
+
+
+@pytest.mark.row("L22")
+def test_memory_on_a_gpu_takes_nothing_of_a_quota(world: World) -> None:
+    world.tell(5, wire.CreateSegment(1, 9 * MiB, b"handle"), Quota("m", MiB))
+
+    assert 0 == world.sent[-1][1].code
+    assert 0 == world.segments.bytes_of_model("m")
 
 
 @pytest.mark.parametrize("asked", [(5, 2), (6, 1), (0, 0)])

@@ -11,6 +11,7 @@ from zmqtriton.broker.metrics.model_metrics import ModelMetrics
 from zmqtriton.broker.metrics.traffic import Traffic
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.limits import Limits
+from zmqtriton.broker.scheduling.execution_pace import ExecutionPace
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
@@ -63,6 +64,8 @@ class Reports:
             entry["zmqtriton"]["sequences"] = 0 if sequences is None else sequences.count
             entry["zmqtriton"]["last_arrival_ns"] = last_ns
             entry["zmqtriton"] |= _occupancy(generation, now_ns)
+            if generation.pace is not None:
+                entry["zmqtriton"]["pace"] = _pace(generation.pace)
         own: dict[str, Any] = {
             "malformed": self._traffic.malformed + self._blocks.forged,
             "leases": self._blocks.leases.count,
@@ -79,6 +82,10 @@ class Reports:
         if peer is not None and peer.role == "metrics":
             document["measures"] = self._model_metrics.page()
         return wire.Statistics(message.id, 0, "", json.dumps(document))
+
+
+def _pace(pace: ExecutionPace) -> dict[str, float]:
+    return {"per_second": pace.pacemaker.per_second, "refused": pace.refused}
 
 
 def _occupancy(generation: Generation, now_ns: int) -> dict[str, int]:

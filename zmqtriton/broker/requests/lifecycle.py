@@ -96,7 +96,8 @@ class Lifecycle:
         self._dispatch.start_queue_timer(request)
         if not self._dispatch.has_room(request, now_ns):
             self._answers.leave_order(request)  # order is kept among admitted requests only
-            self.refuse(request, overload_error(request), statistics.REJECTED, now_ns)
+            error = request.generation.refusal(overload_error(request))
+            self.refuse(request, error, statistics.REJECTED, now_ns)
 
     def await_turn(self, request: InflightRequest) -> None:
         """Have a queued request dispatched at the end of the current event, or later."""

@@ -57,7 +57,7 @@ class Limits:
         """Count a request that there is no room for; return its error."""
         self.refused += 1
         generation.statistics.record_rejection()
-        return Unavailable(OVERLOADED)
+        return generation.refusal(Unavailable(OVERLOADED))
 
     def add(self, request: InflightRequest) -> None:
         self.unanswered += 1

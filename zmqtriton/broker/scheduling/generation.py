@@ -15,10 +15,12 @@ from zmqtriton.broker.metrics.statistics import ModelStatistics
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.response_order import order_of
 from zmqtriton.broker.scheduling.batching import queue_of
+from zmqtriton.broker.scheduling.execution_pace import MAX_EXECUTIONS, ExecutionPace
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
 from zmqtriton_floor.cache_keys import is_cached
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.signature import Signature, takes_gpu
 from zmqtriton_floor.wire import UNCHECKED, Request
 
@@ -70,6 +72,8 @@ class Generation:
         most = _parameter(document, _MAX_REQUESTS)
         #: None if the server's options decide.
         self.most_requests = None if most is None else int(most)
+        #: Set if its executions per second are limited.
+        self.pace: ExecutionPace | None = None
         self.statistics = ModelStatistics()
         self.instances: dict[int, Instance] = {}
         #: The models that this one has called.
@@ -104,6 +108,11 @@ class Generation:
         self._held_until = 0
         #: When the queue's timer fires; 0 if there is none.
         self.timer_ns = 0
+
+    @property
+    def max_executions_per_second(self) -> float:
+        """Return the model's limit; 0 is none."""
+        return _parameter(self.config, MAX_EXECUTIONS) or 0.0
 
     def measure(self, latencies: StatisticsFactory) -> None:
         """Begin to count, as the server's settings ask for."""
@@ -154,6 +163,8 @@ class Generation:
         """When to call next_dispatch() again though nothing else happens; 0 is never."""
         if self._held_until:
             return 0
+        if self.pace is not None and self.pace.is_waiting:
+            return self.pace.due_ns
         if self.sequences is not None:
             return self.sequences.due_ns
         return self._queue.due_ns if self.placement.may_have_room else 0
@@ -208,6 +219,8 @@ class Generation:
 
         Delays of sequences do not count.
         """
+        if self.pace is not None and not self.pace.may_begin(now_ns):
+            return False
         if self.sequences is not None:
             return self.sequences.assignment.has_ready(instance)
         return self._queue.is_ready(now_ns)
@@ -217,9 +230,17 @@ class Generation:
         if self.pending < self._held_until:
             return None
         self._held_until = 0
+        pace = self.pace
+        if pace is not None:
+            pace.is_waiting = self.pending > 0 and not pace.may_begin(now_ns)
+            if pace.is_waiting:
+                return None
         if self.sequences is not None:
             chosen = self.sequences.next(self.instances.values(), now_ns)
-            self.pending -= len(chosen[1]) if chosen is not None else 0
+            if chosen is not None:
+                self.pending -= len(chosen[1])
+                if pace is not None:
+                    pace.pacemaker.begin(now_ns)
             return chosen
         instance = self.placement.next_instance()
         batch = self._queue.pop_batch(now_ns) if instance is not None else []
@@ -227,7 +248,15 @@ class Generation:
             return None
         self.placement.take(instance)
         self.pending -= len(batch)
+        if pace is not None:
+            pace.pacemaker.begin(now_ns)
         return instance, batch
+
+    def refusal(self, error: Unavailable) -> Unavailable:
+        """Return the error of a request that is refused; it names what held the queue up."""
+        if self.pace is None or not (self.pace.is_waiting and self.pending):
+            return error
+        return self.pace.refusal(error)
 
     def queued(self) -> list[InflightRequest]:
         """Return all queued requests, in the order in which they will be executed."""

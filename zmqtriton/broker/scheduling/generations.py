@@ -11,6 +11,7 @@ from typing import Any
 
 from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.metrics.latencies import StatisticsFactory
+from zmqtriton.broker.scheduling.execution_pace import ExecutionPace, Pacemaker
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
@@ -67,6 +68,8 @@ class GenerationRegistry:
         new = Generation(message.generation, message.model, message.version, message.config)
         new.measure(self._latencies)
         new.hold_back(self._held_requests)
+        if new.max_executions_per_second:
+            new.pace = ExecutionPace(self._pacemaker(new))
         self.by_number[new.number] = new
         self.any_takes_gpu |= new.takes_gpu
         versions = self._by_name.setdefault(new.model, {})
@@ -75,6 +78,14 @@ class GenerationRegistry:
             self._successors[old.number] = new
         versions[new.version] = new
         return new
+
+    def _pacemaker(self, new: Generation) -> Pacemaker:
+        """Return the pacemaker of all generations of a model, at the newest one's pace."""
+        per_second = new.max_executions_per_second
+        paces = (g.pace for g in self if g.model == new.model and g.pace is not None)
+        pacemaker = next((pace.pacemaker for pace in paces), None) or Pacemaker(per_second)
+        pacemaker.per_second = per_second
+        return pacemaker
 
     def remove(self, number: int) -> Generation | None:
         """Remove a generation and return it."""

@@ -36,6 +36,7 @@ from zmqtriton.config.parameters import (
     parameter_problems,
 )
 from zmqtriton.config.positions import locate, locate_error
+from zmqtriton.config.quotas import Quota, quota_of, quota_problems
 from zmqtriton.config.states import check_states
 from zmqtriton.environments.demand import (
     SERVER_ENVIRONMENT,
@@ -111,6 +112,10 @@ class ModelReader:
         self._agents = options.repoagent_directory
         self._backends = (Path(options.backend_directory), BUILTIN_BACKENDS)
         self._settings_of_backend = options.backend_command_line
+        self._usual_quota = Quota(
+            max_segment_bytes=options.max_model_segment_bytes,
+            max_memory_bytes=options.max_model_memory_bytes,
+        )
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -300,6 +305,7 @@ class ModelReader:
             can_load_in_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
             max_load_s=load_timeout_s(config),
+            quota=quota_of(config, self._usual_quota),
             callees=() if ensemble else declared_callees(config),
             backend=backend,
             backend_settings=json.dumps(self._settings_of_backend(config.backend)),
@@ -374,6 +380,7 @@ class ModelReader:
             check_paths(config, directory)
         except ConfigError as error:
             raise locate_error(error, source) from None
+        raise_first(locate(problem, source) for problem in quota_problems(config))
         check_states(config, directory)
         if not self._auto_complete:
             check_runnable(config, self._host, source)

@@ -13,6 +13,8 @@ import platform
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from zmqtriton.config.parameters import MAX_SEGMENT_BYTES
+from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import seal_size
 from zmqtriton_floor.errors import Unavailable
@@ -59,6 +61,10 @@ class SegmentRegistry:
         self.open_region: Callable[[int], int | None] = lambda number: None
         #: By region, who has it mapped, and for whom.
         self._region_readers: dict[int, set[tuple[int, int]]] = {}
+        #: The models of owners whose models are limited.
+        self._model_of: dict[int, str] = {}
+        #: How often a model's limit has been in the way.
+        self.refusals: dict[str, int] = {}
         #: The dead owners, and when each was found dead.
         self._dead_owners: dict[int, float] = {}
 
@@ -67,29 +73,38 @@ class SegmentRegistry:
         """Return the bytes by the serial of their owner."""
         return {o: sum(map(_host_bytes, own.values())) for o, own in self._segments.items()}
 
+    def bytes_of_model(self, model: str) -> int:
+        """Return the bytes of a limited model, those of its dead processes included."""
+        owners = [owner for owner, name in self._model_of.items() if name == model]
+        return sum(map(_host_bytes, (s for o in owners for s in self._segments[o].values())))
+
     @property
     def count(self) -> int:
         return sum(map(len, self._segments.values()))
 
     # ------------------------------------------------------------- messages
 
-    def handle_message(self, serial: int, message: Any) -> None:
-        """Handle one of SEGMENT_MESSAGES."""
+    def handle_message(self, serial: int, message: Any, quota: Quota = NO_QUOTA) -> None:
+        """Handle one of SEGMENT_MESSAGES of a process whose model has this quota."""
         if isinstance(message, wire.CreateSegment):
-            self._create_segment(serial, message)
+            self._create_segment(serial, message, quota)
         elif isinstance(message, wire.OpenSegment):
             self._open_segment(serial, message)
         elif isinstance(message, wire.FreeSegment):
             self._free_segment(serial, message.segment)
 
-    def _create_segment(self, serial: int, wanted: wire.CreateSegment) -> None:
+    def _create_segment(self, serial: int, wanted: wire.CreateSegment, quota: Quota) -> None:
         number, size, handle = wanted
         own = self._segments.setdefault(serial, {})
+        if quota.max_segment_bytes:
+            self._model_of[serial] = quota.model
         # GPU memory takes nothing of the budget.
         is_odd = len(handle) > _MOST_HANDLE
         reason = (
             _INVALID_HANDLE if is_odd else self._refusal(own, number, size, 0 if handle else size)
         )
+        if not (reason or handle) and quota.max_segment_bytes:
+            reason = self._quota_refusal(quota, size)
         descriptor = -1
         if not (reason or handle):
             try:
@@ -121,6 +136,17 @@ class SegmentRegistry:
                 "and one process may not have more than would be left for the others."
             )
         return ""
+
+    def _quota_refusal(self, quota: Quota, size: int) -> str:
+        """Return why a model may not have so much more; "" if it may."""
+        held = self.bytes_of_model(quota.model)
+        if held + size <= quota.max_segment_bytes:
+            return ""
+        self.refusals[quota.model] = self.refusals.get(quota.model, 0) + 1
+        return (
+            f"Model '{quota.model}' may have {quota.max_segment_bytes} bytes of shared memory "
+            f"({MAX_SEGMENT_BYTES}), and has {held}."
+        )
 
     def _open_segment(self, serial: int, asked: wire.OpenSegment) -> None:
         if asked.segment >= REGIONS_FROM:
@@ -171,7 +197,7 @@ class SegmentRegistry:
         if self._segments.get(serial):
             self._dead_owners[serial] = now_s
         else:
-            self._segments.pop(serial, None)
+            self._forget_owner(serial)
 
     def tick(self, now_s: float) -> None:
         """Drop what is due. To be called about once a second."""
@@ -187,7 +213,11 @@ class SegmentRegistry:
     def _free_segments_of(self, owner: int) -> None:
         for number in list(self._segments[owner]):
             self._free_segment(owner, number)
-        del self._segments[owner]
+        self._forget_owner(owner)
+
+    def _forget_owner(self, owner: int) -> None:
+        self._segments.pop(owner, None)
+        self._model_of.pop(owner, None)
 
 
 def _host_bytes(segment: _Segment) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
@@ -104,6 +105,8 @@ class Blueprint:
     ensemble: EnsembleBlueprint | None = None
     #: How long its instances may take to load; 0 is no limit.
     max_load_s: float = 0.0
+    #: What its processes may take.
+    quota: Quota = NO_QUOTA
     #: The models that it says it calls.
     callees: tuple[str, ...] = ()
     #: The name and the file of the backend whose code runs it; none if it has code of its own.

@@ -275,6 +275,7 @@ class Generation:
                 place,
                 model=self.blueprint.name,
                 environment=self.environment,
+                quota=self.blueprint.quota,
                 load_within_s=self.blueprint.max_load_s,
                 on_event=self.handle,
             )

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send, Signal, SpawnStub
@@ -52,6 +53,7 @@ class Instance:
         *,
         model: str,
         environment: Environment,
+        quota: Quota = NO_QUOTA,
         load_within_s: float = 0.0,
         on_event: Callable[[Instance, states.Event], None],
     ) -> None:
@@ -78,6 +80,7 @@ class Instance:
         self._plan = plan
         self._model = model
         self._environment = environment
+        self._quota = quota
         #: The limit for its loading; 0 is no limit.
         self._load_within_s = load_within_s
         self._on_event = on_event
@@ -165,7 +168,11 @@ class Instance:
             self.restarts += 1
         self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._device_label}")
         self._plan.enqueue(
-            SpawnStub(self.serial, self._environment, self._model, self.name, self.slot.host_policy)
+            SpawnStub(
+                *(self.serial, self._environment, self._model, self.name),
+                self.slot.host_policy,
+                self._quota,
+            )
         )
 
     @property

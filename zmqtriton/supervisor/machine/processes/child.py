@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.supervisor.machine.processes.output import StubOutput
 from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton_floor.lifeline import Lifeline
@@ -38,6 +39,8 @@ class Child:
     progress_page: int | None = None
     #: The cores that it is pinned to; () means any.
     cores: tuple[int, ...] = ()
+    #: What it may take, if it runs a model.
+    quota: Quota = NO_QUOTA
 
     @property
     def is_users(self) -> bool:

@@ -74,6 +74,10 @@ def _start(
     return process, reading
 
 
+def _stub_child(spec: StubSpec) -> Child:
+    return Child(spec.serial, progress_page=spec.page, cores=spec.cores, quota=spec.quota)
+
+
 def _unregister(selector: selectors.BaseSelector, descriptor: Any) -> None:
     with suppress(KeyError, ValueError):  # it had ended by itself before
         selector.unregister(descriptor)
@@ -144,16 +148,15 @@ class Children:
         stub: StubName | None = None,
         may_branch: bool = False,
         can_fork: bool = False,
-        page: int | None = None,
-        cores: tuple[int, ...] = (),
+        spec: StubSpec | None = None,
         **how: Any,
     ) -> None:
         """Start the command that `command` makes of the lifeline's number.
 
-        The page belongs to the child from here on and is closed when it is dead. If the command
-        cannot be started, that is reported as its end.
+        The page of a stub belongs to the child from here on and is closed when it is dead. If the
+        command cannot be started, that is reported as its end.
         """
-        child = Child(serial, progress_page=page, cores=cores)
+        child = Child(serial) if spec is None else _stub_child(spec)
         child.can_fork_workers, child.can_fork = may_branch, can_fork
         try:
             process, reading = _start(child, command, inherited, stub, **how)
@@ -232,8 +235,7 @@ class Children:
                 stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
             },
             stub=spec.stub,
-            page=page,
-            cores=spec.cores,
+            spec=spec,
             user=spec.user,
         )
         os.close(listener)
@@ -262,7 +264,7 @@ class Children:
             passed = (theirs.fileno(), spec.page, listener, writing)
             fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", asked), *passed)
             own.pop_all()
-        child = Child(spec.serial, progress_page=spec.page, cores=spec.cores)
+        child = _stub_child(spec)
         child.lifeline = Lifeline(ours)
         self._update_write_interest(fork_server_process)
         return ForkedStub(
@@ -358,7 +360,7 @@ class Children:
             elif child.can_fork and isinstance(message, wire.CallResult):
                 self.fork_server.answered(message.id, int(message.result or 0))
             elif isinstance(message, SEGMENT_MESSAGES) and child.pid:
-                self.segments.handle_message(child.serial, message)
+                self.segments.handle_message(child.serial, message, child.quota)
             else:
                 self._listener.message_received(child.serial, message)
             for descriptor in passed:

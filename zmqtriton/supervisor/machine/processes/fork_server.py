@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
 from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine.log_ring import StubName
@@ -37,6 +38,7 @@ class StubSpec(NamedTuple):
     cores: tuple[int, ...] = ()
     #: The user it runs as; None is the server's own.
     user: StubUser | None = None
+    quota: Quota = NO_QUOTA
 
 
 class PendingStub(Protocol):

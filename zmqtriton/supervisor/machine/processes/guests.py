@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
+from zmqtriton.config.quotas import Quota
 from zmqtriton.environments.demand import Host
+from zmqtriton.supervisor.actions import SpawnStub
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
 from zmqtriton_floor import endpoints, progress, wire
@@ -71,8 +73,9 @@ class Guests:
 
     # ------------------------------------------------------------- instances
 
-    def start_instance(self, host: Host, serial: int, name: str, page: int) -> None:
+    def start_instance(self, host: Host, action: SpawnStub, page: int) -> None:
         """Have a guest run an instance; the page belongs to that from here on."""
+        serial = action.serial
         guest = self._children.get(host.guest)
         if guest is None or not guest.is_guest:
             os.close(page)
@@ -86,9 +89,11 @@ class Guests:
             listener = endpoints.listen(self._directory, serial)
             ends.callback(os.close, listener)
             passed = (theirs.fileno(), page, listener)
-            guest.lifeline.send(wire.HostInstance(host.binding, name), *passed)
+            guest.lifeline.send(wire.HostInstance(host.binding, action.instance), *passed)
             own.pop_all()
         child = Child(serial, guest.pid, progress_page=page, guest=guest.serial)
+        # the user's process is not ours to limit, but its segments are
+        child.quota = Quota(action.quota.model, action.quota.max_segment_bytes)
         child.lifeline = Lifeline(ours)
         self._watch(child)
         self._listener.process_started(serial, guest.pid, time.time())

@@ -84,12 +84,12 @@ class Spawner:
         page = segments.anonymous_memory(progress.SIZE)
         host = action.environment.host
         if host is not None:
-            self._children.guests.start_instance(host, action.serial, action.instance, page)
+            self._children.guests.start_instance(host, action, page)
             return
         cores = cores_of_policy(self._options.host_policy, action.host_policy)
         user = self._users.get(action.environment.user)
         self._children.fork_server.start(
-            StubSpec(action.serial, action.environment, stub, page, cores, user)
+            StubSpec(action.serial, action.environment, stub, page, cores, user, action.quota)
         )
 
     def prepare_environment(self, action: actions.PrepareEnvironment) -> None:

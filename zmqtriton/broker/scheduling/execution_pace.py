@@ -1,0 +1,61 @@
+"""The pace of a model whose parameter `max_executions_per_second` limits its executions.
+
+Knows no clock but the times that it is given.
+"""
+
+from __future__ import annotations
+
+from zmqtriton_floor.errors import Unavailable
+
+#: The model parameter; absent or 0: no limit.
+MAX_EXECUTIONS = "max_executions_per_second"
+#: Executions may come closer together than their pace if as many were left out within this time.
+_CATCH_UP_NS = 100_000_000
+
+
+class Pacemaker:
+    """Says when the next execution of a model may begin.
+
+    One for all versions of the model, which outlives a reload.
+    """
+
+    def __init__(self, per_second: float) -> None:
+        self.per_second = per_second
+        #: When the next execution would begin if all kept the same distance.
+        self._next_ns = 0
+
+    @property
+    def free_ns(self) -> int:
+        return self._next_ns - max(0, _CATCH_UP_NS - self._interval_ns)
+
+    def begin(self, now_ns: int) -> None:
+        """Count an execution that begins now."""
+        self._next_ns = max(self._next_ns, now_ns) + self._interval_ns
+
+    @property
+    def _interval_ns(self) -> int:
+        return int(1e9 / self.per_second)
+
+
+class ExecutionPace:
+    """The pace of one generation, which it shares with the others of its model."""
+
+    def __init__(self, pacemaker: Pacemaker) -> None:
+        self.pacemaker = pacemaker
+        #: Its next batch waits for the pace.
+        self.is_waiting = False
+        #: How many of its requests were refused meanwhile.
+        self.refused = 0
+
+    @property
+    def due_ns(self) -> int:
+        return self.pacemaker.free_ns
+
+    def may_begin(self, now_ns: int) -> bool:
+        return now_ns >= self.pacemaker.free_ns
+
+    def refusal(self, error: Unavailable) -> Unavailable:
+        """Return the error of a request that is refused while the queue waits for the pace."""
+        self.refused += 1
+        limit = f"{self.pacemaker.per_second:g} executions per second ({MAX_EXECUTIONS})"
+        return Unavailable(f"{error.text}: the model may begin {limit}")
