@@ -266,7 +266,6 @@ class ModelReader:
         source = scanned.config_path if override is None else None
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
         versions, warnings = self._versions(config, scanned, source)
-        warnings = (*warnings, *ignored_stub_warnings(scanned.path))
         files = ClientFiles()
         environment: Environment | EnvironmentSpec = SERVER_ENVIRONMENT
         is_ensemble = config.HasField("ensemble_scheduling")
@@ -300,7 +299,7 @@ class ModelReader:
             if ensemble or self._auto_complete
             else _finished_config(config, files),
             finalize_config=partial(_finish, config, self._host, files, source),
-            warnings=(*scanned.warnings, *warnings),
+            warnings=(*scanned.warnings, *warnings, *ignored_stub_warnings(scanned.path)),
             completed_config_text="".join(completed),
             can_load_in_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
