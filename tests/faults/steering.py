@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.faults.stamps import MODEL, SteadyLoad
+from tests.faults.stamps import MODEL, SteadyLoad, control_model, model_file, write_stamp
 from tests.support.server import Server
 
 OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
@@ -56,6 +56,40 @@ def scale_often(server: Server, times: int, pause_s: float = 0.0) -> SteeringSta
     return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
 
 
+_BROKEN_CODE = (
+    "raise ImportError('broken at import')\n",
+    "class TritonPythonModel:\n"
+    "    def initialize(self, args):\n"
+    "        raise ValueError('broken at initialize')\n"
+    "    def execute(self, requests): return []\n",
+)
+
+
+def roll_often(
+    server: Server, times: int, *, broken_times: int, pause_s: float = 0.0
+) -> SteeringStats:
+    """Load other code, so often, under a steady load; so many times it is broken and refused."""
+    steer(server, "scale", {"count": 3})
+    code, seconds = model_file(server), []
+    broken_turns = random.Random(1).sample(range(times), broken_times)
+    with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
+        for turn in range(times):
+            sound = code.read_text()
+            is_broken = turn in broken_turns
+            if is_broken:
+                code.write_text(_BROKEN_CODE[turn % len(_BROKEN_CODE)])
+            else:
+                write_stamp(server, turn + 1)
+            began_s = time.monotonic()
+            status, reason = control_model(server, "load")
+            seconds.append(time.monotonic() - began_s)
+            assert (status != 200, "broken at" in reason) == (is_broken, is_broken), reason
+            if is_broken:
+                code.write_text(sound)
+            time.sleep(pause_s)
+    return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
+
+
 def _print(what: str, found: SteeringStats) -> None:
     milliseconds: Sequence[float] = [1000 * each for each in found.seconds]
     median, most = statistics.median(milliseconds), max(milliseconds)
@@ -69,11 +103,15 @@ def _print(what: str, found: SteeringStats) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scales", type=int, default=100)
+    parser.add_argument("--rolls", type=int, default=50)
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "s", [MODEL], options=OPTIONS)
         with server:
             _print("another number of instances", scale_often(server, wanted.scales, PAUSE_S))
+            broken = wanted.rolls // 5
+            rolled = roll_often(server, wanted.rolls, broken_times=broken, pause_s=PAUSE_S)
+            _print(f"other code, {broken} times broken", rolled)
 
 
 if __name__ == "__main__":

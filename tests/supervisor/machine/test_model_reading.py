@@ -324,6 +324,36 @@ def test_what_depends_on_its_instances_is_never_the_same(tmp_path: Path, bound: 
     assert "" == read(tmp_path, "m").versions[1].fingerprint_without_instances
 
 
+@pytest.mark.row("L15")
+@pytest.mark.parametrize(
+    ("added", "is_same"),
+    [
+        ("", True),
+        ("# nothing", True),
+        (GROUPS, False),
+        ("max_batch_size: 4", False),
+        ('parameters { key: "a" value { string_value: "b" } }', False),
+    ],
+)
+def test_code_may_change_by_itself(tmp_path: Path, added: str, is_same: bool) -> None:
+    path = add(tmp_path, "m")
+    before = read(tmp_path, "m").versions[1]
+
+    (path / "1" / "model.py").write_text("other = 1")
+    (path / "config.pbtxt").write_text(f"{CONFIG}\n{added}\n")
+
+    after = read(tmp_path, "m").versions[1]
+    assert before.fingerprint_without_instances != after.fingerprint_without_instances
+    assert is_same == (before.fingerprint_without_code == after.fingerprint_without_code != "")
+
+
+@pytest.mark.row("L15")
+def test_a_cache_is_not_for_the_answers_of_other_code(tmp_path: Path) -> None:
+    add(tmp_path, "m", f"{CONFIG}\nresponse_cache {{ enable: true }}\n")
+
+    assert "" == read(tmp_path, "m").versions[1].fingerprint_without_code
+
+
 @pytest.mark.row("F14")
 def test_a_model_names_those_that_it_asks(tmp_path: Path) -> None:
     asks = 'parameters { key: "BLS_MODELS" value { string_value: " a, b,,a " } }'

@@ -43,3 +43,17 @@ def test_the_operator_scales_a_model(server: Server) -> None:
     eventually(lambda: len(server.stub_pids(MODEL)) == 1, 30, "one instance")
     assert (200, "") == control_model(server, "load")
     assert 1 == len(server.stub_pids(MODEL))
+
+
+@pytest.mark.row("L15")
+def test_code_is_rolled_out_without_a_failed_request(server: Server) -> None:
+    steering.steer(server, "scale", {"count": 2})
+    counted = server.statistics(MODEL)["execution_count"]
+
+    done = steering.roll_often(server, 8, broken_times=2, pause_s=0.05)
+
+    assert 0 == done.failed_count
+    assert done.request_count > 30
+    counts = server.statistics(MODEL)
+    assert counts["execution_count"] > counted, "they are of one loading, before and after"
+    assert 0 == counts["inference_stats"]["fail"]["count"]

@@ -282,8 +282,7 @@ class ModelReader:
         backend, of_backend = self._backend(config)
         for number, version in versions.items():
             contents = scanned.version_fingerprints[number] + of_backend
-            found = _substance(config, environment, contents)
-            versions[number] = replace(version, fingerprint_without_instances=found)
+            versions[number] = _with_fingerprints(version, config, environment, contents)
         expected = expected_slots(config, self._host)
         of_environment = environment.fingerprint if isinstance(environment, EnvironmentSpec) else ""
         blueprint = Blueprint(
@@ -409,24 +408,39 @@ class ModelReader:
         return VersionBlueprint(str(file))
 
 
-def _substance(config: Any, environment: Environment | EnvironmentSpec, contents: str) -> str:
-    """Return a fingerprint of everything but the instances: how many there are, and where.
+def _with_fingerprints(
+    version: VersionBlueprint,
+    config: Any,
+    environment: Environment | EnvironmentSpec,
+    contents: str,
+) -> VersionBlueprint:
+    """Return the version with fingerprints for changes that need no new generation.
 
-    "" if these decide about more than their number: a sequence belongs to one instance, a rate
-    limiter counts them.
+    It has none if instances are bound to more than their number: a sequence belongs to one, a rate
+    limiter counts them. Nor may other code answer from the cache of what served before.
     """
     groups = config.instance_group
     is_bound = config.HasField("sequence_batching") or any(g.passive for g in groups)
     if is_bound or config.HasField("ensemble_scheduling"):
-        return ""
+        return version
     if any(group.HasField("rate_limiter") for group in groups):
-        return ""
+        return version
+    without_code = _fingerprint(config, tuple(environment))
     rest = type(config)()
     rest.CopyFrom(config)
     for member in _ONLY_INSTANCES:
         rest.ClearField(member)
-    digest = hashlib.blake2b(rest.SerializeToString(deterministic=True), digest_size=16)
-    digest.update(f"{contents}\n{tuple(environment)}".encode(errors="surrogateescape"))
+    return replace(
+        version,
+        fingerprint_without_instances=_fingerprint(rest, contents, tuple(environment)),
+        fingerprint_without_code="" if config.response_cache.enable else without_code,
+    )
+
+
+def _fingerprint(config: Any, *more: object) -> str:
+    digest = hashlib.blake2b(config.SerializeToString(deterministic=True), digest_size=16)
+    for part in more:
+        digest.update(f"{part}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 

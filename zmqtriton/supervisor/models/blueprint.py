@@ -38,6 +38,8 @@ class VersionBlueprint:
     problem_code: int = 0
     #: Covers everything but the instance groups and the version policy; "" never matches.
     fingerprint_without_instances: str = ""
+    #: Covers everything but the version's own files; "" if they cannot be changed by themselves.
+    fingerprint_without_code: str = ""
 
 
 @dataclass(frozen=True)

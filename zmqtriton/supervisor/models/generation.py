@@ -23,6 +23,7 @@ from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.models.instance_groups import ChangeCallback, InstanceGroupChange
 from zmqtriton.supervisor.models.instance_set import InstanceSet
 from zmqtriton.supervisor.models.resources import ResourceClaims
+from zmqtriton.supervisor.models.roll import Roll
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
 from zmqtriton_floor import wire
@@ -94,7 +95,8 @@ class Generation:
         self._awaiting_config: list[Instance] = []
         #: The model's answer about its configuration.
         self._completion = ""
-        self._regrouping: InstanceGroupChange | None = None
+        #: The change of its instances that is under way.
+        self._change: InstanceGroupChange | Roll | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
 
     @property
@@ -116,8 +118,10 @@ class Generation:
             # What else they need is known when the first one has completed the configuration.
             if self._is_allowed(lambda claims: claims.claim_processes(self.number, len(slots))):
                 self.add_instances(slots)
-        elif self._may_share(self.final_config):
-            self.add_instances(self.final_config.slots)
+            return
+        final_slots = self.final_config.slots
+        if self._is_allowed(lambda claims: claims.claim(self.number, final_slots)):
+            self.add_instances(final_slots)
 
     def announce(self) -> None:
         """Announce it to the broker, with the instances that are ready."""
@@ -136,7 +140,7 @@ class Generation:
         if self.state is not GenerationState.SERVING:
             return
         self._transition(states.RetireRequested())
-        self._regrouping = None
+        self._change = None
         for instance in self.instances:
             if instance.state is not InstanceState.DRAINING:
                 is_ready = instance.state is InstanceState.READY
@@ -163,12 +167,20 @@ class Generation:
         """
         finished = blueprint.final_config or blueprint.finalize_config(self._completion)
         claim = partial(self._introductions.resources.claim, self.number)
-        self._regrouping = InstanceGroupChange(self, blueprint, finished, claim, then)
+        self._change = InstanceGroupChange(self, blueprint, finished, claim, then)
         self._proceed()
 
+    def roll(self, blueprint: Blueprint, then: ChangeCallback) -> None:
+        """Replace the instances one by one; `then` is called when that is done or has failed.
+
+        Raises NeedsNewGeneration.
+        """
+        self._change = Roll(self, blueprint, then)
+
     def _proceed(self) -> None:
-        if self._regrouping is not None and self._regrouping.try_complete():
-            self._regrouping = None
+        change = self._change
+        if change is not None and change.try_complete() and self._change is change:
+            self._change = None
 
     def remove_instance(self, instance: Instance) -> None:
         """End an instance once it has answered what it has."""
@@ -186,7 +198,7 @@ class Generation:
         self.instances.discard_removed()
 
     def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
-        """Take over a blueprint that differs in its instance groups only."""
+        """Take over a blueprint by which its instances are made now."""
         self.blueprint, self.final_config = blueprint, finished
         if self._broker_entry.is_announced:
             self._broker_entry.announce(finished.config)
@@ -293,7 +305,8 @@ class Generation:
             self.handle(self._unstarted_instances.popleft(), states.StartRequested())
 
     def _introduce(self, instance: Instance) -> None:
-        blueprint, place = self.blueprint, instance.slot
+        blueprint, place, served = self.blueprint, instance.slot, self.final_config
+        is_asked = self._is_to_complete_config(instance)
         load = wire.LoadModel(
             place.name,
             blueprint.name,
@@ -302,8 +315,8 @@ class Generation:
             place.device,
             blueprint.directory,
             blueprint.versions[self.version].path,
-            blueprint.config if self.final_config is None else self.final_config.config,
-            int(self.final_config is None and instance is self.instances[0]),
+            blueprint.config if is_asked or not served else served.config,
+            int(is_asked),
             blueprint.backend_settings,
         )
         self._introductions.introduce(
@@ -315,9 +328,24 @@ class Generation:
             lambda: self._plan.enqueue(Send(instance.serial, load)),
         )
 
+    def _is_to_complete_config(self, instance: Instance) -> bool:
+        """True if the model in this instance is asked for the configuration."""
+        if self.final_config is None:
+            return instance is self.instances[0]
+        return isinstance(self._change, Roll) and self._change.is_to_complete_config(instance)
+
     def _on_config_completed(self, instance: Instance, document: str) -> None:
         if instance.state is not InstanceState.LOADING:
             return
+        if self.final_config is not None and self._is_to_complete_config(instance):
+            assert isinstance(self._change, Roll)
+            try:
+                self._change.complete_config(document)
+            except ZmqTritonError as error:
+                roll, self._change = self._change, None
+                roll.stop(error)
+                return
+            self._completion = document
         if self.final_config is None and instance is not self.instances[0]:
             self._awaiting_config.append(instance)
             return
@@ -329,21 +357,18 @@ class Generation:
             except ZmqTritonError as error:
                 self._fail(error.number, error.text)
                 return
-            if not self._may_share(self.final_config):
+            slots = self.final_config.slots
+            if not self._is_allowed(lambda claims: claims.claim(self.number, slots)):
                 return
-            others = self.final_config.slots[len(self.instances) :]
+            others = slots[len(self.instances) :]
         waiting, self._awaiting_config = [instance, *self._awaiting_config], []
         for each in waiting:
             if each.state is InstanceState.LOADING:
                 self._plan.enqueue(Send(each.serial, wire.Initialize(self.final_config.config)))
         self.add_instances(others)
 
-    def _may_share(self, finished: FinalConfig) -> bool:
-        """True if all of its instances could ever execute, with what others need."""
-        return self._is_allowed(lambda claims: claims.claim(self.number, finished.slots))
-
     def _is_allowed(self, claim: Callable[[ResourceClaims], None]) -> bool:
-        """True if the claim holds; else the load has failed."""
+        """True if all its instances could ever execute, with what others need; else it fails."""
         try:
             claim(self._introductions.resources)
         except ZmqTritonError as error:

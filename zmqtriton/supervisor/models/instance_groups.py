@@ -15,7 +15,7 @@ from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
-#: Gets an error, or None once the groups are those of the blueprint.
+#: Gets an error, or None once the instances are those of the blueprint.
 ChangeCallback = Callable[[ZmqTritonError | None], None]
 #: Claims the rate limiter's resources for these slots. Raises ZmqTritonError if one of them could
 #: never execute.
@@ -24,8 +24,8 @@ ClaimResources = Callable[[Sequence[InstanceSlot]], None]
 _OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
 
-class Regrouped(Protocol):
-    """A generation, as a change of instance groups needs it."""
+class ChangedGeneration(Protocol):
+    """A generation, as a change of its instances needs it."""
 
     @property
     def instances(self) -> Sequence[Instance]: ...
@@ -37,13 +37,13 @@ class Regrouped(Protocol):
         """End an instance once it has answered what it has."""
 
     def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
-        """Take over a configuration that differs in its instance groups only."""
+        """Take over a blueprint by which its instances are made now."""
 
 
 class InstanceGroupChange:
     def __init__(
         self,
-        generation: Regrouped,
+        generation: ChangedGeneration,
         blueprint: Blueprint,
         finished: FinalConfig,
         claim: ClaimResources,

@@ -17,8 +17,10 @@ from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.failure_text import describe_error
 from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.instance_groups import ChangeCallback
 from zmqtriton.supervisor.models.loads.load_inquiry import LoadInquiry, LoadRequest
 from zmqtriton.supervisor.models.loads.protocols import LoadTarget
+from zmqtriton.supervisor.models.roll import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
 from zmqtriton_floor.errors import (
@@ -31,6 +33,8 @@ from zmqtriton_floor.errors import (
 
 #: Gets an error, or None if all is well.
 LoadCallback = Callable[[ZmqTritonError | None], None]
+#: Changes the instances of a serving generation to those of the blueprint. Raises ZmqTritonError.
+InstanceChange = Callable[[Blueprint, ChangeCallback], None]
 
 
 def ignore_result(_: ZmqTritonError | None) -> None:
@@ -61,8 +65,8 @@ class ModelLoad:
         self._preparing = 0
         #: The generations that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
-        #: The generations that stay and get other instances.
-        self._regrouping: dict[int, Generation] = {}
+        #: The generations that stay, with what changes their instances.
+        self._changes: dict[int, InstanceChange] = {}
         #: Versions whose new generation serves, but not every frontend knows.
         self._unacknowledged_versions: set[int] = set()
         self._retries: dict[int, int] = {}
@@ -91,9 +95,9 @@ class ModelLoad:
             self._context.plan.log("I", self._beginning(number))
             if version.transition(states.LoadStarted()):
                 self._model.publish(version)
-            same = self._unchanged_generation(version)
-            if same is not None:
-                self._regrouping[number] = same
+            change = self._change_in_place(version)
+            if change is not None:
+                self._changes[number] = change
                 continue
             self._generations[number] = self._new_generation(number)
             self._retries[number] = self._context.load_retries
@@ -130,35 +134,47 @@ class ModelLoad:
         self._preparing = 0
         self._start_all()
 
-    def _unchanged_generation(self, version: ModelVersion) -> Generation | None:
-        """Return the serving generation if it differs in nothing but its instances."""
+    def _change_in_place(self, version: ModelVersion) -> InstanceChange | None:
+        """Return what changes the instances of the serving generation, if no new one is needed."""
         assert self._blueprint is not None
         generation = version.generation if version.is_serving else None
-        wanted = self._blueprint.versions[version.number].fingerprint_without_instances
-        if generation is None or generation.state is not GenerationState.SERVING or not wanted:
+        if generation is None or generation.state is not GenerationState.SERVING:
             return None
-        served = generation.blueprint.versions[version.number].fingerprint_without_instances
-        return generation if wanted == served else None
+        wanted = self._blueprint.versions[version.number]
+        served = generation.blueprint.versions[version.number]
+        if wanted.fingerprint_without_instances == served.fingerprint_without_instances != "":
+            return generation.change_instance_groups
+        is_same_place = self._blueprint.directory == generation.blueprint.directory
+        if wanted.fingerprint_without_code == served.fingerprint_without_code != "":
+            return generation.roll if is_same_place and not wanted.problem else None
+        return None
 
     def _start_all(self) -> None:
         assert self._blueprint is not None
         for number, generation in list(self._generations.items()):
             self._start(number, generation)
-        for number, generation in list(self._regrouping.items()):
-            then = partial(self._on_groups_changed, number)
+        for number, change in list(self._changes.items()):
+            then = partial(self._on_instances_changed, number)
             try:
-                generation.change_instance_groups(self._blueprint, then)
+                change(self._blueprint, then)
             except ZmqTritonError as error:
                 then(error)
 
-    def _on_groups_changed(self, number: int, error: ZmqTritonError | None) -> None:
-        if self._regrouping.pop(number, None) is None:
+    def _on_instances_changed(self, number: int, error: ZmqTritonError | None) -> None:
+        if self._changes.pop(number, None) is None:
             return  # the model is being unloaded
+        version = self._model.versions[number]
+        if isinstance(error, NeedsNewGeneration):
+            assert version.generation is not None
+            self._environment = version.generation.environment
+            self._generations[number] = new = self._new_generation(number)
+            self._retries[number] = self._context.load_retries
+            self._start(number, new)
+            return
         if error is not None:
             self._fail(number, error.number, error.text)
             return
         self._unacknowledged_versions.add(number)
-        version = self._model.versions[number]
         version.transition(states.GenerationServing())
         self._model.publish(version)
         around = self._context
@@ -282,7 +298,7 @@ class ModelLoad:
         self._context.preparations.cancel(self._preparing)
         self._inquiry.cancel()
         generations, self._generations = self._generations, {}
-        self._regrouping = {}
+        self._changes = {}
         for generation in generations.values():
             generation.abort(why)
         name = self._model.name
@@ -291,12 +307,7 @@ class ModelLoad:
         self.end(Unavailable(f"load failed for model '{name}': {texts or why}"))
 
     def _end_if_complete(self) -> None:
-        if (
-            self._generations
-            or self._regrouping
-            or self._unacknowledged_versions
-            or self._has_ended
-        ):
+        if self._generations or self._changes or self._unacknowledged_versions or self._has_ended:
             return
         if not self._failures and self._blueprint is not None:
             self._model.record_loaded(self._blueprint)

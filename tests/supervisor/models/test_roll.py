@@ -1,0 +1,212 @@
+"""New code for a model that serves: its instances are replaced one by one, or stay as they were."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.supervisor.models.test_instance_groups import cpus, grouped
+from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness
+from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
+from zmqtriton.supervisor.states import InstanceState
+from zmqtriton_floor import wire
+
+pytestmark = pytest.mark.row("L15")
+
+LOAD_M = {"model": "m", "parameters": {}}
+COUNT = 3
+
+
+def coded(code: str, *, settings: str = "same", finished: str = "") -> Blueprint:
+    """Return a model with this code; `finished` is what it completes its configuration to."""
+    model = grouped(*cpus(COUNT), fingerprint=code, substance=code)
+    of = {
+        n: dataclasses.replace(v, fingerprint_without_code=settings)
+        for n, v in model.versions.items()
+    }
+    model = dataclasses.replace(model, versions=of)
+    if finished:
+        final = FinalConfig(finished, b"proto", cpus(COUNT))
+        model = dataclasses.replace(model, finalize_config=lambda reply: final)
+    return model
+
+
+def serving() -> SupervisorHarness:
+    policy = {"control_mode": "explicit", "startup_models": ("*",)}
+    return SupervisorHarness(coded("1"), **policy).start()
+
+
+def load(world: SupervisorHarness, model: Blueprint) -> wire.CallResult | None:
+    world.models["m"] = model
+    return world.call("load", LOAD_M).answer
+
+
+def serials(world: SupervisorHarness) -> set[int]:
+    return {instance.serial for instance in world.generation("m").instances}
+
+
+def ready_counts(world: SupervisorHarness) -> list[int]:
+    """Return how many instances were ready each time that frontends were told."""
+    told = world.messages_to("grpc", wire.VersionInfo)
+    return [news.ready_instances for news in told if news.model == "m" and news.ready_instances]
+
+
+def test_instances_are_replaced_one_by_one_behind_the_same_queue() -> None:
+    world = serving()
+    number, before = world.generation("m").number, serials(world)
+    world.sent.clear()
+
+    answer = load(world, coded("2"))
+
+    assert answer is not None
+    assert 0 == answer.code
+    assert number == world.generation("m").number
+    assert not before & serials(world)
+    assert COUNT == len(serials(world)) == world.latest_version_info("m").ready_instances
+    assert not before & world.alive
+    assert {COUNT} == set(ready_counts(world)), "never fewer than before"
+    order = [type(m) for _, m in world.sent if isinstance(m, (wire.AttachInstance, wire.Retire))]
+    assert COUNT * [wire.AttachInstance, wire.Retire] == order
+
+
+def test_one_is_started_at_a_time() -> None:
+    world = serving()
+    world.stub_behaviours["m"] = HANGS
+
+    assert load(world, coded("2")) is None
+
+    states = [instance.state for instance in world.generation("m").instances]
+    assert [*COUNT * [InstanceState.READY], InstanceState.LOADING] == states
+
+
+def test_a_new_one_that_fails_stops_it_and_leaves_the_old() -> None:
+    world = serving()
+    before = serials(world)
+    world.stub_behaviours["m"] = "no weights"
+
+    answer = load(world, coded("2"))
+
+    assert answer is not None
+    assert "no weights" in answer.text
+    assert before == serials(world)
+    assert COUNT == world.latest_version_info("m").ready_instances
+    entry = world.index()[0]
+    assert ("READY", True) == (entry["state"], "no weights" in entry["reason"])
+
+
+def test_what_was_mended_is_rolled_by_the_next_load() -> None:
+    world = serving()
+    before = serials(world)
+    world.stub_behaviours["m"] = "no weights"
+    load(world, coded("2"))
+    world.stub_behaviours["m"] = LOADS
+
+    answer = load(world, coded("3"))
+
+    assert answer is not None
+    assert 0 == answer.code
+    assert not before & serials(world)
+    assert "reason" not in world.index()[0]
+
+
+def test_a_new_one_that_dies_later_stops_it_too() -> None:
+    world = serving()
+    before = serials(world)
+    world.stub_behaviours["m"] = LOADS
+    call = _rolled_up_to(world, 2)
+    (first, second) = sorted(serials(world) - before)
+
+    world.kill_process(first)
+
+    assert call.answer is not None
+    assert "(1 of 3 instances have the new code)" in call.answer.text
+    assert second not in serials(world)
+    assert 2 == len(before & serials(world))
+    world.stub_behaviours["m"] = LOADS
+    world.advance(10)
+    assert COUNT == world.generation("m").readiness.ready_count
+
+
+def _rolled_up_to(world: SupervisorHarness, number: int) -> Call:
+    """Return the call of a load whose so many-th new instance hangs."""
+    started = []
+    react = world._react_as_stub
+
+    def hang_later(serial: int, message: object) -> None:
+        if isinstance(message, wire.LoadModel):
+            started.append(serial)
+            if len(started) == number:
+                world.stub_behaviours["m"] = HANGS
+        react(serial, message)
+
+    world._react_as_stub = hang_later  # type: ignore[method-assign]
+    world.models["m"] = coded("2")
+    return world.call("load", LOAD_M)
+
+
+def test_an_unload_ends_a_roll() -> None:
+    world = serving()
+    world.stub_behaviours["m"] = HANGS
+    world.models["m"] = coded("2")
+    call = world.call("load", LOAD_M)
+
+    assert world.call("unload", {"model": "m"}).result is None
+
+    assert "unloaded" in call.error[1]
+    world.advance(20.0)
+    assert [] == world.living("stub")
+
+
+def test_other_settings_are_a_load_anew() -> None:
+    world = serving()
+    number = world.generation("m").number
+
+    load(world, coded("2", settings="other"))
+
+    assert number < world.generation("m").number
+
+
+def test_code_that_completes_another_configuration_is_a_load_anew() -> None:
+    world = serving()
+    number, before = world.generation("m").number, serials(world)
+
+    answer = load(world, coded("2", finished='{"name": "m", "other": 1}'))
+
+    assert answer is not None
+    assert 0 == answer.code
+    assert number < world.generation("m").number
+    assert not before & serials(world)
+    assert '{"name": "m", "other": 1}' == world.latest_version_info("m").config
+    assert COUNT == world.latest_version_info("m").ready_instances
+
+
+def test_an_instance_that_was_given_up_is_replaced_too() -> None:
+    world = serving()
+    (first, *_) = sorted(serials(world))
+    instance = world.generation("m").instances.find(first)
+    assert instance is not None
+    for _ in range(10):
+        if instance.state is InstanceState.READY:
+            world.kill_process(instance.serial, had_begun=True)
+        world.advance(60)
+    world.stub_behaviours["m"] = LOADS
+
+    load(world, coded("2"))
+
+    assert COUNT == world.latest_version_info("m").ready_instances
+
+
+def test_a_scale_that_has_waited_for_it_comes_next() -> None:
+    world = serving()
+    world.stub_behaviours["m"] = HANGS
+    loading = world.call("load", LOAD_M) if load(world, coded("2")) is None else None
+    scaled = world.call("scale", {"model": "m", "count": 2})
+    assert loading is not None
+    assert scaled.answer is None
+
+    world.stub_behaviours["m"] = "no weights"
+    (starting,) = [i for i in world.generation("m").instances if i.state is InstanceState.LOADING]
+    world.kill_process(starting.serial)
+
+    assert scaled.answer is not None, "the failed load has let it through"
