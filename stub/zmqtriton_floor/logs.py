@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 import time
 from typing import IO, Any, Callable, Mapping, NamedTuple
@@ -34,6 +35,9 @@ FORMS = ("default", "ISO8601", "json")
 _PRIORITIES = {"E": 3, "W": 4, "I": 6, "V": 7}
 
 _ESCAPES = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
+
+#: The beginning of a line about a request, in Triton's words, that has an id.
+_REQUEST = re.compile(r"\[request id: (?!<id_unknown>)(.+?)\] ")
 
 #: The limit for one place in the code: clients can cause some lines as often as they like.
 MAX_LINES_A_SECOND = 100
@@ -59,6 +63,9 @@ def line(
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
         stamp = f"{seconds}.{int(now_s % 1 * 1_000_000):06d}Z"
         record = {"time": stamp, "level": level, "pid": pid, "at": f"{file}:{number}", "text": text}
+        named = _REQUEST.match(text)
+        if named is not None:
+            record["request_id"] = named[1]
         return json.dumps(record)
     return _head(level, origin, now_s, form) + quote(text)
 

@@ -77,6 +77,7 @@ WANT_DIGESTS = 512  # set by the broker: references to large outputs must carry 
 TRACE_TENSORS = 1024  # its trace, if any, includes its tensors
 HAS_REFERENCES = 2048  # of a model's request or a reply: only then may a tensor be a Reference
 ANSWERS_WAIT = 4096  # set by the broker: not all answers have left it, since somebody reads none
+WANT_STAGES = 8192  # of a client's request: StageTimes come with each reply
 STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one does not count
 FINAL = 1  # a flag of an outcome and of a reply
 
@@ -217,6 +218,7 @@ class AskStatistics(NamedTuple):
     id: Count
     model: Name
     version: Number
+    is_load: Flags = 0  # 1: instead of them how busy it is, which costs less
 
 
 class StreamAcks(NamedTuple):
@@ -428,8 +430,21 @@ class Replies(NamedTuple):
     replies: list[Reply]
 
 
+class StageTimes(NamedTuple):
+    """The stages of a request that has WANT_STAGES, up to the reply that follows.
+
+    0: not known by itself, as for the tensors of an ensemble.
+    """
+
+    id: Count
+    queue_ns: Count
+    input_ns: Count
+    infer_ns: Count
+    output_ns: Count
+
+
 class Statistics(NamedTuple):
-    """`model_stats` of the statistics extension as JSON."""
+    """`model_stats` of the statistics extension as JSON, or `loads` if that was asked."""
 
     id: Count
     code: Code
@@ -708,7 +723,7 @@ _KINDS: tuple[type[Any], ...] = (
         HeldBlocks,
     ),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
-    *(ConnectionLost, LogFile, HostInstance, RepositoryState),
+    *(ConnectionLost, LogFile, HostInstance, RepositoryState, StageTimes),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

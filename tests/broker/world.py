@@ -59,6 +59,7 @@ class BrokerHarness:
         self.acknowledged_responses: dict[int, list[int]] = {}
         self.leased_blocks: dict[int, list[wire.Block]] = {}
         self.leases_reported: list[int] = []
+        self.stage_times: list[tuple[int, wire.StageTimes]] = []
 
     def add_generation(
         self, generation: int = 1, version: int = 1, config: dict | None = None
@@ -142,6 +143,7 @@ class BrokerHarness:
         for owner, blocks in outbox.leases.items():
             self.leased_blocks.setdefault(owner, []).extend(blocks)
         self.leases_reported += outbox.reported_owners
+        self.stage_times += outbox.stage_times
         for serial, grants in outbox.stream_acks.items():
             self.acknowledged_responses.setdefault(serial, []).extend(
                 grant.responses for grant in grants

@@ -53,6 +53,16 @@ def test_the_json_form_is_json() -> None:
     assert "2023-11-14T22:13:20.250000Z" == record["time"]
 
 
+@pytest.mark.row("L21")
+@pytest.mark.parametrize(("own_id", "shown"), [("r-7", "r-7"), ("<id_unknown>", None)])
+def test_a_json_line_about_a_request_has_its_id(own_id: str, shown: str | None) -> None:
+    text = f"[request id: {own_id}] Setting state from INITIALIZED to PENDING"
+
+    record = json.loads(logs.line("V", (42, "core.py", 7), text, 1_700_000_000.0, "json"))
+
+    assert (shown, text) == (record.get("request_id"), record["text"])
+
+
 class _Full(io.StringIO):
     def flush(self) -> None:
         raise OSError(28, "No space left on device")

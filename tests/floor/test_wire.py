@@ -32,7 +32,7 @@ SAMPLES: tuple[Any, ...] = (
     ),
     wire.Infer([wire.Request(5, 7, "", -1, 3, 0, 9, 0, 1, 8, "s", b"k")]),
     wire.Cancel([1, 2]),
-    wire.AskStatistics(4, "m", -1),
+    wire.AskStatistics(4, "m", -1, 1),
     wire.Results(
         [wire.Outcome(1, 5, 0, "", 1, 2, [wire.Block(7, 1, 2)])],
         [wire.Executed(3, 1, 2, 3)],
@@ -94,6 +94,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.LogFile(),
     wire.HostInstance(1, "m_0_0"),
     wire.RepositoryState(1),
+    wire.StageTimes(5, 40, 1, 2, 3),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

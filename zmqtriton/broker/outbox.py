@@ -23,6 +23,8 @@ class Outbox:
         #: Owners to which nobody will report leases of earlier brokers any more.
         self.reported_owners: list[int] = []
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
+        #: For frontends whose clients want them, before the replies.
+        self.stage_times: list[tuple[int, wire.StageTimes]] = []
         #: Messages without bodies to those who asked: Statistics and Waits.
         self.asides: list[tuple[int, Any]] = []
         #: For stubs.

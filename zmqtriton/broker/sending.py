@@ -113,6 +113,8 @@ class Sending:
             self._stubs.send(*outbox.answers.pop(0), [])
 
     def _flush_requests(self, outbox: Outbox) -> None:
+        while outbox.stage_times:
+            self._requests.send(*outbox.stage_times.pop(0), [])
         replies, outbox.replies = outbox.replies, {}
         for serial, answers in replies.items():
             self._requests.send_rows(serial, wire.Replies, answers)

@@ -316,6 +316,7 @@ def _check_ports(settled: Mapping[str, Any]) -> None:
         ("HTTP", "allow_http", "http_address", "http_port"),
         ("GRPC", "allow_grpc", "grpc_address", "grpc_port"),
         ("metrics", "allow_metrics", "metrics_address", "metrics_port"),
+        ("agent checks", "agent_check_port", "metrics_address", "agent_check_port"),
         ("SageMaker", "allow_sagemaker", "http_address", "sagemaker_port"),
         ("Vertex AI", "allow_vertex_ai", "http_address", "vertex_ai_port"),
     ):

@@ -156,6 +156,8 @@ class Options:
     metrics_port: int = 8002
     metrics_interval_ms: float = 2000.0
     metrics_config: tuple[Setting, ...] = ()
+    #: None: nobody checks.
+    agent_check_port: int | None = None
 
     # Tracing, caching, limits
     trace: TraceOptions = field(default_factory=TraceOptions)

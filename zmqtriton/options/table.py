@@ -370,6 +370,11 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "metrics-config",
             "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles.",
         ),
+        a.port(
+            "agent-check-port",
+            "Port on which HAProxy's agent checks learn how much of the server is free, at the "
+            "address of metrics. Default is none.",
+        ),
     ),
     "Tracing": (
         a.custom("trace mode,setting=value", trace_setting)(

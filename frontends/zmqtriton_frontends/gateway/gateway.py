@@ -20,7 +20,7 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway.broker_connection import BrokerConnection
 from zmqtriton_frontends.gateway.outbox import Outbox
 from zmqtriton_frontends.gateway.questions import Questions
-from zmqtriton_frontends.gateway.replies import AwaitedReply, Reply
+from zmqtriton_frontends.gateway.replies import AwaitedReply, Reply, StageReceivers
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.inference import load_on_demand
@@ -57,6 +57,7 @@ class Gateway:
         self._streams: set[ResponseStream] = set()
         self._outbox = Outbox()
         self._questions = Questions(self._supervisor.send, self._outbox.send)
+        self._stages = StageReceivers()
         self.payload: Payload  # there from the Bootstrap on
         self.serial = 0
         self.settings: dict[str, Any] = {}
@@ -207,6 +208,8 @@ class Gateway:
         self._outbox.request(row, wire.encode_body(body))
         if request.on_asked is not None:
             request.on_asked()
+        if request.stages is not None:
+            self._stages.add(own_id, request.stages)
         return own_id
 
     def cancel(self, own_id: int) -> None:
@@ -218,9 +221,11 @@ class Gateway:
         """Return the result of a control call. Raises the supervisor's error."""
         return await self._questions.call(verb, arguments)
 
-    async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
-        """Return the counters of a model, or of all. Raises for an unknown one."""
-        return await self._questions.statistics(model, version)
+    async def statistics(
+        self, model: str = "", version: int = -1, *, is_load: bool = False
+    ) -> dict[str, Any]:
+        """Return the counters of a model, or of all; or their load. Raises for an unknown one."""
+        return await self._questions.statistics(model, version, is_load)
 
     def _take_from_broker(self, frames: list[bytes]) -> None:
         try:
@@ -241,6 +246,8 @@ class Gateway:
         kind = type(message)
         if kind is wire.Statistics:
             self._questions.settle(message)
+        elif kind is wire.StageTimes:
+            self._stages.take(message)
         elif kind is wire.Welcome:
             self.catalogue.has_broker = True
             self._welcome_epoch = message.epoch

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Protocol
+from weakref import WeakValueDictionary
+
+from zmqtriton_floor.wire import StageTimes
+from zmqtriton_frontends.inference.stage_times import Stages
 
 
 class Reply(Protocol):
@@ -34,3 +38,18 @@ class AwaitedReply:
     def set_exception(self, error: Exception, /) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+
+
+class StageReceivers:
+    """The requests whose stages are told before each reply, for as long as they live."""
+
+    def __init__(self) -> None:
+        self._by_id: WeakValueDictionary[int, Stages] = WeakValueDictionary()
+
+    def add(self, own_id: int, stages: Stages) -> None:
+        self._by_id[own_id] = stages
+
+    def take(self, times: StageTimes) -> None:
+        stages = self._by_id.get(times.id)
+        if stages is not None:
+            stages.take(times)

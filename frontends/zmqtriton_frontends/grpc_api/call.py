@@ -23,6 +23,9 @@ class Call(Protocol):
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:
         """The client's metadata, keys in lower case; values of keys that end in -bin are bytes."""
 
+    def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
+        """Add to the trailing metadata of the answer; for calls with one response."""
+
     @property
     def is_cancelled(self) -> bool:
         """Return whether the client no longer waits."""

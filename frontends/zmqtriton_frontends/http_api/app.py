@@ -46,6 +46,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("GET", "/v2/health/ready", "health", metadata.ready),
         Route("GET", "/v2", "metadata", metadata.server),
         Route("GET", "/v2/models/stats", "statistics", metadata.statistics),
+        Route("GET", "/v2/load", "statistics", metadata.server_load),
         Route("GET", "/v2/logging", "logging", settings.log),
         Route("POST", "/v2/logging", "logging", settings.change_log),
         *(
@@ -56,17 +57,14 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("POST", "/v2/repository/index", "model-repository", repository.index),
         Route("POST", "/v2/repository/{repository}/index", "model-repository", repository.index),
         *(
-            Route("POST", f"/v2/repository/models/{{model:name}}/{verb}", "model-repository", act)
-            for verb, act in (("load", repository.load), ("unload", repository.unload))
-        ),
-        *(
             Route(
-                "POST",
-                f"/v2/repository/{{repository}}/models/{{model:name}}/{verb}",
-                "model-repository",
-                repository.named_repository,
+                "POST", f"/v2/repository/{of}models/{{model:name}}/{verb}", "model-repository", act
             )
-            for verb in ("load", "unload")
+            for of, load, unload in (
+                ("", repository.load, repository.unload),
+                ("{repository}/", repository.named_repository, repository.named_repository),
+            )
+            for verb, act in (("load", load), ("unload", unload))
         ),
     ]
     of_model = [
@@ -74,6 +72,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("GET", "/ready", "health", metadata.model_ready),
         Route("GET", "/config", "model-config", metadata.config),
         Route("GET", "/stats", "statistics", metadata.statistics),
+        Route("GET", "/load", "statistics", metadata.model_load),
         Route("POST", "/infer", "inference", inference.infer),
         Route("POST", "/generate", "inference", generate.generate),
         Route("POST", "/generate_stream", "inference", generate.generate_stream),

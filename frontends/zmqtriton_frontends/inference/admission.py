@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Admission
-from zmqtriton_floor.wire import SEQUENCE_START, RequestBody
+from zmqtriton_floor.wire import SEQUENCE_START, WANT_STAGES, RequestBody
 from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 from zmqtriton_frontends.inference.request_trace import Trace
+from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.process import request_log
 
 #: The limit for names that clients give.
@@ -54,6 +55,13 @@ class CheckedRequest(NamedTuple):
     #: Its key in the response cache.
     cache_key: bytes = b""
     trace: Trace | None = None
+    #: Takes the times of its stages, if its client wants them.
+    stages: Stages | None = None
+
+    def with_stages(self, stages: Stages) -> CheckedRequest:
+        """Return the same request, which asks the broker for its stages."""
+        options = self.options._replace(flags=self.options.flags | WANT_STAGES)
+        return self._replace(options=options, stages=stages)
 
     @property
     def goes_on(self) -> bool:

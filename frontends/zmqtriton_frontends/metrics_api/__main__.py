@@ -1,4 +1,7 @@
-"""`python -m zmqtriton_frontends.metrics_api --lifeline FD --socket FD`, for the supervisor."""
+"""`python -m zmqtriton_frontends.metrics_api --lifeline FD --socket FD`, for the supervisor.
+
+Either socket may be missing: that of the page of metrics, and that of agent checks.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition
+from zmqtriton_frontends.metrics_api.agent_check import AgentCheck
 from zmqtriton_frontends.metrics_api.gpus import Gpus
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.scraper import Scraper
@@ -22,23 +28,34 @@ from zmqtriton_frontends.process.hosts import AllowedHosts
 
 #: The limit for a running scrape at the end, however long requests are given.
 _STOP_WITHIN_S = 2.0
+_AGENT_CHECK = "agent-check-socket"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="zmqtriton_frontends.metrics_api")
     parser.add_argument("--lifeline", type=int, required=True)
-    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--socket", type=int)
+    parser.add_argument(f"--{_AGENT_CHECK}", type=int)
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-metrics")
     prctl.hide_memory()
     prctl.die_with(os.getppid())
-    listener = socket.socket(fileno=arguments.socket)
-    listener.setblocking(False)
-    asyncio.run(serve(Lifeline.inherited(arguments.lifeline), listener))
+    descriptors = arguments.socket, vars(arguments)[_AGENT_CHECK.replace("-", "_")]
+    asyncio.run(serve(Lifeline.inherited(arguments.lifeline), *map(_listener, descriptors)))
     return 0
 
 
-async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
+def _listener(descriptor: int | None) -> socket.socket | None:
+    if descriptor is None:
+        return None
+    found = socket.socket(fileno=descriptor)
+    found.setblocking(False)
+    return found
+
+
+async def serve(
+    lifeline: Lifeline, of_page: socket.socket | None, of_agent_check: socket.socket | None
+) -> None:
     """Serve until the supervisor or SIGTERM says stop."""
     gateway = Gateway(lifeline)
     stopped = asyncio.Event()
@@ -47,8 +64,19 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     ending = asyncio.ensure_future(stopped.wait())
     if not await startup.may_open(gateway, ending):
         return
+    logs.configure(logs.LogOptions.of(gateway.settings))
+    async with AsyncExitStack() as stack:
+        if of_agent_check is not None:
+            await stack.enter_async_context(_agent_check(gateway, of_agent_check))
+        if of_page is not None:
+            await stack.enter_async_context(_page(gateway, of_page))
+        await ending
+    gateway.close()
+
+
+@asynccontextmanager
+async def _page(gateway: Gateway, listener: socket.socket) -> AsyncIterator[None]:
     settings = gateway.settings
-    logs.configure(logs.LogOptions.of(settings))
     machine = Machine() if settings.get("allow_cpu_metrics", True) else None
     interval_s = max(0.01, settings.get("metrics_interval_ms", 2000.0) / 1000)
     watching = asyncio.ensure_future(machine.watch(interval_s)) if machine is not None else None
@@ -61,13 +89,25 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     page = Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts)
     await page.start(listener)
     gateway.listening("Metrics Service", startup.address(*listener.getsockname()[:2]))
-    await ending
-    await page.stop(_STOP_WITHIN_S)
-    if watching is not None:
-        watching.cancel()
-    if gpus is not None:
-        gpus.close()
-    gateway.close()
+    try:
+        yield
+    finally:
+        await page.stop(_STOP_WITHIN_S)
+        if watching is not None:
+            watching.cancel()
+        if gpus is not None:
+            gpus.close()
+
+
+@asynccontextmanager
+async def _agent_check(gateway: Gateway, listener: socket.socket) -> AsyncIterator[None]:
+    check = AgentCheck(gateway)
+    await check.start(listener)
+    gateway.listening("Agent Check", startup.address(*listener.getsockname()[:2]))
+    try:
+        yield
+    finally:
+        await check.stop()
 
 
 if __name__ == "__main__":

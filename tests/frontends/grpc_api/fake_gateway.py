@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.support.streams import FakeStreams
@@ -179,7 +179,9 @@ class FakeGateway(Gateway):
             raise answer
         return answer
 
-    async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
+    async def statistics(
+        self, model: str = "", version: int = -1, *, is_load: bool = False
+    ) -> dict[str, Any]:
         self.statistics_calls.append((model, version))
         return self.counters
 
@@ -191,6 +193,10 @@ class FakeCall:
         self.deadline_ns = deadline_ns
         self.metadata: list[tuple[str, str | bytes]] = []
         self.is_cancelled = False
+        self.trailers: list[tuple[str, str | bytes]] = []
+
+    def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
+        self.trailers += pairs
 
 
 class InMemoryTransport:

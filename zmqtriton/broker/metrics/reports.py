@@ -7,6 +7,7 @@ from typing import Any
 
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
+from zmqtriton.broker.metrics.load_reports import LoadReports
 from zmqtriton.broker.metrics.model_metrics import ModelMetrics
 from zmqtriton.broker.metrics.traffic import Traffic
 from zmqtriton.broker.peers import Peer
@@ -40,6 +41,7 @@ class Reports:
         self._cache_lookup = cache_lookup
         self._rate_limiter = rate_limiter
         self._model_metrics = model_metrics
+        self._loads = LoadReports(generations, limits)
 
     def answer(
         self, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
@@ -49,6 +51,9 @@ class Reports:
         Those that belong to no model are included; metrics of models only for the process that
         makes a page of them.
         """
+        if message.is_load:
+            loads = self._loads.document(message.model, message.version, now_ns)
+            return wire.Statistics(message.id, 0, "", json.dumps(loads))
         chosen = self._generations.choose(message.model, message.version)
         if message.model:
             # An unloaded one finishes what it has, and is nobody's any more.

@@ -12,6 +12,7 @@ from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.requests import stage_times
 from zmqtriton.broker.requests.answers import Answers, overload_error
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
@@ -136,6 +137,8 @@ class Lifecycle:
             self._cache_lookup.store(source, request, outcome, body)
         if request.generation.is_decoupled or counters.times_responses:
             counters.record_response(request, outcome, bool(body or outcome.code), now_ns)
+        if request.row.flags & wire.WANT_STAGES:
+            self._outbox.stage_times.append((request.peer, stage_times.of(request, now_ns)))
         if outcome.flags & wire.FINAL:
             if request.state is RequestState.QUEUED:  # it was to be executed again; that is over
                 request.generation.leave_queue(request)

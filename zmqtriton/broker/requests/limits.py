@@ -34,6 +34,16 @@ class Limits:
         self._most_of_model = options.get("max_model_requests") or 0
 
     @property
+    def most(self) -> int:
+        """Return how many requests may be unanswered in the server."""
+        return self._most
+
+    def most_of(self, generation: Generation) -> int:
+        """Return how many requests of clients may be unanswered in one model; 0: any number."""
+        own = generation.most_requests
+        return self._most_of_model if own is None else own
+
+    @property
     def is_full(self) -> bool:
         """True if no request at all can be taken any more."""
         many = self.unanswered >= MAX_UNANSWERED
@@ -49,7 +59,7 @@ class Limits:
         if not is_client:
             return False
         most = generation.most_requests
-        if most is None:
+        if most is None:  # most_of(), without a call for each request
             most = self._most_of_model
         return self.unanswered >= self._most or 0 < most <= generation.unanswered
 

@@ -145,6 +145,7 @@ class Instance:
         "open_calls",
         "open_requests",
         "progress",
+        "reported",
         "reported_waits",
         "serial",
         "state",
@@ -170,6 +171,8 @@ class Instance:
         self.open_requests: dict[tuple[int, int], InflightRequest] = {}
         #: How many batches it executes at once.
         self.concurrency = 1
+        #: The ends of batches in the message that is being read.
+        self.reported: list[Executed] = []
         #: Since when its execution time has not been counted; 0 if it executes nothing.
         self._busy_from_ns = 0
         #: Its membership among those that share resources, if it shares any.
@@ -299,6 +302,7 @@ class Instance:
 
     def note_beginnings(self, batches: list[Executed], now_ns: int) -> None:
         """Note when batches were begun: until then their requests were in the queue."""
+        self.reported = batches
         for executed in batches:
             batch = self.batches.get(executed.batch)
             if batch is not None and executed.begun_ns:

@@ -14,7 +14,7 @@ _SERVICES = {
     ARBITER: frozenset({"HTTPService", "Sagemaker HTTPService", "Vertex AI HTTPService"}),
     GRPC: frozenset({"GRPCInferenceService"}),
     DOOR: frozenset({"ZMQDoor"}),
-    METRICS: frozenset({"Metrics Service"}),
+    METRICS: frozenset({"Metrics Service", "Agent Check"}),
 }
 #: These open after gRPC, as in Triton: a client that finds the server ready over HTTP may use gRPC.
 _OPENING_LAST = frozenset({ARBITER, HTTP})

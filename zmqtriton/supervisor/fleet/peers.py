@@ -25,6 +25,7 @@ from zmqtriton.supervisor.fleet.roles import (
     FORK_SERVER,
     GUEST,
     HTTP,
+    READINESS_ROLES,
     SERVING_ROLES,
 )
 from zmqtriton.supervisor.plan import Plan
@@ -139,8 +140,8 @@ class Peers:
             self._plan.enqueue(*(Send(peer.serial, news) for news in self.catalogue_messages()))
         if peer.role in SERVING_ROLES:
             self._plan.enqueue(*(Send(peer.serial, region) for region in self.region_messages()))
-            if self._is_refusing:
-                self._plan.enqueue(Send(peer.serial, wire.Retire(0)))
+        if peer.role in READINESS_ROLES and self._is_refusing:
+            self._plan.enqueue(Send(peer.serial, wire.Retire(0)))
         if self.opening.has_reached(peer.role):
             self._plan.enqueue(Send(peer.serial, wire.Listen()))
 
@@ -237,7 +238,8 @@ class Peers:
     def refuse_new(self) -> None:
         """Let frontends refuse new requests except those of open sequences: the server stops."""
         self._is_refusing = True
-        self._plan.enqueue(*(Send(serial, wire.Retire(0)) for serial in self.serving_serials()))
+        hearers = self._serials(READINESS_ROLES)
+        self._plan.enqueue(*(Send(serial, wire.Retire(0)) for serial in hearers))
 
     def stop_frontends(self, within_ms: int) -> None:
         """Let frontends finish what they have and end."""

@@ -19,5 +19,7 @@ CATALOGUE_ROLES = frozenset({HTTP, GRPC, DOOR, METRICS, GUEST})
 #: Roles that serve requests: a change holds only when they know of it. A guest may be halted by a
 #: debugger, and nobody waits for it.
 SERVING_ROLES = frozenset({HTTP, GRPC, DOOR})
+#: Roles that tell balancers whether the server is ready.
+READINESS_ROLES = SERVING_ROLES | {METRICS}
 #: They end before the models do; metrics can be read until the end.
 CLIENT_FACING_ROLES = frozenset({ARBITER, HTTP, GRPC, DOOR})

@@ -163,7 +163,8 @@ class ActionRunner:
 
     def _stop_listening(self, _: actions.StopListening) -> None:
         # The kernel accepts connections for as long as any process of ours holds the socket.
-        listeners.close_all({r: h for r, h in self._listeners.items() if r != listeners.METRICS})
+        kept = listeners.METRICS, listeners.AGENT_CHECK
+        listeners.close_all({r: h for r, h in self._listeners.items() if r not in kept})
 
     def _write_log(self, action: actions.Log) -> None:
         level = LEVEL_NUMBERS[action.level]

@@ -19,6 +19,8 @@ HTTP = "http-arbiter"
 SAGEMAKER, VERTEX_AI = "sagemaker", "vertex-ai"
 GRPC = "grpc"
 METRICS = "metrics"
+#: Served by the process of metrics.
+AGENT_CHECK = "agent-check"
 DOOR = "door"
 
 
@@ -62,6 +64,13 @@ def bind_all(options: Options) -> dict[str, BoundSocket]:
             "Metrics",
             options.metrics_address or options.http_address,
             options.metrics_port,
+        ),
+        (
+            options.agent_check_port is not None,
+            AGENT_CHECK,
+            "Agent Check",
+            options.metrics_address or options.http_address,
+            options.agent_check_port or 0,
         ),
         (
             options.allow_sagemaker,

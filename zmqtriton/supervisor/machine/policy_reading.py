@@ -19,7 +19,7 @@ def read_policy(options: Options) -> Policy:
         roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
     if options.zmq_door:
         roles.append("door")
-    if options.allow_metrics:
+    if options.allow_metrics or options.agent_check_port is not None:
         roles.append("metrics")
     if options.trace.can_trace:
         roles.append("tracer")

@@ -64,6 +64,7 @@ def process_settings(
         (listeners.VERTEX_AI, "vertex_ai_port"),
         (listeners.GRPC, "grpc_port"),
         (listeners.METRICS, "metrics_port"),
+        (listeners.AGENT_CHECK, "agent_check_port"),
     ):
         if role in sockets:
             settings[name] = sockets[role].port

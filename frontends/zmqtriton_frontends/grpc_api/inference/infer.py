@@ -22,6 +22,7 @@ from zmqtriton_frontends.grpc_api.inference.convert import (
     read_wishes,
 )
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import MIN_BYTES, split_raw
+from zmqtriton_frontends.grpc_api.inference.report import Report
 from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
@@ -43,18 +44,23 @@ class Inference:
         self._gateway = gateway
         pattern = gateway.settings["grpc_header_forward_pattern"]
         self._forwarding = Forwarding(pattern) if pattern else None
+        self._report = Report(gateway)
 
     async def infer(self, data: bytes, call: Call) -> bytes:
+        begun_ns = now_ns()
         try:
             checked = self._read(data, call)
         except NotLoaded as missing:
             await missing.load(call.deadline_ns)
             checked = self._read(data, call)
+        checked = self._report.expect(call, checked, begun_ns)
         with ending(checked.trace, "GRPC_SEND"):
             response = await self._gateway.infer(checked)
             if checked.trace is not None:
                 checked.trace.mark("INFER_RESPONSE_COMPLETE")
-            return encoded(checked, response)
+            answer = encoded(checked, response)
+        await self._report.add(call, checked)
+        return answer
 
     def begin(self, data: bytes, call: Call, answer: Answer) -> PendingGrpcInference:
         """Answer without a task, perhaps before this returns. Raises the request's errors."""

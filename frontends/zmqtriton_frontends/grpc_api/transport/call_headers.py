@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from zmqtriton_frontends.grpc_api.handlers import Rpc
@@ -128,6 +128,16 @@ def trailers(code: int, text: str) -> bytes:
         pairs.append((b"grpc-message", percent_encoded(text)))
     pairs += [(name.encode(), value.encode()) for name, value in pushback(code, text)]
     return literal(pairs)
+
+
+def metadata_block(pairs: Sequence[tuple[str, str | bytes]]) -> bytes:
+    """Return metadata as it is sent; values of keys that end in -bin are bytes."""
+    return literal(
+        [
+            (name.encode(), base64.b64encode(value) if isinstance(value, bytes) else value.encode())
+            for name, value in pairs
+        ]
+    )
 
 
 def only_trailers(code: int, text: str) -> bytes:

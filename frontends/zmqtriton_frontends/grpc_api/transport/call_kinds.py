@@ -14,6 +14,7 @@ from typing import Any
 
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.grpc_api.inference.infer import PendingGrpcInference
+from zmqtriton_frontends.grpc_api.inference.report import WISHES
 from zmqtriton_frontends.grpc_api.transport.account import FREE_BYTES, Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, TAIL, Opening
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
@@ -138,7 +139,7 @@ class UnaryCall(OneRequest):
         if self.is_open and not self.has_ended:
             if len(response) > FREE_BYTES:
                 account.check_answer(len(response))
-            self.connection.answer(self, HEADS[compression], pieces, TAIL)
+            self.connection.answer(self, HEADS[compression], pieces, self._tail)
             account.answers.hold(self.connection.waiting_bytes)
 
 
@@ -215,6 +216,8 @@ def begin_of(
     if rpc is None:
         return partial(Refused, opening.refusal)
     is_inference = rpc.category == INFERENCE
+    if rpc.quick is not None and any(name in WISHES for name, _ in opening.headers):
+        rpc = rpc._replace(quick=None)  # which has no trailers of its own
     if compression not in opening.accepts or not is_inference:
         compression = ""
     kind: type[NativeCall] = UnaryCall

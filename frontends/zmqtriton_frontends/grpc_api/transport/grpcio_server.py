@@ -104,6 +104,9 @@ class GrpcCall:
         pairs: Sequence[tuple[str, str | bytes]] = self._context.invocation_metadata()
         return pairs
 
+    def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
+        self._context.set_trailing_metadata(tuple(pairs))
+
     @property
     def is_cancelled(self) -> bool:
         return bool(self._context.cancelled())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
@@ -19,6 +19,7 @@ from zmqtriton_frontends.grpc_api.transport.call_headers import (
     TAIL,
     Metadata,
     Opening,
+    metadata_block,
     only_trailers,
     trailers,
 )
@@ -87,6 +88,7 @@ class NativeCall(Stream):
         "_has_request",
         "_loop",
         "_room",
+        "_tail",
         "_task",
         "deadline_ns",
     )
@@ -100,6 +102,8 @@ class NativeCall(Stream):
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._has_head = False
+        #: The trailers of a success.
+        self._tail = TAIL
         #: What the handler waits for, when too much is unsent.
         self._room: asyncio.Future[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -114,6 +118,9 @@ class NativeCall(Stream):
     @property
     def metadata(self) -> Metadata:
         return self._context.opening.metadata()
+
+    def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
+        self._tail += metadata_block(pairs)
 
     @property
     def is_cancelled(self) -> bool:
@@ -203,7 +210,8 @@ class NativeCall(Stream):
             self._context.answering.begin()
             await self._answer(*request)
             if not self.has_ended:
-                self.connection.finish(self, TAIL if self._has_head else HEADS[""] + TAIL)
+                tail = self._tail
+                self.connection.finish(self, tail if self._has_head else HEADS[""] + tail)
         except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
             self._fail(failed(self._context.rpc, error))
         finally:

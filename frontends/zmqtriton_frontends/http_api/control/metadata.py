@@ -1,4 +1,4 @@
-"""Health, metadata, configuration, statistics: what clients ask about the server and its models."""
+"""Health, metadata, configuration, statistics, load: what clients ask about server and models."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference import model_load
 from zmqtriton_frontends.inference.load_on_demand import attempt
 
 
 class Metadata:
     """Responders that read what the gateway knows.
 
-    Only statistics, and the readiness of models that have an is_ready, go further than this
-    process.
+    Only statistics, the load, and the readiness of models that have an is_ready, go further than
+    this process.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -69,6 +70,24 @@ class Metadata:
         resp.data = json_documents.write(
             {"model_stats": [_public(s) for s in found["model_stats"]]}
         )
+
+    async def server_load(self, req: Request, resp: falcon.asgi.Response) -> None:
+        self._gateway.catalogue.check_serving()
+        answer = await self._gateway.statistics(is_load=True)
+        is_ready = await self._readiness.of_server()
+        resp.data = json_documents.write({"ready": is_ready, **model_load.of_server(answer)})
+
+    async def model_load(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        """Return the load of one version, or of all that serve together."""
+        self._gateway.catalogue.check_counted(model, version)
+        number = int(version) if version else -1
+        answer = await self._gateway.statistics(model, number, is_load=True)
+        is_ready = await self._readiness.of_model(model, version)
+        load = model_load.of_model(answer["loads"])
+        named = {"name": model, "version": version} if version else {"name": model}
+        resp.data = json_documents.write({**named, "ready": is_ready, **load})
 
 
 def _public(model_stat: dict[str, Any]) -> dict[str, Any]:

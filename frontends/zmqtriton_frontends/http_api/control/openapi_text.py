@@ -37,6 +37,8 @@ OPERATIONS = {
     "Metadata.statistics": _answers(
         "Counts and durations since the model was loaded", "Statistics"
     ),
+    "Metadata.server_load": _answers("How busy the server is, and each model in it", "ServerLoad"),
+    "Metadata.model_load": _answers("How busy a model is", "Load"),
     "Repository.index": _answers(
         "All models of the repository with their states",
         "Index",
@@ -106,6 +108,13 @@ _PARAMETERS = {"type": "object", "additionalProperties": _SCALARS}
 _DATATYPE = {"type": "string", "enum": [datatype.name for datatype in DATATYPES]}
 _DATA = {"type": "array", "description": "Elements in row-major order, nested or flat."}
 _TENSOR = {"name": _STRING, "datatype": _DATATYPE, "shape": _array(_COUNT), "data": _DATA}
+_NUMBER = {"type": "number"}
+_LOAD = {
+    **{"name": _STRING, "version": _STRING, "ready": _BOOLEAN},
+    **{key: _COUNT for key in ("queued", "executing", "unanswered", "limit")},
+    "instances": _object({"ready": _COUNT, "all": _COUNT}),
+    **{key: _NUMBER for key in ("utilization", "mean_queue_ms", "mean_compute_ms")},
+}
 _DURATION = _object({"count": _COUNT, "ns": _COUNT}, "count", "ns")
 
 SCHEMAS: dict[str, Any] = {
@@ -147,6 +156,8 @@ SCHEMAS: dict[str, Any] = {
     ),
     "LoadRequest": _object({"parameters": _object({"config": _STRING})}),
     "UnloadRequest": _object({"parameters": _object({"unload_dependents": _BOOLEAN})}),
+    "Load": _object(_LOAD),
+    "ServerLoad": _object({**_LOAD, "models": _array(_schema("Load"))}),
     "ScaleRequest": _object({"count": _COUNT, "group": _STRING}, "count"),
     "Scale": _object(
         {

@@ -23,6 +23,7 @@ from zmqtriton_frontends.http_api.inference.generate_response import (
     as_event,
     error_document,
 )
+from zmqtriton_frontends.http_api.inference.report import Report
 from zmqtriton_frontends.http_api.inference.server_sent_events import Events
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -42,6 +43,7 @@ class Generate:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._max_input_size: int = gateway.settings["http_max_input_size"]
+        self._report = Report(gateway)
 
     async def generate(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -64,16 +66,21 @@ class Generate:
             resp.data = documents_written[0]
         else:
             resp.data = error_document(_NOT_ONE)
+        await self._report.add(req, resp, checked)
 
     async def generate_stream(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         checked = await self._read(req, model, version)
         writer = Writer(checked.model, checked.body.request_id)
-        await self._send_events(resp, checked, writer)
+        await self._send_events(req, resp, checked, writer)
 
     async def _send_events(
-        self, resp: falcon.asgi.Response, checked: admission.CheckedRequest, writer: Writer
+        self,
+        req: Request,
+        resp: falcon.asgi.Response,
+        checked: admission.CheckedRequest,
+        writer: Writer,
     ) -> None:
         """Answer with an event for each response; the first decides the status."""
         items = self._stream(checked)
@@ -82,6 +89,7 @@ class Generate:
         resp.status = status
         resp.set_headers(problems.headers(status))
         resp.content_type = "text/event-stream; charset=utf-8"
+        await self._report.add(req, resp, checked)
         if first.is_final:
             resp.data = as_event(document)
         else:
@@ -127,6 +135,7 @@ class Generate:
         begun_ns: int,
     ) -> admission.CheckedRequest:
         checked = admission.prepare(self._gateway.catalogue, model, body, options)
+        checked = self._report.expect(req, checked, begun_ns)
         traces = self._gateway.traces
         if traces.is_on:
             parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)

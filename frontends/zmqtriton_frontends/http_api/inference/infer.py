@@ -25,6 +25,7 @@ from zmqtriton_frontends.http_api.inference import (
     large_answer,
 )
 from zmqtriton_frontends.http_api.inference.infer_request import InferRequest, OutputForm
+from zmqtriton_frontends.http_api.inference.report import Report
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -50,6 +51,7 @@ class Inference:
         self._gateway = gateway
         self._max_input_size: int = gateway.settings["http_max_input_size"]
         self._forwarding = Forwarding(gateway.settings["http_header_forward_pattern"])
+        self._report = Report(gateway)
 
     async def infer(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -94,6 +96,7 @@ class Inference:
         if traces.is_on:
             parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)
             checked = traces.follow(checked, parent, begun)
+        checked = self._report.expect(req, checked, begun_ns)
         with ending(checked.trace, "HTTP_SEND"):
             await self._respond(req, resp, checked, form)
 
@@ -125,6 +128,7 @@ class Inference:
             _answer(req, resp, await wanted.encode_aside(response))
         else:
             _answer(req, resp, wanted.encode(response))
+        await self._report.add(req, resp, checked)
 
     # ------------------------------------------- what fast_path.py does too, one after the other
 

@@ -55,7 +55,7 @@ class InferStream(Generate):
                 await missing.load()
                 checked = await self._check_body(req, body, (model, version), begun_ns)
             writer = InferWriter(checked.model, checked.body.request_id)
-            await self._send_events(resp, checked, writer)
+            await self._send_events(req, resp, checked, writer)
 
     async def _check_body(
         self, req: Request, body: Any, target: tuple[str, str], begun_ns: int

@@ -21,6 +21,7 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Check
 from zmqtriton_frontends.http_api.inference import binary
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
+from zmqtriton_frontends.http_api.inference.report import WISHES
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
@@ -34,6 +35,9 @@ MAX_JSON_BYTES = 64 << 10
 _TARGET = re.compile(
     rb"/v2/models/([A-Za-z0-9_.-]{1,255})(?:/versions/([0-9]{1,18}))?/infer",
 )
+
+#: Headers that ask for what is Falcon's to do.
+_NOT_PLAIN = frozenset((b"content-encoding", *WISHES))
 
 #: Gets the status and the response, sooner or later.
 Respond = Callable[[int, Encoded], None]
@@ -85,7 +89,7 @@ class FastPath:
         by_name = dict(head.fields)
         fields = _Fields(by_name)
         # a header that is given twice has a comma in it, which is Falcon's to put there
-        if len(by_name) < len(head.fields) or b"content-encoding" in by_name:
+        if len(by_name) < len(head.fields) or not _NOT_PLAIN.isdisjoint(by_name):
             return None
         if any(check(fields) for check in self._checks):
             return None

@@ -23,6 +23,12 @@ from zmqtriton_floor import progress
 
 _log = logging.getLogger(__name__)
 
+#: The further sockets that the processes of a role serve.
+_SERVED_TOO = {
+    listeners.HTTP: (listeners.SAGEMAKER, listeners.VERTEX_AI),
+    listeners.METRICS: (listeners.AGENT_CHECK,),
+}
+
 
 class Spawner:
     """Starts broker, frontends, stubs and helpers, each with what it inherits."""
@@ -64,10 +70,9 @@ class Spawner:
         given = {}
         if held is not None and action.role != listeners.GRPC:
             given[""] = held.socket.fileno()
-        if action.role == listeners.HTTP:
-            for role in (listeners.SAGEMAKER, listeners.VERTEX_AI):
-                if role in self._listeners:
-                    given[role] = self._listeners[role].socket.fileno()
+        for role in _SERVED_TOO.get(action.role, ()):
+            if role in self._listeners:
+                given[role] = self._listeners[role].socket.fileno()
         self._children.spawn(
             action.serial,
             lambda line: commands.role_command(action.role, line, given),

@@ -1,0 +1,50 @@
+"""The stages of a request, told to a client that asks for them, in the form of `Server-Timing`.
+
+Carried by the checked request; the gateway fills in what the broker tells. Others cost nothing.
+"""
+
+from __future__ import annotations
+
+import time
+
+from zmqtriton_floor.wire import StageTimes
+
+#: The header that asks, and the one that answers.
+WISH = "x-stage-times"
+ANSWER = "server-timing"
+_NO = ("", "0", "false", "no")
+
+
+class Stages:
+    """The times of one request; `total` begins with it."""
+
+    def __init__(self, begun_ns: int) -> None:
+        self._begun_ns = begun_ns
+        self._times: StageTimes | None = None
+
+    def take(self, times: StageTimes) -> None:
+        """Take what the broker tells before each reply."""
+        self._times = times
+
+    def write(self) -> str:
+        """Return the value of the header, up to now."""
+        parts = []
+        if self._times is not None:
+            _, queue_ns, input_ns, infer_ns, output_ns = self._times
+            parts.append(_part("queue", queue_ns))
+            if input_ns or output_ns:
+                parts.append(_part("compute_input", input_ns))
+            parts.append(_part("compute", infer_ns))
+            if input_ns or output_ns:
+                parts.append(_part("compute_output", output_ns))
+        parts.append(_part("total", time.monotonic_ns() - self._begun_ns))
+        return ", ".join(parts)
+
+
+def is_wish(value: str | bytes | None) -> bool:
+    """True for a value of the header that asks."""
+    return isinstance(value, str) and value.strip().lower() not in _NO
+
+
+def _part(name: str, ns: int) -> str:
+    return f"{name};dur={ns / 1e6:.3f}"

@@ -1,0 +1,50 @@
+"""The stages of requests whose clients ask for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.world import BrokerHarness, request
+from zmqtriton_floor import wire
+
+F, S = 2, 10
+
+
+@pytest.fixture
+def world() -> BrokerHarness:
+    world = BrokerHarness()
+    world.add_generation()
+    world.add_frontend(F)
+    world.add_stub(S)
+    return world
+
+
+@pytest.mark.row("L21")
+def test_a_request_that_asks_is_told_its_stages_and_no_other(world: BrokerHarness) -> None:
+    world.infer(F, request(1))
+    world.now += 5
+    world.infer(F, request(2, flags=wire.WANT_STAGES))
+    world.now += 40
+    world.finish_batch(S)
+    world.now += 10
+    world.finish_batch(S)
+
+    assert [(F, wire.StageTimes(2, 40, 1, 2, 3))] == world.stage_times
+
+
+def test_before_its_batch_has_ended_the_time_since_it_began_counts(world: BrokerHarness) -> None:
+    world.infer(F, request(1, flags=wire.WANT_STAGES))
+    world.now += 70
+
+    world.finish_batch(S, returned=False)
+
+    assert [(F, wire.StageTimes(1, 0, 0, 70, 0))] == world.stage_times
+
+
+def test_a_refused_request_has_no_stages(world: BrokerHarness) -> None:
+    world.infer(F, request(1, flags=wire.WANT_STAGES))
+
+    world.kill_peer(S)
+
+    assert [] == world.stage_times
+    assert 1 == len(world.finals(F, 1))

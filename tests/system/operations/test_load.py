@@ -1,0 +1,313 @@
+"""The load of a server, as balancers learn it: over HTTP, beside answers, and by agent checks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+
+from tests.conftest import skip_missing
+from tests.support.journal import UNTIL_RELEASED, release_execution
+from tests.support.server import Server, free_ports
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODELS = ("journal", "add_sub", "doubled", "tokens")
+OPTIONS = (
+    "--agent-check-port=0",
+    "--max-model-requests=50",
+    "--grpc-restricted-protocol=statistics:balancer-key=7c1f",
+)
+_numbers = itertools.count()
+STAGES = ["queue", "compute_input", "compute", "compute_output", "total"]
+
+
+@contextmanager
+def held(server: Server, count: int) -> Iterator[None]:
+    """So many requests to `journal`, of which the first is executed and the others wait."""
+    ids = [f"r{next(_numbers)}" for _ in range(count)]
+    threads = [threading.Thread(target=_journal, args=(server, own_id)) for own_id in ids]
+    for thread in threads:
+        thread.start()
+    try:
+        eventually(lambda: _load(server, "/v2/models/journal")["unanswered"] == count, 60)
+        yield
+    finally:
+        for own_id in ids:
+            release_execution(server.journal, own_id)
+        for thread in threads:
+            thread.join()
+
+
+def _journal(server: Server, own_id: str) -> None:
+    inputs = [
+        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
+        {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [UNTIL_RELEASED]},
+    ]
+    server.request_json("/v2/models/journal/infer", {"inputs": inputs})
+
+
+def _load(server: Server, path: str) -> dict[str, Any]:
+    status, found = server.request_json(f"{path}/load")
+    assert 200 == status
+    load: dict[str, Any] = found
+    return load
+
+
+def _answer_headers(
+    server: Server, path: str, document: dict[str, Any], **asked: str
+) -> dict[str, str]:
+    headers = {name.replace("_", "-"): value for name, value in asked.items()}
+    url, body = f"{server.url}/v2/models/{path}", json.dumps(document).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
+        answer.read()
+        return {name.lower(): value for name, value in answer.getheaders()}
+
+
+def _document(names: tuple[str, str] = ("INPUT0", "INPUT1")) -> dict[str, Any]:
+    return {
+        "inputs": [
+            {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [1.0] * 16}
+            for name in names
+        ]
+    }
+
+
+def _stages(headers: dict[str, str]) -> dict[str, float]:
+    pairs = (part.split(";dur=") for part in headers["server-timing"].split(", "))
+    return {name: float(value) for name, value in pairs}
+
+
+def _agent_port(server: Server) -> int:
+    found = re.search(r"Started Agent Check at 127\.0\.0\.1:(\d+)", server.log_text())
+    assert found is not None
+    return int(found[1])
+
+
+def _check(server: Server) -> str:
+    address = "127.0.0.1", _agent_port(server)
+    with (
+        socket.create_connection(address, timeout=20) as connection,
+        connection.makefile() as lines,
+    ):
+        return lines.read()
+
+
+def _percent(server: Server) -> int:
+    found = re.fullmatch(r"up ready (\d+)%\n", _check(server))
+    assert found is not None
+    return int(found[1])
+
+
+# ------------------------------------------------------------------- the API
+
+
+@pytest.mark.row("L05")
+def test_the_load_of_a_model_and_of_the_server(server: Server) -> None:
+    with held(server, 20):
+        of_model = _load(server, "/v2/models/journal")
+        of_version = _load(server, "/v2/models/journal/versions/1")
+        of_other = _load(server, "/v2/models/add_sub")
+        of_server = _load(server, "/v2")
+
+    assert (19, 1, 20) == tuple(of_model[key] for key in ("queued", "executing", "unanswered"))
+    assert ("journal", 50, 1.0) == tuple(of_model[key] for key in ("name", "limit", "utilization"))
+    assert {"ready": 1, "all": 1} == of_model["instances"]
+    assert {**of_model, "version": "1"} == of_version
+    assert (0, 0.0) == (of_other["unanswered"], of_other["utilization"])
+    assert (True, 20, 1.0) == tuple(
+        of_server[key] for key in ("ready", "unanswered", "utilization")
+    )
+    assert "journal" in {entry["name"] for entry in of_server["models"]}
+
+
+def test_mean_times_are_there_once_something_was_executed(server: Server) -> None:
+    _load(server, "/v2/models/add_sub")
+    _answer_headers(server, "add_sub/infer", _document())
+
+    found = _load(server, "/v2/models/add_sub")
+
+    assert found["mean_queue_ms"] > 0
+    assert found["mean_compute_ms"] > 0
+
+
+def test_a_model_that_nobody_knows_has_no_load(server: Server) -> None:
+    status, answer = server.request_json("/v2/models/none/load")
+
+    assert (400, "requested model 'none' is not available") == (status, answer["error"])
+
+
+# ------------------------------------------------------------- beside answers
+
+
+@pytest.mark.row("L05")
+def test_an_answer_has_the_load_that_its_client_asks_for(server: Server) -> None:
+    with held(server, 3):
+        asked = {"endpoint_load_metrics_format": "json"}
+        plain = _answer_headers(server, "add_sub/infer", _document(), **asked)
+        generated = _answer_headers(server, "tokens/generate", {"COUNT": 1}, **asked)
+        text = _answer_headers(
+            server, "add_sub/infer", _document(), endpoint_load_metrics_format="text"
+        )
+
+    for found in (plain, generated):
+        kind, _, told = found["endpoint-load-metrics"].partition(" ")
+        report = json.loads(told)
+        assert "JSON" == kind
+        assert {"queued", "executing", "instances"} <= report["named_metrics"].keys()
+        assert "application_utilization" in report
+    assert text["endpoint-load-metrics"].startswith("TEXT application_utilization=")
+    assert "named_metrics.queued=0" in text["endpoint-load-metrics"]
+
+
+@pytest.mark.row("L21")
+def test_an_answer_has_the_stages_that_its_client_asks_for(server: Server) -> None:
+    plain = _answer_headers(server, "add_sub/infer", _document(), X_Stage_Times="1")
+    ensemble = _answer_headers(
+        server, "doubled/infer", _document(("LEFT", "RIGHT")), X_Stage_Times="1"
+    )
+    generated = _answer_headers(server, "tokens/generate", {"COUNT": 1}, X_Stage_Times="1")
+    unasked = _answer_headers(server, "add_sub/infer", _document(), X_Stage_Times="0")
+
+    assert STAGES == list(_stages(plain))
+    assert ["queue", "compute", "total"] == list(_stages(ensemble))
+    assert {"queue", "compute", "total"} <= _stages(generated).keys()
+    for found in map(_stages, (plain, ensemble, generated)):
+        assert found["total"] >= sum(found.values()) - found["total"]
+    assert "server-timing" not in unasked
+
+
+def test_the_first_event_of_a_stream_comes_with_its_time(server: Server) -> None:
+
+    found = _answer_headers(server, "tokens/generate_stream", {"COUNT": 2}, X_Stage_Times="1")
+
+    assert "total" in _stages(found)
+
+
+@pytest.mark.row("L05", "L21")
+def test_over_grpc_it_is_trailing_metadata(server: Server) -> None:
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        stub = client._client_stub
+        request = grpc_client.service_pb2.ModelInferRequest(model_name="add_sub")
+        for name in ("INPUT0", "INPUT1"):
+            request.inputs.add(name=name, datatype="FP32", shape=[1, 16])
+            request.raw_input_contents.append(np.ones((1, 16), np.float32).tobytes())
+
+        def trailers(**metadata: str) -> dict[str, str]:
+            pairs = tuple((name.replace("_", "-"), value) for name, value in metadata.items())
+            _, call = stub.ModelInfer.with_call(request, metadata=pairs)
+            return dict(call.trailing_metadata())
+
+        key = {"triton_grpc_protocol_balancer_key": "7c1f"}
+        both = trailers(x_stage_times="1", endpoint_load_metrics_format="json", **key)
+        withheld = trailers(endpoint_load_metrics_format="json")
+        unasked = trailers()
+
+    assert STAGES == list(_stages(both))
+    assert both["endpoint-load-metrics"].startswith("JSON {")
+    assert {} == withheld == unasked
+
+
+# --------------------------------------------------------------- agent checks
+
+
+@pytest.mark.row("L05", "--agent-check-port")
+def test_an_agent_check_says_how_much_is_free(server: Server) -> None:
+    eventually(lambda: _percent(server) > 90, 60)
+
+    with held(server, 1):
+        eventually(lambda: _percent(server) < 50, 60)
+
+
+def test_who_connects_and_says_nothing_or_much_is_answered(server: Server) -> None:
+    port = _agent_port(server)
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(100)]
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+
+        assert _check(server).startswith("up ready ")
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_a_server_that_stops_says_so_to_agents(tmp_path: Path) -> None:
+    server = Server(
+        tmp_path / "s",
+        models=("journal",),
+        options=["--agent-check-port=0", "--allow-metrics=false"],
+    )
+    with server:
+        eventually(lambda: _check(server).startswith("up ready "), 60)
+        with held(server, 1):
+            assert server.process is not None
+            server.process.terminate()
+            eventually(lambda: _check(server).startswith("drain"), 60)
+        assert 0 == server.process.wait(60)
+
+
+@pytest.mark.row("--agent-check-port")
+def test_haproxy_weighs_the_server_by_its_agent(server: Server, tmp_path: Path) -> None:
+    tool = shutil.which("haproxy") or "/usr/sbin/haproxy"
+    if not Path(tool).exists():
+        skip_missing("haproxy")
+    port, statistics_port = free_ports(2)
+    agent = f"agent-check agent-port {_agent_port(server)} agent-inter 100ms"
+    (tmp_path / "haproxy.cfg").write_text(f"""
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 30s
+    timeout server 30s
+frontend statistics
+    bind 127.0.0.1:{statistics_port}
+    stats enable
+    stats uri /
+frontend http
+    bind 127.0.0.1:{port}
+    default_backend servers
+backend servers
+    server a 127.0.0.1:{server.http_port} weight 100 {agent}
+""")
+
+    def seen() -> tuple[str, int]:
+        url = f"http://127.0.0.1:{statistics_port}/;csv"
+        with urllib.request.urlopen(url, timeout=20) as page:
+            names, *rows = page.read().decode().removeprefix("# ").splitlines()
+        row = next(row for row in rows if row.startswith("servers,a,"))
+        found = dict(zip(names.split(","), row.split(","), strict=True))
+        return found["status"], int(found["weight"])
+
+    command = [tool, "-db", "-f", str(tmp_path / "haproxy.cfg")]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as proxy:
+        try:
+            eventually(lambda: _is_open(statistics_port), 60)
+            eventually(lambda: seen()[1] > 90, 60)
+
+            with held(server, 1):
+                eventually(lambda: seen()[1] < 50, 60)
+
+            assert "no check" == seen()[0]  # what the agent says is of weights alone
+        finally:
+            proxy.terminate()
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
