@@ -406,6 +406,19 @@ class ForgetModel(NamedTuple):
     model: Name
 
 
+class TrafficSplit(NamedTuple):
+    """Divides the requests to a model that name no version; to broker and frontends."""
+
+    model: Name
+    stable: Count  # the version of those that the canary does not get; 0: nothing is divided
+    canary: Count  # the version that is tried
+    weight: Count  # the canary's part of them, of 10000
+    header: Name = ""  # requests with this header are the canary's, in small letters; "": none
+    header_value: Text = ""  # ... and this value; "": any
+    shadow: Count = 0  # of 10000 that are the stable version's, copied to the canary
+    tolerance: Name = "0"  # by which numbers of both answers may differ
+
+
 class RepositoryState(NamedTuple):
     """The repository at the start of the server: while it cannot be listed nothing is served."""
 
@@ -723,7 +736,7 @@ _KINDS: tuple[type[Any], ...] = (
         HeldBlocks,
     ),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
-    *(ConnectionLost, LogFile, HostInstance, RepositoryState, StageTimes),
+    *(ConnectionLost, LogFile, HostInstance, RepositoryState, StageTimes, TrafficSplit),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

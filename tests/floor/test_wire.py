@@ -95,6 +95,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.HostInstance(1, "m_0_0"),
     wire.RepositoryState(1),
     wire.StageTimes(5, 40, 1, 2, 3),
+    wire.TrafficSplit("m", 1, 2, 1000, "x-canary", "1", 500, "0.001"),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

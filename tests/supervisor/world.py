@@ -14,9 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
+from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.fleet.introductions import ServerInfo
+from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.models.blueprint import (
     Blueprint,
     FinalConfig,
@@ -76,6 +78,8 @@ class SupervisorHarness:
         )
         self.core = Core(Policy(**policy), server, pid=1)
         self.models = {model.name: model for model in models}
+        #: Reads models of real directories, in place of those above.
+        self.reader: ModelReader | None = None
         self.stub_behaviours: dict[str, str] = {}
         #: Models that have is_ready.
         self.models_with_is_ready: set[str] = set()
@@ -284,10 +288,10 @@ class SupervisorHarness:
             case actions.MeasureMemory(processes):
                 sizes = {m: self.memory_by_model.get(m, 0) for m in processes.values()}
                 self._schedule(lambda: self.core.on_demand_loader.on_memory_measured(sizes))
-            case actions.ReadModel(ticket, model, override):
+            case actions.ReadModel(ticket, model, override, _, selection):
                 self._schedule(
                     lambda: self.core.object_stores.on_model_read(
-                        ticket, self._read(model, override)
+                        ticket, self._read(model, override, selection)
                     )
                 )
             case actions.ChangeRepositories(ticket, path):
@@ -314,7 +318,11 @@ class SupervisorHarness:
             self.alive.discard(serial)
             self.core.events.process_ended(serial, reason, words, had_begun=had_begun)
 
-    def _read(self, model: str, override: actions.LoadOverride | None) -> Blueprint | ReadFailure:
+    def _read(
+        self, model: str, override: actions.LoadOverride | None, selection: VersionSelection
+    ) -> Blueprint | ReadFailure:
+        if self.reader is not None:
+            return self.reader.read_model(model, override, selection=selection)
         found = self.models.get(model)
         if found is None:
             text = f"failed to poll model '{model}': model not found in any model repository."

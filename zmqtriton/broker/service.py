@@ -272,6 +272,8 @@ class Service:
             core.retire(message)
         elif kind is wire.RemoveGeneration:
             core.remove(message, now_ns)
+        elif kind is wire.TrafficSplit:
+            core.generations.divide(message)
         elif kind is wire.PeerDied:
             self._remove_dead_peer(message)
         elif kind is wire.Sync:

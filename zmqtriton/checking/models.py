@@ -26,6 +26,7 @@ from zmqtriton.config.backends import (
     find_model_file,
     find_runtime,
 )
+from zmqtriton.config.canaries import canary_problems
 from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
@@ -161,6 +162,7 @@ def _config_problems(config: Any, directory: Path, rules: CheckOptions) -> Itera
     yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
     yield from parameter_problems(config)
     yield from quota_problems(config)
+    yield from canary_problems(config)
     try:
         load_timeout_s(config)
     except ConfigError as error:

@@ -44,6 +44,15 @@ OPENAI_PARAMETERS = (
     "openai_chat_template",
     "openai_chat_template_variables",
 )
+CANARY_PREFIX = "canary_"
+#: Say which version is tried beside the one that serves, see canaries.py.
+CANARY_PARAMETERS = tuple(
+    f"{CANARY_PREFIX}{name}"
+    for name in (
+        *("version", "weight", "header", "shadow", "tolerance"),
+        *("abort_failures", "abort_latency", "min_requests", "promote_after"),
+    )
+)
 KNOWN_PARAMETERS = (
     "EXECUTION_ENV_PATH",
     "PYTHON_EXECUTABLE",
@@ -55,6 +64,7 @@ KNOWN_PARAMETERS = (
     STUB_USER,
     *QUOTA_PARAMETERS,
     *OPENAI_PARAMETERS,
+    *CANARY_PARAMETERS,
 )
 #: The broker reads these, in any case.
 CASE_INSENSITIVE_PARAMETERS = (

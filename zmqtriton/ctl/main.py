@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl import log_settings, repositories, scaling, stacks
+from zmqtriton.ctl import canaries, log_settings, repositories, scaling, stacks
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerIdentity, ServerSelector, connect
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.failing import exit_on_error
@@ -241,6 +241,16 @@ def _change_repositories(context: click.Context, what: str, path: str) -> list[s
     return paths
 
 
+def _call_about_canary(context: click.Context, verb: str, arguments: dict[str, Any]) -> Any:
+    """Make a call; one that loads a version takes as long as that does."""
+    is_change = verb != "canary.status"
+    timeout_s = None if is_change else QUICK_TIMEOUT_S
+    return _run_with_client(
+        context, lambda client: client.call(verb, arguments, timeout_s), to_change=is_change
+    )
+
+
+cli.add_command(canaries.build_group(_call_about_canary))
 cli.add_command(env)
 cli.add_command(log_settings.build_command(_update_log_settings))
 cli.add_command(scaling.build_command(_scale))

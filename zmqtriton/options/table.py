@@ -9,8 +9,8 @@ from __future__ import annotations
 from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
+from zmqtriton.options.restrictions import HTTP_CATEGORIES
 from zmqtriton.options.trace import DEPRECATED_TRACE_OPTIONS, trace_setting
-from zmqtriton_floor.restrictions import HTTP_CATEGORIES
 
 _PENDING, _INERT = OptionSupport.PLANNED, OptionSupport.IGNORED
 _NO_THREADS = "the processes of HTTP serve these endpoints, too"

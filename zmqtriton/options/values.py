@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from zmqtriton_floor.restrictions import CATEGORIES
+from zmqtriton.options.restrictions import CATEGORIES
 
 First = TypeVar("First")
 Second = TypeVar("Second")

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from zmqtriton.options.restrictions import CATEGORIES
 from zmqtriton.pytriton.exceptions import PyTritonValidationError
-from zmqtriton_floor.restrictions import CATEGORIES
 
 VALID_TRITON_ENDPOINTS = set(CATEGORIES)
 DEFAULT_PROTECTED_ENDPOINTS = [

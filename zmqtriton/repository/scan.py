@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import resolves_inside
@@ -35,6 +35,27 @@ _DIGITS = re.compile(r"[0-9]+")
 _MAX_VERSION = 2**63 - 1
 
 
+class VersionSelection(NamedTuple):
+    """Exceptions from the version policy, for versions that are tried."""
+
+    #: While a version is tried: it, and what serves beside it. Nothing else begins meanwhile.
+    kept: frozenset[int] = frozenset()
+    #: Left out unless nothing else is there, with the fingerprints of their files: changed ones are
+    #: new.
+    rejected: tuple[tuple[int, str], ...] = ()
+    #: Versions of which the same was decided: they were tried, and serve.
+    promoted: tuple[tuple[int, str], ...] = ()
+
+    def available(self, fingerprints: Mapping[int, str]) -> tuple[int, ...]:
+        """Return the versions that the policy may choose from."""
+        left_out = {n for n, contents in self.rejected if fingerprints.get(n) == contents}
+        return tuple(sorted(fingerprints.keys() - left_out or fingerprints))
+
+
+#: The policy alone decides.
+NO_EXCEPTIONS = VersionSelection()
+
+
 @dataclass(frozen=True)
 class ScannedModel:
     """One model directory. `problem` is why it cannot be loaded at all, or ""."""
@@ -49,6 +70,7 @@ class ScannedModel:
     problem: str = ""
     #: By version; covers its files and those shared by all, but not the configuration.
     version_fingerprints: Mapping[int, str] = field(default_factory=dict)
+    selection: VersionSelection = NO_EXCEPTIONS
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
+from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
 
@@ -102,6 +103,7 @@ class ReadModel(NamedTuple):
     override: LoadOverride | None
     #: What object stores have of it; None if they were not asked.
     local_copy: LocalCopy | None = None
+    selection: VersionSelection = NO_EXCEPTIONS
 
 
 class MeasureMemory(NamedTuple):

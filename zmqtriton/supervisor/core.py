@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
+from zmqtriton.supervisor.canaries.registry import CanaryRegistry
 from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.log_settings import LogSettings
 from zmqtriton.supervisor.control.operations import OperatorCommands
@@ -100,6 +101,14 @@ class Core:
         self.startup = Startup(plan, policy, self, self._peers.publish)
         self._preparations = EnvironmentPreparations(plan, self._introductions)
         self.object_stores = ObjectStores(plan, self._introductions, policy)
+        self.canaries = CanaryRegistry(
+            plan,
+            self.models,
+            self._introductions,
+            self._acknowledgements,
+            self._peers,
+            self._counts,
+        )
         self._context = self._surroundings(policy)
         self._connect_processes(server, pid)
         self.nested_loads = NestedLoads(self.generations, self._context.load_slots)
@@ -119,6 +128,7 @@ class Core:
             retirements=self._leaving,
             preparations=self._preparations,
             object_stores=self.object_stores,
+            canaries=self.canaries,
             load_retries=policy.load_retries,
             has_on_demand_loading=policy.load_on_demand,
         )
@@ -135,6 +145,7 @@ class Core:
             counts=self._counts,
             loader=self.on_demand_loader,
             repositories=self.repositories,
+            canaries=self.canaries,
             pid=pid,
         )
         self._notification = ServiceManager(
@@ -168,6 +179,7 @@ class Core:
         self.object_stores.sweep(used, self.models)
         if self._stopping.has_begun:
             self._stopping.advance()
+        self.canaries.advance()
         self._leaving.retire_unneeded()
         self.on_demand_loader.advance()
         self._notification.update(is_ready=self.is_open, is_stopping=self.is_stopping)
@@ -209,6 +221,7 @@ class Core:
                 del self.models[name]
                 self._peers.publish(wire.ForgetModel(name))
                 self.trace_settings.forget_model(name)
+                self.canaries.forget_model(name)
 
     # ------------------------------------------------------ models, for others
 
@@ -268,9 +281,10 @@ class Core:
         if self._introductions.broker_serial:
             self._acknowledgements.probe(self._introductions.broker_serial, then)
 
-    def _all_news(self) -> Iterable[wire.VersionInfo | wire.RepositoryState]:
+    def _all_news(self) -> Iterable[wire.VersionInfo | wire.RepositoryState | wire.TrafficSplit]:
         if self.startup.is_repository_missing:
             yield wire.RepositoryState(1)
+        yield from self.canaries.splits()
         for model in self.models.values():
             yield from model.version_infos()
 

@@ -87,7 +87,7 @@ class DoorInference(PendingRequest):
         if gateway.traces.is_on:
             begun = "DOOR_RECV", begun_ns
             checked = gateway.traces.follow(checked, request.parent, begun)
-        self._model = found
+        self._model = checked.model
         is_stream = found.signature.is_decoupled
         if is_stream or is_large(checked.body):
             # room for its tensors may have to be made; what comes next must not overtake it

@@ -25,7 +25,7 @@ from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Stre
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.inference import load_on_demand
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.catalogue import STOPPING, Catalogue
+from zmqtriton_frontends.inference.catalogue import CATALOGUE_MESSAGES, STOPPING, Catalogue
 from zmqtriton_frontends.inference.client_regions import NO_PLACES
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
@@ -298,10 +298,8 @@ class Gateway:
 
     def _hear(self, message: Any) -> None:
         kind = type(message)
-        if kind is wire.VersionInfo:
-            self.catalogue.update(message)
-        elif kind is wire.ForgetModel:
-            self.catalogue.forget(message.model)
+        if kind in CATALOGUE_MESSAGES:
+            self.catalogue.hear(message)
         elif kind is wire.RemoveRegion:
             self.catalogue.regions.remove(message.number)
         elif kind is wire.Sync:

@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import SEQUENCE_START, WANT_STAGES, RequestBody
-from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
+from zmqtriton_frontends.inference.catalogue import (
+    Canary,
+    Catalogue,
+    HeaderLookup,
+    ModelVersion,
+)
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 from zmqtriton_frontends.inference.request_trace import Trace
@@ -57,6 +62,8 @@ class CheckedRequest(NamedTuple):
     trace: Trace | None = None
     #: Takes the times of its stages, if its client wants them.
     stages: Stages | None = None
+    #: Gets a copy of it, whose answer is compared.
+    canary: Canary | None = None
 
     def with_stages(self, stages: Stages) -> CheckedRequest:
         """Return the same request, which asks the broker for its stages."""
@@ -76,14 +83,20 @@ def prepare(
     body: RequestBody,
     options: Options,
     places: Mapping[str, RegionSlice] = NO_PLACES,
+    header: HeaderLookup | None = None,
 ) -> CheckedRequest:
     """Check a request to a version that the catalogue has found, in this turn of the loop.
+
+    If that has a canary, the request may be the canary's, or be copied to it.
 
     Raises what Regions.fill and Signature.check raise, and InvalidArgument for numbers and names
     that the wire does not carry.
     """
     if options != _NO_OPTIONS:
         _check_options(options)
+    canary = model.canary
+    if canary is not None and canary.gets(options.correlation, header):
+        model, canary = canary.version, None
     if body.parameters:
         _check_parameters(body.parameters)
     for tensor in body.inputs:
@@ -94,6 +107,8 @@ def prepare(
     if request_log.is_on:
         request_log.log_admission(body.request_id)
     request = CheckedRequest(model, body, admission, options, places)
+    if canary is not None and canary.gets_copy():
+        request = request._replace(canary=canary)
     if model.is_cached and catalogue.keys is not None:
         return request._replace(cache_key=catalogue.keys.of(body))
     return request

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 from zmqtriton_floor.cache_keys import Keys, is_cached
@@ -21,15 +22,45 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.members import inside
 from zmqtriton_floor.signature import Signature
-from zmqtriton_floor.wire import VersionInfo
+from zmqtriton_floor.traffic import goes_to_canary, is_copied
+from zmqtriton_floor.wire import Correlation, ForgetModel, TrafficSplit, VersionInfo
 from zmqtriton_frontends.inference.client_regions import Regions
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
 
 #: The answer to a request that comes while the server stops.
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
+#: What the supervisor tells of models.
+CATALOGUE_MESSAGES = (VersionInfo, TrafficSplit, ForgetModel)
 _READY = "READY"
 #: The reason of a version that was unloaded on request; it does not make a server unready.
 _UNLOADED = "unloaded"
+
+
+#: Finds the value of a header of a request, by its name in small letters.
+HeaderLookup = Callable[[bytes], str | None]
+
+
+class Canary:
+    """A version that is tried, and which requests it gets that name no version."""
+
+    def __init__(self, split: TrafficSplit, version: ModelVersion) -> None:
+        self._split = split
+        self._header = split.header.encode()
+        self.version = version
+        #: By which numbers in the answers to a copied request may differ.
+        self.tolerance = float(split.tolerance)
+
+    def gets(self, correlation: Correlation, header: HeaderLookup | None) -> bool:
+        """Choose whether a request is the canary's: by its header, its sequence, or by chance."""
+        if self._header and header is not None:
+            value = header(self._header)
+            if value is not None and self._split.header_value in ("", value):
+                return True
+        return goes_to_canary(self._split, correlation)
+
+    def gets_copy(self) -> bool:
+        """Choose whether the canary gets a copy of a request of the stable version."""
+        return bool(self._split.shadow) and is_copied(self._split)
 
 
 class ModelVersion:
@@ -58,6 +89,9 @@ class ModelVersion:
         self.is_cached = is_cached(self.config)
         #: Inputs of requests to it may be looked up: in its own cache, or for a member.
         self.is_hashed = self.is_cached
+        #: The version that gets a part of the requests to this one; None unless those that name
+        #: no version are divided.
+        self.canary: Canary | None = None
         #: Requests to it may be parts of sequences: its own, or a member's.
         self.has_sequences = has_sequences(self.config)
 
@@ -101,8 +135,19 @@ class Catalogue:
         self._models: dict[str, dict[int, ModelVersion]] = {}
         #: Those of these that are ensembles, by name and version.
         self._ensembles: dict[tuple[str, int], ModelVersion] = {}
+        #: The models whose requests are divided between two versions.
+        self._splits: dict[str, TrafficSplit] = {}
         #: The version that an unversioned request gets, kept so that the hot path does one look-up.
         self._newest: dict[str, ModelVersion] = {}
+
+    def hear(self, message: VersionInfo | TrafficSplit | ForgetModel) -> None:
+        """Take a message of the supervisor."""
+        if isinstance(message, VersionInfo):
+            self.update(message)
+        elif isinstance(message, TrafficSplit):
+            self.divide(message)
+        else:
+            self.forget(message.model)
 
     def update(self, news: VersionInfo) -> None:
         versions = self._models.setdefault(news.model, {})
@@ -111,13 +156,42 @@ class Catalogue:
             self._ensembles.pop((news.model, news.version), None)
             if "ensemble_scheduling" in version.config:
                 self._ensembles[news.model, news.version] = version
-        loaded = [v for v in versions.values() if v.is_loaded]
-        if loaded:
-            self._newest[news.model] = max(loaded, key=lambda v: v.version)
-        else:
-            self._newest.pop(news.model, None)
-
+        self._choose_newest(news.model)
         self._look_into_ensembles()
+        for name in self._splits:
+            self._replace_newest(name)
+
+    def divide(self, split: TrafficSplit) -> None:
+        """Divide the requests to a model from now on, or no longer."""
+        if split.stable:
+            self._splits[split.model] = split
+        else:
+            self._splits.pop(split.model, None)
+            self._choose_newest(split.model)
+        self._replace_newest(split.model)
+
+    def _choose_newest(self, name: str) -> None:
+        loaded = [v for v in self._models.get(name, {}).values() if v.is_loaded]
+        if loaded:
+            self._newest[name] = max(loaded, key=lambda v: v.version)
+        else:
+            self._newest.pop(name, None)
+
+    def _replace_newest(self, name: str) -> None:
+        """Replace the newest version of a divided model: by the stable one, which has a canary.
+
+        That is a copy, since requests that name the version are not divided.
+        """
+        split, versions = self._splits.get(name), self._models.get(name, {})
+        if split is None:
+            return
+        stable, canary = versions.get(split.stable), versions.get(split.canary)
+        if stable is not None and stable.is_loaded:
+            divided = self._newest[name] = copy(stable)
+            if canary is not None and canary.is_loaded:
+                divided.canary = Canary(split, canary)
+        elif canary is not None and canary.is_loaded:
+            self._newest[name] = canary
 
     def _look_into_ensembles(self) -> None:
         """Update the ensembles: what serves has changed, so they may have other members."""
@@ -136,6 +210,7 @@ class Catalogue:
             del self._ensembles[key]
         self._models.pop(name, None)
         self._newest.pop(name, None)
+        self._splits.pop(name, None)
 
     def newest(self) -> list[ModelVersion]:
         """Return what requests without a version go to, by the models' names."""

@@ -16,6 +16,7 @@ from tests.frontends.grpc_api.fake_gateway import (
     InMemoryTransport,
     version_info,
 )
+from zmqtriton.options.restrictions import CATEGORIES
 from zmqtriton_floor.errors import (
     InvalidArgument,
     NotFound,
@@ -23,7 +24,6 @@ from zmqtriton_floor.errors import (
     Unsupported,
     ZmqTritonError,
 )
-from zmqtriton_floor.restrictions import CATEGORIES
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_protos import SERVICES, message

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway, version_info
+from zmqtriton.options.restrictions import HTTP_CATEGORIES
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.restrictions import HTTP_CATEGORIES
 from zmqtriton_frontends.http_api.app import routes
 
 

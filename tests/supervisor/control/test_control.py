@@ -162,7 +162,15 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
     assert ("m", 1, "m_0_0", "READY", 0, "") == tuple(
         stub[key] for key in ("model", "version", "instance", "state", "restarts", "last_reason")
     )
-    numbers = {"succeeded": 5, "failed": 6, "pending": 7, "unanswered": 2, "executions": 4}
+    numbers = {
+        "succeeded": 5,
+        "failed": 6,
+        "faults": 0,
+        "success_ns": 1,
+        "pending": 7,
+        "unanswered": 2,
+        "executions": 4,
+    }
     numbers |= {"direct_responses": 8, "brokered_responses": 9, "sequences": 1}
     assert [{"model": "m", "version": 1, "last_arrival_s": 2.5, **numbers}] == found["counts"]
 

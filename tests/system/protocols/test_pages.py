@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.browser import Browser
 from tests.support.server import ROOT, Server
-from zmqtriton_floor.restrictions import CATEGORIES
+from zmqtriton.options.restrictions import CATEGORIES
 
 pytestmark = pytest.mark.system
 

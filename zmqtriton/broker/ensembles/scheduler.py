@@ -167,7 +167,8 @@ class EnsembleScheduler:
         if not run.has_room(step):
             run.wait(wave, step)
             return
-        generation = self._generations.newest(step.model, step.version)
+        correlation = run.request.row.correlation
+        generation = self._generations.newest(step.model, step.version, correlation)
         if generation is None:
             text = f"Request for unknown model: '{step.model}'"
             text += f" version {step.version}" if step.version > 0 else ""

@@ -18,6 +18,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import Unavailable, Unsupported
 from zmqtriton_floor.members import inside
+from zmqtriton_floor.traffic import goes_to_canary
 
 _MOST_DEPARTED = 256
 
@@ -42,6 +43,10 @@ class GenerationRegistry:
         #: Generations that are gone, with the one that takes the requests still on their way to
         #: them.
         self._successors: dict[int, Generation] = {}
+        #: The models whose requests are divided between two versions.
+        self._splits: dict[str, wire.TrafficSplit] = {}
+        #: The versions that the sequences of a model may be in, because it was divided.
+        self._divided: dict[str, set[int]] = {}
         #: Models go and come back by themselves, so those that went are remembered for a while.
         self.keeps_departed = False
         self._departed: dict[int, Generation] = {}
@@ -101,10 +106,19 @@ class GenerationRegistry:
             del versions[removed.version]
         if not versions:
             self._by_name.pop(removed.model, None)
+            self._divided.pop(removed.model, None)
         for earlier, successor in list(self._successors.items()):
             if successor is removed:
                 del self._successors[earlier]
         return removed
+
+    def divide(self, split: wire.TrafficSplit) -> None:
+        """Divide a model's requests that name no version as the message says."""
+        if split.stable:
+            self._splits[split.model] = split
+            self._divided.setdefault(split.model, set()).update((split.stable, split.canary))
+        else:
+            self._splits.pop(split.model, None)
 
     def feeds_cache(self, model: str, version: int) -> bool:
         """True if a request's inputs may be looked up in the cache.
@@ -132,14 +146,28 @@ class GenerationRegistry:
 
     def has_successor(self, generation: Generation) -> bool:
         """True if a request for an open sequence of this generation still gets through."""
-        last = self._by_name.get(generation.model, {}).get(generation.version)
-        return last is not None and not last.is_retired and generation.has_same_interface_as(last)
+        return any(
+            not last.is_retired
+            and self._share_sequences(generation, last)
+            and (last.version != generation.version or generation.has_same_interface_as(last))
+            for last in self._by_name.get(generation.model, {}).values()
+        )
 
     def replaced(self, generation: Generation) -> list[Generation]:
         """Return the earlier generations of the model that are still ending."""
-        kin = generation.model, generation.version
-        earlier = [g for g in self if (g.model, g.version) == kin and g is not generation]
+        earlier = [g for g in self if self._share_sequences(g, generation) and g is not generation]
         return [g for g in earlier if g.is_retired]
+
+    def _share_sequences(self, one: Generation, other: Generation) -> bool:
+        """True if a sequence that began in one goes on there, though its requests name the other.
+
+        The versions of a divided model take the same requests: the supervisor has compared them.
+        """
+        if one.model != other.model:
+            return False
+        return one.version == other.version or {one.version, other.version} <= self._divided.get(
+            one.model, set()
+        )
 
     def _find_sequence_generation(self, row: wire.Request, generation: Generation) -> Generation:
         """Find the generation of a sequence: the one where it began, or the newest if it starts."""
@@ -147,9 +175,11 @@ class GenerationRegistry:
             while generation.is_retired and generation.number in self._successors:
                 generation = self._successors[generation.number]
             return generation
+        if generation.sequences is not None and generation.sequences.knows(row.correlation):
+            return generation
         for earlier in reversed(self.by_number.values()):
             sequences = earlier.sequences
-            is_kin = (earlier.model, earlier.version) == (generation.model, generation.version)
+            is_kin = self._share_sequences(earlier, generation)
             if is_kin and sequences is not None and sequences.knows(row.correlation):
                 return generation if earlier.is_drained else earlier
         return generation
@@ -172,7 +202,7 @@ class GenerationRegistry:
     def _find_by_name(self, row: wire.Request) -> Generation:
         """Find a generation for a model that asks: it knows the other one's name and no more."""
         model = row.model
-        found = self.newest(model, row.version)
+        found = self.newest(model, row.version, row.correlation)
         where = f"Model {model} - Error when running inference: "
         if found is None:
             raise NotServed(
@@ -188,14 +218,35 @@ class GenerationRegistry:
             )
         return found
 
-    def newest(self, model: str, version: int) -> Generation | None:
-        """Return the newest generation of this version, or with -1 of the highest that is ready."""
+    def newest(
+        self, model: str, version: int, correlation: wire.Correlation | None = None
+    ) -> Generation | None:
+        """Return the newest generation of this version, or with -1 of the highest that is ready.
+
+        Of a divided model -1 is the stable version, or for a request, which has a sequence's id or
+        0, perhaps the canary.
+        """
+        split = self._splits.get(model) if version == -1 else None
+        divided = self._choose(split, correlation) if split is not None else None
+        if divided is not None:
+            return divided
         best = None
         for number, generation in self._by_name.get(model, {}).items():
             is_meant = version in (-1, number) and not generation.is_retired
             if is_meant and (best is None or generation.version > best.version):
                 best = generation
         return best
+
+    def _choose(
+        self, split: wire.TrafficSplit, correlation: wire.Correlation | None
+    ) -> Generation | None:
+        """Return the generation of a divided model; None if neither version takes requests."""
+        order = [split.stable, split.canary]
+        if correlation is not None and goes_to_canary(split, correlation):
+            order.reverse()
+        served = self._by_name.get(split.model, {})
+        found = (served[version] for version in order if version in served)
+        return next((generation for generation in found if not generation.is_retired), None)
 
     def choose(self, model: str, version: int) -> list[Generation]:
         """Return the generations of a model, or of all models without a name.

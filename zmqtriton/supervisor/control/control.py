@@ -12,7 +12,14 @@ from typing import Any, Protocol
 
 from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import LoadOverride, Send
-from zmqtriton.supervisor.control import regions, repositories, server_status, steering
+from zmqtriton.supervisor.canaries.registry import CanaryRegistry
+from zmqtriton.supervisor.control import (
+    canaries,
+    regions,
+    repositories,
+    server_status,
+    steering,
+)
 from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
 from zmqtriton.supervisor.control.immediate_calls import IMMEDIATE_CALLS, KnowingServer
 from zmqtriton.supervisor.control.server_status import ServerStatus
@@ -28,7 +35,9 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
 #: The calls that need a repository.
-_VERBS_FOR_REPOSITORIES = frozenset({"index", "load", "unload", "restart", on_demand.VERB})
+_VERBS_FOR_REPOSITORIES = frozenset(
+    {"index", "load", "unload", "restart", on_demand.VERB, canaries.START}
+)
 #: The calls that a model's code may make.
 _VERBS_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
 
@@ -101,6 +110,10 @@ class ControlledServer(KnowingServer, Protocol):
         """The steering of models while they serve."""
 
     @property
+    def canaries(self) -> CanaryRegistry:
+        """The versions that are tried beside others."""
+
+    @property
     def regions(self) -> regions.RegionRegistry:
         """Clients' shared memory."""
 
@@ -155,6 +168,8 @@ class ControlCallHandler:
             if self._server.is_stopping:
                 raise Unavailable("Server exiting")
             self._server.steering.handle(verb, arguments, answer)
+        elif verb in canaries.VERBS:
+            canaries.handle(self._server.canaries, verb, arguments, answer)
         elif verb in repositories.VERBS:
             self._server.repositories.handle(verb, arguments, answer)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from zmqtriton.supervisor.canaries.registry import CanaryRegistry
 from zmqtriton.supervisor.control.repositories import RepositoryRegistry
 from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
 from zmqtriton.supervisor.fleet.introductions import ServerInfo
@@ -41,6 +42,7 @@ class ServerStatus:
         counts: BrokerCounts,
         loader: OnDemandLoader,
         repositories: RepositoryRegistry,
+        canaries: CanaryRegistry,
         pid: int,
     ) -> None:
         self._server = server
@@ -52,6 +54,7 @@ class ServerStatus:
         self._counts = counts
         self._loader = loader
         self._repositories = repositories
+        self._canaries = canaries
         self._pid = pid
         #: When each process was started, by serial number, on the wall clock; 0 is the supervisor.
         self._started_s: dict[int, float] = {}
@@ -123,4 +126,5 @@ class ServerStatus:
             "repositories": self._repositories.paths,
             **self._loader.describe(),
             "loads": load_seconds(self._generations.values()),
+            "canaries": {"models": self._canaries.describe(), **self._canaries.totals.describe()},
         }

@@ -12,6 +12,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.actions import (
     ListRepository,
@@ -89,21 +90,23 @@ class ObjectStores:
         *,
         is_patient: bool,
         is_poll: bool,
+        selection: VersionSelection = NO_EXCEPTIONS,
     ) -> int:
         """Read a model, now or when it is on this machine; return a ticket for cancel_read()."""
         ticket = next(self._numbers)
         self._readings[ticket] = then
         is_elsewhere = override is not None and override.directory
         if not self._urls or is_elsewhere or not _can_be_asked_for(model):
-            self._plan.enqueue(ReadModel(ticket, model, override))
+            self._plan.enqueue(ReadModel(ticket, model, override, selection=selection))
             return ticket
         known = self._known_copy(model) if is_poll else None
         if known is not None:
-            self._plan.enqueue(ReadModel(ticket, model, override, known))
+            self._plan.enqueue(ReadModel(ticket, model, override, known, selection))
             return ticket
 
         def copied(found: Any) -> None:
-            self._plan.enqueue(ReadModel(ticket, model, override, self._record_copy(model, found)))
+            copy = self._record_copy(model, found)
+            self._plan.enqueue(ReadModel(ticket, model, override, copy, selection))
 
         arguments = {"model": model, "directory": self._directory, "is_patient": is_patient}
         self._call_process(ticket, "copy", arguments, copied)

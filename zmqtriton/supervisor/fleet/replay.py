@@ -30,6 +30,8 @@ class BrokerReplay:
         self._deaths: dict[int, wire.PeerDied] = {}
         #: Removed generations, oldest first.
         self._removed: dict[int, wire.RemoveGeneration] = {}
+        #: The divided models.
+        self._splits: dict[str, wire.TrafficSplit] = {}
         #: When a broker had seen each death.
         self._seen_s: dict[int, float] = {}
 
@@ -67,6 +69,12 @@ class BrokerReplay:
                     if serial in self._deaths:
                         self._forget_process(serial)
 
+    def _divide(self, message: wire.TrafficSplit) -> None:
+        if message.stable:
+            self._splits[message.model] = message
+        else:
+            self._splits.pop(message.model, None)
+
     def _record_death(self, message: wire.PeerDied) -> None:
         if message.serial in self._attached:
             self._deaths[message.serial] = message
@@ -96,8 +104,9 @@ class BrokerReplay:
 
     def all_messages(self) -> list[Any]:
         """Return the messages for a new broker, without the retirements."""
-        entries: list[dict[int, Any]] = [
-            *(self.expected_peers, self._served, self._attached, self._deaths, self._removed)
+        entries: list[dict[Any, Any]] = [
+            *(self.expected_peers, self._served, self._attached, self._deaths, self._removed),
+            self._splits,
         ]
         return [message for messages in entries for message in messages.values()]
 
@@ -116,4 +125,5 @@ _NOTES: dict[type[Any], Callable[[BrokerReplay, Any], None]] = {
     wire.Retire: BrokerReplay._retire,
     wire.RemoveGeneration: BrokerReplay._remove,
     wire.PeerDied: BrokerReplay._record_death,
+    wire.TrafficSplit: BrokerReplay._divide,
 }

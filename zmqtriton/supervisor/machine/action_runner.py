@@ -126,7 +126,9 @@ class ActionRunner:
         self._children.signal(action.serial, action.number, action.group)
 
     def _read_model(self, action: actions.ReadModel) -> None:
-        found = self._model_reader.read_model(action.model, action.override, action.local_copy)
+        found = self._model_reader.read_model(
+            action.model, action.override, action.local_copy, action.selection
+        )
         self._core.object_stores.on_model_read(action.ticket, found)
 
     def _measure_memory(self, action: actions.MeasureMemory) -> None:

@@ -6,7 +6,6 @@ never an exception.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from zmqtriton.config.backends import (
     find_model_file,
     find_runtime,
 )
+from zmqtriton.config.canaries import CanarySettings, canary_problems
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, Problem, closest_match, raise_first
@@ -49,8 +49,9 @@ from zmqtriton.options import Options
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.scan import (
     DUPLICATE_REASON,
+    NO_EXCEPTIONS,
     ScannedModel,
-    choose_versions,
+    VersionSelection,
     code_fingerprint,
     not_found_text,
     not_unique_text,
@@ -58,9 +59,15 @@ from zmqtriton.repository.scan import (
     scan_model,
     subdirectories,
 )
+from zmqtriton.repository.tried_versions import (
+    choose_with_canary,
+    configured_canary,
+    policy_versions,
+)
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.actions import LoadOverride, LocalCopy
 from zmqtriton.supervisor.machine.directories.staged import take_over
+from zmqtriton.supervisor.machine.fingerprints import with_fingerprints
 from zmqtriton.supervisor.machine.instance_slots import (
     expected_slots,
     instance_slots,
@@ -85,10 +92,6 @@ from zmqtriton_floor.errors import (
 
 #: The stub lies beside the floor package; it is started by path and imported by nobody.
 STUB_DIRECTORY = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
-
-#: Fields that only decide which versions and how many instances there are.
-_ONLY_INSTANCES = ("instance_group", "version_policy")
-
 
 #: No directory has this name.
 _NO_FOLDER = "\0"
@@ -177,12 +180,16 @@ class ModelReader:
         return dict(sorted(found.items()))
 
     def read_model(
-        self, name: str, override: LoadOverride | None = None, copied: LocalCopy | None = None
+        self,
+        name: str,
+        override: LoadOverride | None = None,
+        copied: LocalCopy | None = None,
+        selection: VersionSelection = NO_EXCEPTIONS,
     ) -> Blueprint | ReadFailure:
         """Return the blueprint that a load of this model would build now."""
         if override is not None and override.directory:
             directory = Path(override.directory)
-            return self._read(name, directory, directory.parent, override)
+            return self._read(name, directory, directory.parent, override, selection)
         places: dict[Path, tuple[Path, Path]] = {}
         if "/" not in name and "\0" not in name and name not in ("", ".", ".."):
             for repository in self._paths:
@@ -194,7 +201,7 @@ class ModelReader:
         urls = copied.repository_urls
         if not places and not urls:
             if copied.problem:
-                return self._read_stored_copy(name, copied, override)
+                return self._read_stored_copy(name, copied, override, selection)
             text = not_found_text(name)
             if meant := closest_match(name, self._known_names()):
                 text += f" Did you mean '{meant}'?"
@@ -204,9 +211,9 @@ class ModelReader:
                 not_unique_text(name), InternalError.number, "duplicate", is_duplicate=True
             )
         if urls:
-            return self._read_stored_copy(name, copied, override)
+            return self._read_stored_copy(name, copied, override, selection)
         ((path, repository),) = places.values()
-        return self._read(name, path, repository, override)
+        return self._read(name, path, repository, override, selection)
 
     def _folder(self, repository: Path, name: str) -> str:
         """Return the folder of a model in a repository; none if it has another name there."""
@@ -222,12 +229,16 @@ class ModelReader:
             return []
 
     def _read_stored_copy(
-        self, name: str, copied: LocalCopy, override: LoadOverride | None
+        self,
+        name: str,
+        copied: LocalCopy,
+        override: LoadOverride | None,
+        selection: VersionSelection,
     ) -> Blueprint | ReadFailure:
         if copied.problem:
             return ReadFailure(copied.problem, InternalError.number, copied.digest)
         path = Path(copied.directory)
-        return self._read(name, path, path.parent, override, copied.digest)
+        return self._read(name, path, path.parent, override, selection, copied.digest)
 
     def _read(
         self,
@@ -235,6 +246,7 @@ class ModelReader:
         path: Path,
         repository: Path,
         override: LoadOverride | None,
+        selection: VersionSelection,
         fingerprint: str = "",
     ) -> Blueprint | ReadFailure:
         """Read a model, with the fingerprint of the content if it is a copy."""
@@ -244,7 +256,7 @@ class ModelReader:
                 take_over(path)
             scanned = replace(scan_model(path, repository, self._config_name), name=name)
             fingerprint = known or scanned.fingerprint
-            scanned = replace(scanned, fingerprint=fingerprint)
+            scanned = replace(scanned, fingerprint=fingerprint, selection=selection)
             return self._blueprint(scanned, override)
         except ZmqTritonError as error:
             return ReadFailure(error.text, error.number, fingerprint)
@@ -265,7 +277,9 @@ class ModelReader:
         #: The file that error texts name.
         source = scanned.config_path if override is None else None
         raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
-        versions, warnings = self._versions(config, scanned, source)
+        raise_first(locate(problem, source) for problem in canary_problems(config))
+        canary = configured_canary(config, scanned)
+        versions, warnings = self._versions(config, scanned, source, canary)
         files = ClientFiles()
         environment: Environment | EnvironmentSpec = SERVER_ENVIRONMENT
         is_ensemble = config.HasField("ensemble_scheduling")
@@ -280,9 +294,6 @@ class ModelReader:
             }
         ensemble = _ensemble(config, files, source) if is_ensemble else None
         backend, of_backend = self._backend(config)
-        for number, version in versions.items():
-            contents = scanned.version_fingerprints[number] + of_backend
-            versions[number] = _with_fingerprints(version, config, environment, contents)
         expected = expected_slots(config, self._host)
         of_environment = environment.fingerprint if isinstance(environment, EnvironmentSpec) else ""
         blueprint = Blueprint(
@@ -293,7 +304,7 @@ class ModelReader:
             config=to_json(config),
             first_slot=expected[0],
             other_slots=expected[1:],
-            versions=versions,
+            versions=with_fingerprints(versions, config, scanned, environment, of_backend),
             final_config=None
             if ensemble or self._auto_complete
             else _finished_config(config, files),
@@ -308,6 +319,8 @@ class ModelReader:
             backend=backend,
             backend_settings=json.dumps(self._settings_of_backend(config.backend)),
             configured_groups="ensemble" if ensemble else str(config.instance_group),
+            policy_versions=policy_versions(config, scanned.versions),
+            canary=canary,
         )
         return replace(blueprint, scaled=partial(self._scaled, blueprint, config, files, source))
 
@@ -384,10 +397,14 @@ class ModelReader:
             check_runnable(config, self._host, source)
 
     def _versions(
-        self, config: Any, scanned: ScannedModel, source: Path | None
+        self,
+        config: Any,
+        scanned: ScannedModel,
+        source: Path | None,
+        canary: CanarySettings | None,
     ) -> tuple[dict[int, VersionBlueprint], tuple[str, ...]]:
         try:
-            choice = choose_versions(config, scanned.versions)
+            choice = choose_with_canary(config, scanned, canary)
         except ConfigError:
             return {}, ()
         return {
@@ -406,42 +423,6 @@ class ModelReader:
         except ZmqTritonError as error:
             return VersionBlueprint("", error.text, error.number)
         return VersionBlueprint(str(file))
-
-
-def _with_fingerprints(
-    version: VersionBlueprint,
-    config: Any,
-    environment: Environment | EnvironmentSpec,
-    contents: str,
-) -> VersionBlueprint:
-    """Return the version with fingerprints for changes that need no new generation.
-
-    It has none if instances are bound to more than their number: a sequence belongs to one, a rate
-    limiter counts them. Nor may other code answer from the cache of what served before.
-    """
-    groups = config.instance_group
-    is_bound = config.HasField("sequence_batching") or any(g.passive for g in groups)
-    if is_bound or config.HasField("ensemble_scheduling"):
-        return version
-    if any(group.HasField("rate_limiter") for group in groups):
-        return version
-    without_code = _fingerprint(config, tuple(environment))
-    rest = type(config)()
-    rest.CopyFrom(config)
-    for member in _ONLY_INSTANCES:
-        rest.ClearField(member)
-    return replace(
-        version,
-        fingerprint_without_instances=_fingerprint(rest, contents, tuple(environment)),
-        fingerprint_without_code="" if config.response_cache.enable else without_code,
-    )
-
-
-def _fingerprint(config: Any, *more: object) -> str:
-    digest = hashlib.blake2b(config.SerializeToString(deterministic=True), digest_size=16)
-    for part in more:
-        digest.update(f"{part}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()
 
 
 def _finished_config(config: Any, files: ClientFiles) -> FinalConfig:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from zmqtriton.config.canaries import CanarySettings
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.models.instance import InstanceSlot
@@ -40,6 +41,8 @@ class VersionBlueprint:
     fingerprint_without_instances: str = ""
     #: Covers everything but the version's own files; "" if they cannot be changed by themselves.
     fingerprint_without_code: str = ""
+    #: Covers its files.
+    contents: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,19 @@ class Blueprint:
     configured_groups: str = ""
     #: Makes the same blueprint with another number of instances. Raises InvalidArgument.
     scaled: Callable[[Scale], Blueprint] = _has_one_size
+    #: What the version policy alone would choose.
+    policy_versions: frozenset[int] = frozenset()
+    #: The canary that its parameters ask for.
+    canary: CanarySettings | None = None
+
+    def differs_in_instances_only(self, served: Blueprint, number: int) -> bool:
+        """True if a version that serves need not be loaded anew for this blueprint."""
+        wanted, has = self.versions[number], served.versions[number]
+        if wanted.fingerprint_without_instances:
+            return wanted.fingerprint_without_instances == has.fingerprint_without_instances
+        # another version has come or gone, and this one is as it was
+        is_same = (self.config, self.environment) == (served.config, served.environment)
+        return is_same and self.ensemble is None and "" != wanted.contents == has.contents
 
 
 @dataclass(frozen=True)

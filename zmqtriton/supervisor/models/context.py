@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.fleet.object_stores import ObjectStores
+from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
@@ -54,6 +55,14 @@ class LoadSlots:
             then()
 
 
+class LoadListener(Protocol):
+    """Hears what loads are about to serve, and what serves."""
+
+    def load_began(self, blueprint: Blueprint) -> None: ...
+
+    def load_succeeded(self, blueprint: Blueprint) -> None: ...
+
+
 class ModelContext(NamedTuple):
     plan: Plan
     introductions: Introductions
@@ -70,6 +79,8 @@ class ModelContext(NamedTuple):
     retirements: RetirementQueue
     preparations: EnvironmentPreparations
     object_stores: ObjectStores
+    #: The versions that are tried beside others.
+    canaries: LoadListener
     #: How often a failed load is tried again.
     load_retries: int
     #: Models are loaded on demand.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from zmqtriton.repository.scan import NO_EXCEPTIONS
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
@@ -33,6 +34,8 @@ class Model:
         self.history = LoadHistory()
         self.dependencies = Dependencies(self.versions, self.history)
         self.loads = LoadQueue()
+        #: Exceptions from its version policy, for a canary.
+        self.selection = NO_EXCEPTIONS
         #: It was loaded on request, not only for an ensemble that calls it.
         self.was_explicitly_loaded = False
         #: It was unloaded on request, so that it is not loaded on demand.
@@ -100,9 +103,10 @@ class Model:
         """Unload what serves, in order; the index shows the reason."""
         self.history.record_unloaded()
         for version in self.versions.values():
-            self._unload_version(version, why)
+            self.unload_version(version, why)
 
-    def _unload_version(self, version: ModelVersion, why: str = UNLOADED) -> None:
+    def unload_version(self, version: ModelVersion, why: str = UNLOADED) -> None:
+        """Unload one version; requests that it has are finished."""
         generation = version.generation
         if version.transition(states.UnloadStarted(), why):
             self.publish(version)
@@ -121,7 +125,8 @@ class Model:
         self.history.record_loaded(blueprint)
         for number, version in self.versions.items():
             if number not in blueprint.versions:
-                self._unload_version(version)
+                self.unload_version(version)
+        self._context.canaries.load_succeeded(blueprint)
 
     def publish(self, version: ModelVersion) -> None:
         self._context.publish(self._news_of(version))

@@ -54,6 +54,8 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "version": int(entry["version"]),
         "succeeded": stats["success"]["count"],
         "failed": stats["fail"]["count"],
+        "faults": _faults(own.get("failures", {})),
+        "success_ns": stats["success"].get("ns", 0),
         "pending": own["pending"],
         "unanswered": own["unanswered"],
         "sequences": own["sequences"],
@@ -62,3 +64,8 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "direct_responses": own["direct_responses"],
         "brokered_responses": own["brokered_responses"],
     }
+
+
+def _faults(failures: dict[str, int]) -> int:
+    """Return the failures that were not their clients' wish and did not come from overload."""
+    return sum(count for why, count in failures.items() if why not in ("CANCELED", "REJECTED"))

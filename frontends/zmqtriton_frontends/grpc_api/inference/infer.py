@@ -5,7 +5,7 @@ Knows no transport; cancelling the task that awaits it, or what it began, cancel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from zmqtriton_frontends.grpc_api.inference.raw_tensors import MIN_BYTES, split_
 from zmqtriton_frontends.grpc_api.inference.report import Report
 from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
-from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
+from zmqtriton_frontends.inference.catalogue import Catalogue, HeaderLookup, ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, classify
 from zmqtriton_frontends.inference.client_regions import NO_PLACES
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
@@ -88,7 +88,15 @@ class Inference:
         forwarded: dict[str, Any] = {}
         if self._forwarding is not None:
             self._forwarding.add(forwarded, call.metadata)
-        checked = check_request(catalogue, found, request, raw, forwarded, call.deadline_ns)
+        checked = check_request(
+            catalogue,
+            found,
+            request,
+            raw,
+            forwarded,
+            call.deadline_ns,
+            header=lambda name: find_in_metadata(call.metadata, name),
+        )
         if traces.is_on:
             parent, begun = parent_in_metadata(call.metadata), ("GRPC_WAITREAD", begun_ns)
             return traces.follow(checked, parent, begun)
@@ -151,6 +159,12 @@ def encoded_in_pieces(checked: CheckedRequest, response: ResponseBody) -> list[b
     return encode_in_pieces(model.name, model.version, checked.body.request_id, response)
 
 
+def find_in_metadata(metadata: Iterable[tuple[str, str | bytes]], name: bytes) -> str | None:
+    """Return the value of a client's header; None if there is no such text."""
+    key = name.decode()
+    return next((v for k, v in metadata if k == key and isinstance(v, str)), None)
+
+
 def parse_request(data: bytes) -> tuple[Any, Sequence[Any]]:
     """Return an inference.ModelInferRequest and its raw tensors. Raises InvalidArgument."""
     parts = split_raw(data) if len(data) >= MIN_BYTES else None
@@ -168,6 +182,8 @@ def check_request(
     raw: Sequence[Any],
     forwarded: Mapping[str, str],
     deadline_ns: int,
+    *,
+    header: HeaderLookup,
 ) -> CheckedRequest:
     """Admit a request to a model that was found; `forwarded` are parameters from the metadata."""
     parameters: dict[str, Any] = {}
@@ -177,5 +193,5 @@ def check_request(
     parameters.update(forwarded)
     body = read_body(request, raw, parameters)
     places, classes = read_wishes(request) if request.outputs else (NO_PLACES, NO_CLASSES)
-    checked = prepare(catalogue, model, body, options, places)
+    checked = prepare(catalogue, model, body, options, places, header)
     return checked._replace(classes=classes) if classes else checked

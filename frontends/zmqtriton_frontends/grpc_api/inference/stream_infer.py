@@ -22,7 +22,11 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.call import STOPPING, Call
-from zmqtriton_frontends.grpc_api.inference.infer import check_request, parse_request
+from zmqtriton_frontends.grpc_api.inference.infer import (
+    check_request,
+    find_in_metadata,
+    parse_request,
+)
 from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
 from zmqtriton_frontends.grpc_api.inference.response import StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -79,6 +83,7 @@ class _Exchange:
         self._deadline_ns = call.deadline_ns
         self._parent = parent_in_metadata(call.metadata)
         self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
+        self._header = partial(find_in_metadata, call.metadata)
         #: Parameters that every request gets from the metadata of the call.
         self._forwarded: dict[str, Any] = {}
         forwarding.add(self._forwarded, call.metadata)
@@ -167,8 +172,15 @@ class _Exchange:
             catalogue = self._gateway.catalogue
             found = catalogue.find(request.model_name, request.model_version)
             checked = check_request(
-                catalogue, found, request, raw, self._forwarded, self._deadline_ns
+                catalogue,
+                found,
+                request,
+                raw,
+                self._forwarded,
+                self._deadline_ns,
+                header=self._header,
             )
+            found = checked.model
             if self._gateway.traces.is_on:
                 begun = "GRPC_WAITREAD", now_ns()
                 checked = self._gateway.traces.follow(checked, self._parent, begun)

@@ -134,7 +134,8 @@ class Generate:
         options: admission.Options,
         begun_ns: int,
     ) -> admission.CheckedRequest:
-        checked = admission.prepare(self._gateway.catalogue, model, body, options)
+        catalogue = self._gateway.catalogue
+        checked = admission.prepare(catalogue, model, body, options, header=req.header)
         checked = self._report.expect(req, checked, begun_ns)
         traces = self._gateway.traces
         if traces.is_on:

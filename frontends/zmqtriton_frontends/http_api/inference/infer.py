@@ -91,7 +91,9 @@ class Inference:
         request, options, form = await self.read(req, self.find(target), body)
         # found again: while a thread read the document the model may have been reloaded
         model = self.find(target)
-        checked = admission.prepare(self._gateway.catalogue, model, request, options, form.places)
+        checked = admission.prepare(
+            self._gateway.catalogue, model, request, options, form.places, req.header
+        )
         traces = self._gateway.traces
         if traces.is_on:
             parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)

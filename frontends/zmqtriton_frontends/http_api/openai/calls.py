@@ -69,7 +69,8 @@ class Calls:
 
         Raises InvalidArgument if it does not fit.
         """
-        checked = admission.prepare(self._gateway.catalogue, model, body, admission.Options())
+        catalogue, options = self._gateway.catalogue, admission.Options()
+        checked = admission.prepare(catalogue, model, body, options, header=req.header)
         traces = self._gateway.traces
         if traces.is_on:
             parent = parent_in_headers(req.header)

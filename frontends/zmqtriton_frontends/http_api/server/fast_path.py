@@ -24,6 +24,7 @@ from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Infe
 from zmqtriton_frontends.http_api.inference.report import WISHES
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 from zmqtriton_frontends.inference import admission
+from zmqtriton_frontends.inference.catalogue import HeaderLookup
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
@@ -61,6 +62,8 @@ class InferenceHead(NamedTuple):
     #: Accept-Encoding.
     accepted: str | None
     parent: Parent | None = None
+    #: Finds a header by its name in small letters.
+    header: HeaderLookup | None = None
 
 
 class _Fields:
@@ -109,6 +112,7 @@ class FastPath:
             json_length=json_length,
             accepted=fields.header(b"accept-encoding"),
             parent=parent_in_headers(fields.header),
+            header=fields.header,
         )
 
     def arena_body(self, head: InferenceHead) -> ArenaBody:
@@ -141,7 +145,7 @@ class PendingHttpInference(PendingRequest):
             self.set_exception(error)
 
     def _ask(self, body: Body) -> None:
-        target, _, _, json_length, accepted, parent = self._head
+        target, _, _, json_length, accepted, parent, header = self._head
         traces = self._gateway.traces
         begun_ns = now_ns() if traces.is_on else 0
         if request_log.is_on:
@@ -150,7 +154,7 @@ class PendingHttpInference(PendingRequest):
         model = inference.find(target)
         request, options, form = inference.parse(model, body, json_length)
         catalogue = self._gateway.catalogue
-        checked = admission.prepare(catalogue, model, request, options, form.places)
+        checked = admission.prepare(catalogue, model, request, options, form.places, header)
         if traces.is_on:
             checked = traces.follow(checked, parent, ("HTTP_RECV", begun_ns))
         self._wanted = ResponseFormat(checked, form, accepted)

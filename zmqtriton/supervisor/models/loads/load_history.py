@@ -28,11 +28,12 @@ class LoadHistory:
         #: Fingerprints of the serving files and of the last attempt; "" with an override.
         self._served_fingerprint = ""
         self._attempted_fingerprint = ""
-        self._override: LoadOverride | None = None
         #: The number of instances that it has been given, and the configured groups that it
         #: replaces.
         self.scale: Scale | None = None
         self._scaled_groups = ""
+        #: What the last attempt brought along.
+        self.override: LoadOverride | None = None
 
     def is_current(
         self,
@@ -66,7 +67,7 @@ class LoadHistory:
         """Record that a load of this blueprint begins."""
         self._attempted_fingerprint = blueprint.fingerprint
         self.backend = blueprint.backend
-        self._override = override
+        self.override = override
         self.read_problem = ""
         self.is_directory_gone = False
         self.has_no_version = not blueprint.versions
@@ -77,7 +78,7 @@ class LoadHistory:
 
     def record_loaded(self, blueprint: Blueprint) -> None:
         """Record that all versions of the blueprint serve."""
-        self._served_fingerprint = blueprint.fingerprint if self._override is None else ""
+        self._served_fingerprint = blueprint.fingerprint if self.override is None else ""
 
     def record_unloaded(self) -> None:
         self._served_fingerprint = ""

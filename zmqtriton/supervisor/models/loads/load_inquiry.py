@@ -103,6 +103,7 @@ class LoadInquiry:
             # whoever asks for a load has put everything in place
             is_patient=not wanted.retry_failed_members,
             is_poll=wanted.is_poll,
+            selection=self._model.selection,
         )
 
     def _have_read(self, found: Blueprint | ReadFailure) -> None:

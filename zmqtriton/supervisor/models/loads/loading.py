@@ -82,6 +82,7 @@ class ModelLoad:
         self._blueprint = blueprint
         if self._request.scale is None:
             self._model.history.record_attempt(blueprint, self._request.override)
+        self._context.canaries.load_began(blueprint)
         if blueprint.completed_config_text:
             config = blueprint.completed_config_text
             self._context.plan.log("V", "Server side auto-completed config: ", config)
@@ -140,10 +141,10 @@ class ModelLoad:
         generation = version.generation if version.is_serving else None
         if generation is None or generation.state is not GenerationState.SERVING:
             return None
+        if self._blueprint.differs_in_instances_only(generation.blueprint, version.number):
+            return generation.change_instance_groups
         wanted = self._blueprint.versions[version.number]
         served = generation.blueprint.versions[version.number]
-        if wanted.fingerprint_without_instances == served.fingerprint_without_instances != "":
-            return generation.change_instance_groups
         is_same_place = self._blueprint.directory == generation.blueprint.directory
         if wanted.fingerprint_without_code == served.fingerprint_without_code != "":
             return generation.roll if is_same_place and not wanted.problem else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.generation import GenerationOwner
 from zmqtriton.supervisor.models.loads.load_history import LoadHistory
@@ -19,6 +20,7 @@ class LoadTarget(GenerationOwner, Protocol):
     versions: dict[int, ModelVersion]
     history: LoadHistory
     loads: LoadQueue
+    selection: VersionSelection
 
     def record_loaded(self, blueprint: Blueprint) -> None:
         """Record that all versions serve; others are not wanted any more."""

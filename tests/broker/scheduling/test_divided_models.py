@@ -1,0 +1,123 @@
+"""Models whose requests are divided between two versions: models' requests, steps and sequences."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.broker.world import BrokerHarness, request
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
+from zmqtriton_floor import wire
+from zmqtriton_floor.traffic import ALL
+
+OVER = wire.TrafficSplit("m", 0, 0, 0)
+
+
+def registry(config: str = "{}") -> GenerationRegistry:
+    found = GenerationRegistry()
+    for number in (1, 2):
+        found.add_or_update(wire.AddGeneration(10 * number, "m", number, config))
+    return found
+
+
+def split(weight: int) -> wire.TrafficSplit:
+    return wire.TrafficSplit("m", 1, 2, weight)
+
+
+def asked(found: GenerationRegistry, version: int = -1, correlation: wire.Correlation = 0) -> int:
+    row = wire.Request(1, 0, "m", version, 0, 0, 0, 0, 0, 0, correlation)
+    return found.find(row).number
+
+
+def test_a_model_that_asks_for_no_version_gets_the_stable_one_or_the_canary() -> None:
+    found = registry()
+    assert 20 == asked(found)
+
+    found.divide(split(0))
+    assert (10, 10, 20) == (asked(found), asked(found, 1), asked(found, 2))
+    found.divide(split(ALL))
+    assert (20, 10, 20) == (asked(found), asked(found, 1), asked(found, 2))
+    found.divide(split(ALL // 2))
+    assert {10, 20} == {asked(found) for _ in range(100)}
+    found.divide(OVER)
+    assert 20 == asked(found)
+
+
+def test_what_is_read_of_a_divided_model_is_the_stable_version() -> None:
+    found = registry()
+    found.divide(split(ALL))
+
+    newest = found.newest("m", -1)
+
+    assert newest is not None
+    assert 10 == newest.number
+
+
+def test_the_other_version_serves_if_one_is_gone() -> None:
+    found = registry()
+    found.divide(split(0))
+
+    found[10].is_retired = True
+    assert 20 == asked(found)
+    found.remove(10)
+    assert 20 == asked(found)
+
+
+# ------------------------------------------------------------------- sequences
+
+F = 3
+SEQUENCES = json.dumps({"sequence_batching": {"direct": {}}})
+
+
+@pytest.fixture
+def world() -> BrokerHarness:
+    """Generation 1 of version 1 and generation 2 of version 2, each with a stub."""
+    world = BrokerHarness()
+    world.add_frontend(F)
+    for number, stub in ((1, 5), (2, 6)):
+        world.core.add_generation(wire.AddGeneration(number, "m", number, SEQUENCES))
+        world.add_stub(stub, number)
+    world.core.generations.divide(split(0))
+    return world
+
+
+def ask(world: BrokerHarness, own_id: int, generation: int, flags: int = 0) -> None:
+    row = request(own_id)._replace(generation=generation, correlation=7, flags=flags)
+    world.infer(F, row)
+
+
+def given(world: BrokerHarness, stub: int) -> list[int]:
+    return [work.id for work in world.batched_requests.get(stub, ())]
+
+
+@pytest.mark.row("L16")
+def test_a_sequence_goes_on_where_it_began_though_the_share_has_changed(
+    world: BrokerHarness,
+) -> None:
+    ask(world, 1, generation=1, flags=wire.SEQUENCE_START)
+    world.finish_batch(5)
+    world.core.generations.divide(split(ALL))
+
+    ask(world, 2, generation=2)
+
+    assert [2] == given(world, 5)
+    assert [] == given(world, 6)
+
+
+def test_a_version_that_ends_waits_for_its_sequences_while_the_other_serves(
+    world: BrokerHarness,
+) -> None:
+    ask(world, 1, generation=1, flags=wire.SEQUENCE_START)
+    world.finish_batch(5)
+    world.core.generations.divide(split(ALL))
+
+    world.core.retire(wire.Retire(1))
+    world.drain_outbox()
+    assert [] == [m for m in world.supervisor_messages if isinstance(m, wire.Drained)]
+
+    ask(world, 2, generation=2, flags=wire.SEQUENCE_END)
+    assert [2] == given(world, 5)
+    world.finish_batch(5)
+    world.drain_outbox()
+    assert [wire.Drained(1)] == [m for m in world.supervisor_messages if type(m) is wire.Drained]

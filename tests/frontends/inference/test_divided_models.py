@@ -1,0 +1,119 @@
+"""Which version a client's request gets while a canary of its model is tried."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from zmqtriton_floor.traffic import ALL
+from zmqtriton_floor.wire import RequestBody, TrafficSplit, VersionInfo
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.catalogue import Catalogue
+
+NO_INPUTS = RequestBody("", {}, [], [])
+OVER = TrafficSplit("m", 0, 0, 0)
+
+
+def news(version: int, state: str = "READY") -> VersionInfo:
+    generation = version if state == "READY" else 0
+    config = json.dumps({"name": "m"}) if generation else ""
+    return VersionInfo(generation, "m", version, state, "", generation and 1, config, b"")
+
+
+def split(weight: int, header: str = "", value: str = "", shadow: int = 0) -> TrafficSplit:
+    return TrafficSplit("m", 1, 2, weight, header, value, shadow, "0.5")
+
+
+@pytest.fixture
+def catalogue() -> Catalogue:
+    found = Catalogue()
+    found.hear(split(0))
+    for version in (1, 2):
+        found.hear(news(version))
+    return found
+
+
+def ask(
+    catalogue: Catalogue, version: str = "", correlation: int = 0, **headers: str
+) -> CheckedRequest:
+    options = Options(correlation=correlation)
+    found = catalogue.find("m", version)
+    by_name = {name.replace("_", "-").encode(): value for name, value in headers.items()}
+    return prepare(catalogue, found, NO_INPUTS, options, header=by_name.get)
+
+
+def chosen(catalogue: Catalogue, version: str = "", correlation: int = 0, **headers: str) -> int:
+    return ask(catalogue, version, correlation, **headers).model.version
+
+
+@pytest.mark.row("L16")
+def test_requests_without_a_version_are_divided_and_others_get_theirs(
+    catalogue: Catalogue,
+) -> None:
+    assert (1, 1, 2) == (chosen(catalogue), chosen(catalogue, "1"), chosen(catalogue, "2"))
+
+    catalogue.hear(split(ALL))
+    assert (2, 1, 2) == (chosen(catalogue), chosen(catalogue, "1"), chosen(catalogue, "2"))
+
+    catalogue.hear(split(ALL // 2))
+    assert {1, 2} == {chosen(catalogue) for _ in range(100)}
+    assert {1} == {chosen(catalogue, "1") for _ in range(100)}
+
+    catalogue.hear(OVER)
+    assert 2 == chosen(catalogue)
+    assert catalogue.find("m").canary is None
+
+
+def test_a_header_chooses_the_canary(catalogue: Catalogue) -> None:
+    catalogue.hear(split(0, "x-try", "1"))
+    assert [1, 2, 1, 1] == [
+        chosen(catalogue),
+        chosen(catalogue, x_try="1"),
+        chosen(catalogue, x_try="2"),
+        chosen(catalogue, "1", x_try="1"),
+    ]
+
+    catalogue.hear(split(0, "x-try"))
+    assert 2 == chosen(catalogue, x_try="anything")
+
+
+def test_all_requests_of_a_sequence_go_one_way(catalogue: Catalogue) -> None:
+    catalogue.hear(split(ALL // 2))
+
+    ways = [{chosen(catalogue, correlation=n) for _ in range(20)} for n in range(1, 50)]
+
+    assert all(len(versions) == 1 for versions in ways)
+    assert {1, 2} == set().union(*ways)
+
+
+def test_a_version_that_does_not_serve_gets_nothing(catalogue: Catalogue) -> None:
+    catalogue.hear(split(ALL))
+    catalogue.hear(news(2, "UNAVAILABLE"))
+    assert 1 == chosen(catalogue)
+
+    catalogue.hear(news(2))
+    catalogue.hear(news(1, "UNLOADING"))
+    assert 2 == chosen(catalogue)
+
+
+def test_a_share_of_what_the_stable_version_answers_is_copied(catalogue: Catalogue) -> None:
+    assert ask(catalogue).canary is None
+
+    catalogue.hear(split(0, shadow=ALL))
+    found = ask(catalogue)
+    assert found.canary is not None
+    assert (1, 2, 0.5) == (found.model.version, found.canary.version.version, 0.5)
+    assert ask(catalogue, "1").canary is None
+
+    catalogue.hear(split(ALL, shadow=ALL))
+    assert ask(catalogue).canary is None
+
+
+def test_a_model_that_is_forgotten_is_not_divided_when_it_comes_back(catalogue: Catalogue) -> None:
+    catalogue.forget("m")
+
+    catalogue.hear(news(1))
+    catalogue.hear(news(2))
+
+    assert 2 == chosen(catalogue)

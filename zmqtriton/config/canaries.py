@@ -1,0 +1,175 @@
+"""The settings of a canary, as ctl, HTTP and config.pbtxt give them: names, forms and limits.
+
+A canary is a version of a model that is tried beside the one that serves. Every form becomes a
+CanarySettings here, so that none can lack a check.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton.config.errors import Problem
+from zmqtriton.config.parameters import CANARY_PARAMETERS, CANARY_PREFIX, parameter_text
+from zmqtriton_floor.errors import InvalidArgument
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+_MAX_VERSION = 2**63 - 1
+
+
+class CanarySettings(NamedTuple):
+    """Which version is tried, with which requests, and when that ends by itself."""
+
+    version: int
+    #: The percentage of requests without a version that it gets.
+    weight: float = 0.0
+    #: Requests with this header get it, too: a name in small letters, and a value or "" for any.
+    header: tuple[str, str] = ("", "")
+    #: The percentage of the others that it gets a copy of.
+    shadow: float = 0.0
+    #: By which numbers in the answers to a copied request may differ.
+    tolerance: float = 0.0
+    #: It ends if more than this percentage fails in addition to what fails of the stable version.
+    abort_failures: float | None = 5.0
+    #: It ends if its mean latency is more than this times that of the stable version.
+    abort_latency: float | None = None
+    #: Requests that it must have had before it is judged.
+    min_requests: int = 50
+    #: When it becomes the version that serves, if nothing has ended it; None if an operator says.
+    promote_after_s: float | None = None
+
+    def changed(self, values: Mapping[str, Any]) -> CanarySettings:
+        """Return other settings of the same version. Raises InvalidArgument."""
+        if "version" in values:
+            raise InvalidArgument("the version of a canary cannot be changed")
+        return self._replace(**_parse(values))
+
+    def describe(self) -> str:
+        """Return in words which requests it gets."""
+        parts = [f"{self.weight:g} % of the requests"]
+        if self.header[0]:
+            parts.append(f"those with '{': '.join(filter(None, self.header))}'")
+        if self.shadow:
+            parts.append(f"copies of {self.shadow:g} %")
+        return ", ".join(parts)
+
+
+def parse_settings(values: Mapping[str, Any]) -> CanarySettings:
+    """Parse the settings of a canary that begins; at least a version. Raises InvalidArgument."""
+    found = _parse(values)
+    if "version" not in found:
+        raise InvalidArgument("a canary needs a 'version'")
+    settings = CanarySettings(**found)
+    if not (settings.weight or settings.shadow or settings.header[0]):
+        raise InvalidArgument(
+            "a canary needs a 'weight', a 'header' or a 'shadow', or gets nothing"
+        )
+    return settings
+
+
+def settings_of_config(config: Any) -> CanarySettings | None:
+    """Return what a model's parameters ask for; None if they name no version.
+
+    Raises InvalidArgument.
+    """
+    values = {
+        name.removeprefix(CANARY_PREFIX): parameter_text(config, name)
+        for name in CANARY_PARAMETERS
+        if parameter_text(config, name)
+    }
+    return parse_settings(values) if "version" in values else None
+
+
+def canary_problems(config: Any) -> Iterator[Problem]:
+    """Return what is wrong with a model's parameters."""
+    try:
+        settings_of_config(config)
+    except InvalidArgument as error:
+        named = next((n for n in CANARY_PARAMETERS if f"'{n[7:]}'" in error.text), "canary_version")
+        yield Problem(f"{named}: {error.text}", ("parameters", named))
+
+
+def _parse(values: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        form = _FORMS.get(name)
+        if form is None:
+            known = ", ".join(sorted(_FORMS))
+            raise InvalidArgument(f"a canary has no setting '{name}'; there are {known}")
+        field, parse, what = form
+        try:
+            found[field] = parse(value)
+        except (ValueError, OverflowError):
+            raise InvalidArgument(f"'{name}' of a canary is {value!r}, not {what}") from None
+    return found
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError
+    number = float(value)
+    if not 0 <= number < math.inf:
+        raise ValueError
+    return number
+
+
+def _percentage(value: Any) -> float:
+    number = _number(value.removesuffix("%") if isinstance(value, str) else value)
+    if number > 100:
+        raise ValueError
+    return number
+
+
+def _factor(value: Any) -> float:
+    number = _number(value.removesuffix("x") if isinstance(value, str) else value)
+    if not number:
+        raise ValueError
+    return number
+
+
+def _count(value: Any) -> int:
+    number = _number(value)
+    if number != int(number) or not 1 <= number <= _MAX_VERSION:
+        raise ValueError
+    return int(value)
+
+
+def _seconds(value: Any) -> float:
+    if not isinstance(value, str):
+        return _number(value)
+    unit = value[-1:] if value[-1:] in _SECONDS else ""
+    return _number(value.removesuffix(unit)) * _SECONDS[unit]
+
+
+def _header(value: Any) -> tuple[str, str]:
+    if not isinstance(value, str):
+        raise ValueError
+    name, _, content = value.partition(":")
+    if not _HEADER_NAME.fullmatch(name) or len(content) > 1024 or not content.isprintable():
+        raise ValueError
+    return name.lower(), content.strip()
+
+
+def _or_off(parse: Callable[[Any], float]) -> Callable[[Any], float | None]:
+    return lambda value: None if value in (None, "off") else parse(value)
+
+
+_PERCENTAGE = "a percentage from 0 to 100"
+_FORMS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
+    "version": ("version", _count, "the number of a version"),
+    "weight": ("weight", _percentage, _PERCENTAGE),
+    "header": ("header", _header, "a header such as 'X-Canary: 1'"),
+    "shadow": ("shadow", _percentage, _PERCENTAGE),
+    "tolerance": ("tolerance", _number, "a number from 0 on"),
+    "abort_failures": ("abort_failures", _or_off(_percentage), f"{_PERCENTAGE}, or 'off'"),
+    "abort_latency": ("abort_latency", _or_off(_factor), "a factor such as '2x', or 'off'"),
+    "min_requests": ("min_requests", _count, "a number of requests"),
+    "promote_after": (
+        "promote_after_s",
+        _or_off(_seconds),
+        "a time such as '10m', '600s' or 600, or 'off'",
+    ),
+}

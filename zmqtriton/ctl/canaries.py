@@ -1,0 +1,167 @@
+"""`zmqtriton-ctl canary`: versions that are tried beside the one that serves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from zmqtriton.ctl.tables import print_table
+
+#: Makes a control call and returns its result; ends the program if that is refused.
+MakeCall = Callable[[click.Context, str, dict[str, Any]], Any]
+
+_HEADER = ("Model", "Stable", "Canary", "Phase", "Share", "Requests", "Failed", "Mean", "Since")
+#: The percentage of a canary that is not running.
+_SHARES = {"LOADING": 0, "ABORTING": 0, "ABORTED": 0, "PROMOTING": 100, "PROMOTED": 100}
+_OPTIONS = (
+    click.option("--weight", metavar="PERCENT", help="Part of the requests without a version."),
+    click.option("--header", metavar="'NAME: VALUE'", help="All requests with this header, too."),
+    click.option("--shadow", metavar="PERCENT", help="Copy this part; compare, answer nobody."),
+    click.option("--tolerance", metavar="NUMBER", help="By which compared numbers may differ."),
+    click.option(
+        "--abort-failures",
+        metavar="PERCENT|off",
+        help="Abort if so many more requests fail than of the stable version; default is 5.",
+    ),
+    click.option(
+        "--abort-latency",
+        metavar="FACTOR|off",
+        help="Abort if the mean latency is so many times that of the stable version.",
+    ),
+    click.option(
+        "--min-requests", metavar="COUNT", help="Requests before a judgement; default is 50."
+    ),
+    click.option("--promote-after", metavar="TIME|off", help="Promote after so long, as in 10m."),
+)
+
+
+def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def build_group(call: MakeCall) -> click.Group:
+    """Build the group of commands; `call` asks the server."""
+
+    @click.group()
+    def canary() -> None:
+        """Try a version of a model beside the one that serves, then promote or abort it."""
+
+    @canary.command()
+    @click.argument("model")
+    @click.argument("version", type=click.IntRange(1))
+    @_with_settings
+    @click.pass_context
+    def start(context: click.Context, /, model: str, version: int, **settings: str | None) -> None:
+        """Load VERSION of MODEL beside the one that serves, and give it its share."""
+        found = call(context, "canary.start", _values(model, settings, version=version))
+        _print([found])
+
+    @canary.command("set")
+    @click.argument("model")
+    @_with_settings
+    @click.pass_context
+    def change(context: click.Context, /, model: str, **settings: str | None) -> None:
+        """Change the settings of the canary of MODEL."""
+        _print([call(context, "canary.change", _values(model, settings))])
+
+    @canary.command()
+    @click.argument("model")
+    @click.argument("percent")
+    @click.pass_context
+    def weight(context: click.Context, model: str, percent: str) -> None:
+        """Give the canary of MODEL another share."""
+        _print([call(context, "canary.change", {"model": model, "weight": percent})])
+
+    @canary.command()
+    @click.argument("model")
+    @click.pass_context
+    def promote(context: click.Context, model: str) -> None:
+        """Let the canary of MODEL serve all requests."""
+        found = call(context, "canary.promote", {"model": model})
+        click.echo(f"version {found['canary']} of {model} serves all requests")
+
+    @canary.command()
+    @click.argument("model")
+    @click.pass_context
+    def abort(context: click.Context, model: str) -> None:
+        """Let the stable version of MODEL serve all requests again; unload the canary."""
+        found = call(context, "canary.abort", {"model": model})
+        click.echo(f"version {found['stable']} of {model} serves all requests again")
+
+    canary.add_command(_build_status(call))
+    return canary
+
+
+def _build_status(call: MakeCall) -> click.Command:
+    @click.command()
+    @click.argument("model", default="")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @click.pass_context
+    def status(context: click.Context, model: str, as_json: bool) -> None:
+        """Show the current or last canary of MODEL, or of all models."""
+        found = call(context, "canary.status", {"model": model} if model else {})
+        if as_json:
+            click.echo(json.dumps(found, indent=2))
+        else:
+            _print(found)
+
+    return status
+
+
+def _values(model: str, settings: dict[str, str | None], **others: Any) -> dict[str, Any]:
+    chosen = {name: value for name, value in settings.items() if value is not None}
+    return {"model": model, **others, **chosen}
+
+
+def _print(found: list[dict[str, Any]]) -> None:
+    """Print a line for each version, and below what else is to be known."""
+    rows = [row for canary in found for row in _rows(canary)]
+    print_table(_HEADER, rows)
+    for canary in found:
+        for line in _notes(canary):
+            click.echo(line)
+
+
+def _rows(canary: dict[str, Any]) -> list[tuple[str, ...]]:
+    counts = canary["counts"]
+    rows: list[tuple[str, ...]] = []
+    share_of_canary = _SHARES.get(canary["phase"], canary["weight"])
+    for who, share in (("stable", 100 - share_of_canary), ("canary", share_of_canary)):
+        figures = counts[who]
+        is_canary = who == "canary"
+        rows.append(
+            (
+                "" if is_canary else canary["model"],
+                "" if is_canary else str(canary["stable"]),
+                str(canary["canary"]) if is_canary else "",
+                canary["phase"] if is_canary else "",
+                f"{share:g} %",
+                str(figures["requests"]),
+                str(figures["failed"]),
+                f"{figures['mean_ms']:.2f} ms" if figures["requests"] else "-",
+                f"{canary['seconds']:.0f}s" if is_canary else "",
+            )
+        )
+    return rows
+
+
+def _notes(canary: dict[str, Any]) -> list[str]:
+    model, notes = canary["model"], []
+    if canary["reason"]:
+        notes.append(f"{model}: {canary['phase'].lower()}: {canary['reason']}")
+    if canary["header"]:
+        notes.append(f"{model}: requests with '{canary['header']}' are the canary's")
+    compared = canary["comparisons"]
+    if canary["shadow"] or any(compared[result] for result in ("equal", "different", "failed")):
+        notes.append(
+            f"{model}: {canary['shadow']:g} % are copied: {compared['equal']} equal, "
+            f"{compared['different']} different, {compared['failed']} failed, "
+            f"{compared['skipped']} skipped"
+        )
+        notes += [f"  {text}" for text in compared["differences"]]
+    return notes

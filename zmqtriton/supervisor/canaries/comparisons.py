@@ -1,0 +1,59 @@
+"""The comparisons of a canary's answers with those of the stable version, as frontends tell them.
+
+The numbers come from other processes, so each is checked. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+#: What may come of a copied request: nothing to compare if the stable version failed; and it is
+#: skipped if too many copies are under way.
+RESULTS = ("equal", "different", "failed", "skipped")
+_MOST_DIFFERENCES, _MOST_TEXT = 5, 300
+
+
+class Comparisons:
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        #: The last differences, in words.
+        self.differences: deque[str] = deque(maxlen=_MOST_DIFFERENCES)
+
+    def add(self, told: Mapping[str, Any]) -> Counter[str]:
+        """Add what a frontend tells; what is no number counts as none. Return the new counts."""
+        found = {result: told.get(result) for result in RESULTS}
+        new = Counter({r: n for r, n in found.items() if type(n) is int and n > 0})
+        self.counts += new
+        texts = told.get("differences")
+        if isinstance(texts, list):
+            self.differences.extend(str(text)[:_MOST_TEXT] for text in texts[-_MOST_DIFFERENCES:])
+        return new
+
+    def describe(self) -> dict[str, Any]:
+        counts = {result: self.counts[result] for result in RESULTS}
+        return {**counts, "differences": list(self.differences)}
+
+
+class CanaryTotals:
+    """The sums of all canaries since the server began, for metrics."""
+
+    def __init__(self) -> None:
+        #: By model and how it ended.
+        self._ends: Counter[tuple[str, str]] = Counter()
+        #: By model, version and result.
+        self._comparisons: Counter[tuple[str, str, str]] = Counter()
+
+    def count_end(self, model: str, result: str) -> None:
+        self._ends[model, result] += 1
+
+    def count_comparisons(self, model: str, version: int, new: Mapping[str, int]) -> None:
+        for result, count in new.items():
+            self._comparisons[model, str(version), result] += count
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "ends": [[*key, count] for key, count in sorted(self._ends.items())],
+            "comparisons": [[*key, count] for key, count in sorted(self._comparisons.items())],
+        }
