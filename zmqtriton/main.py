@@ -1,4 +1,4 @@
-"""Run `zmqtriton` or `tritonserver`, with the subcommands demo, example, check and simulate.
+"""Run `zmqtriton` or `tritonserver`, with the subcommands demo, example, check, simulate and token.
 
 Returns the exit status.
 """
@@ -28,6 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
         from zmqtriton.checking.command import run_check
 
         return run_check(words[1:])
+    if words[:1] == ["token"]:
+        from zmqtriton.token_command import run_token
+
+        return run_token(words[1:])
     options = read_options(words)
     if isinstance(options, int):
         return options

@@ -161,6 +161,12 @@ LAYERS = (
         "is set up before anything is served",
     ),
     Layer(
+        "zmqtriton_frontends.access",
+        (_FLOOR, "zmqtriton_frontends.access"),
+        (),
+        "decides who may ask, and knows no protocol",
+    ),
+    Layer(
         "zmqtriton_frontends.inference",
         (_FLOOR, "zmqtriton_frontends.inference", "zmqtriton_frontends.process"),
         ("numpy", "orjson"),

@@ -25,6 +25,7 @@ COMMANDS = {
     "example": "example name [directory]        write an example pipeline",
     "check": "check directory ... [options]   find errors in models",
     "simulate": "simulate directory ...          simulate batching settings under load",
+    "token": "token new|list|remove ...       make tokens for clients of a server",
 }
 _DEFAULTS = {field.name: field.default for field in fields(Options)}
 

@@ -184,7 +184,8 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
         _check_certificates(service, settled)
     settled["cache_config"] = _cache_settings(values, warnings)
     for option, kind in _RESTRICTED:
-        _check_restrictions(option, kind, values[option.replace("-", "_")])
+        _check_restrictions(option, kind, values[_field(option)])
+    _check_tokens(values)
     if not values["zmq_door"] and (values["zmq_door_group"] or values["zmq_door_restricted"]):
         raise OptionError(
             "Error: Use of '--zmq-door-group' and '--zmq-door-restricted' requires setting "
@@ -297,6 +298,20 @@ def _check_restrictions(option: str, kind: str, groups: tuple[Restriction, ...])
                     "can not be specified in multiple config groups"
                 )
             seen.add(category)
+
+
+def _check_tokens(values: Mapping[str, Any]) -> None:
+    """Check that the header of tokens is not that of a key: no request could have both."""
+    for option, _ in _RESTRICTED[:2] if values["tokens"] else ():
+        if any(group.header.lower() == "authorization" for group in values[_field(option)]):
+            raise OptionError(
+                f"Error: '--tokens' takes the header 'authorization', so '--{option}' needs "
+                "another one."
+            )
+
+
+def _field(option: str) -> str:
+    return option.replace("-", "_")
 
 
 def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:

@@ -18,6 +18,8 @@ class Options:
     id: str = "triton"
     exit_timeout_secs: int = 30
     #: -1: nobody owns the server.
+    #: A file of bearer tokens; empty: clients need none.
+    tokens: str = ""
     owner_descriptor: int = -1
     #: 0: as many as the broker can take.
     max_requests: int = 0

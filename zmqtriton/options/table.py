@@ -58,6 +58,12 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "runtime-directory",
             "Directory for sockets, mode 0700. Default is $RUNTIME_DIRECTORY or a new directory.",
         ),
+        a.text(
+            "tokens",
+            "File of bearer tokens; clients of HTTP, gRPC and metrics need one of them. See "
+            "'zmqtriton token --help'.",
+            read=read.non_empty_text("Error: empty argument for --tokens"),
+        ),
         a.integer(
             "owner-descriptor",
             "Inherited descriptor of a pipe or socket; the server stops when its other end closes.",

@@ -68,6 +68,7 @@ def run(options: Options, on_open: Callable[[int | None], None] | None = None) -
         options = secrets.resolve_key_files(options)
         certificates.check(options)
         stream = logging_setup.set_up(options)
+        secrets.check_tokens(options)
         held = listeners.bind_all(options)
     except (PortError, SecretError, certificates.CertificateError, OSError) as error:
         tables.print_to_stderr(f"error: {error}")

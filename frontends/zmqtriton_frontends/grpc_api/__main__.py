@@ -82,8 +82,9 @@ def main(arguments: Sequence[str]) -> int:
     prctl.set_name("zmqtriton-grpc")
     prctl.hide_memory()
     keep_freed_memory()
-    # its library's own messages are not verbose lines of ours
-    logging.getLogger("grpc").setLevel(logging.INFO)
+    # libraries' own messages are no verbose lines of ours, and hpack's show keys and tokens
+    for library in ("grpc", "hpack"):
+        logging.getLogger(library).setLevel(logging.INFO)
     logs.configure()
     try:
         uvloop.run(run(descriptor))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from zmqtriton_floor.access.token_file import Grant
+
 #: The reason of an RPC that is refused, or of a stream that ends, while the server stops.
 STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
 
@@ -29,3 +31,40 @@ class Call(Protocol):
     @property
     def is_cancelled(self) -> bool:
         """Return whether the client no longer waits."""
+
+    @property
+    def address(self) -> str:
+        """Return where the client is, or the proxy that it comes by; "" if that is not known."""
+
+    @property
+    def grant(self) -> Grant | None:
+        """Return what the client's token is good for; None where no tokens are needed."""
+
+
+class GrantedCall:
+    """The call of a client whose token was checked."""
+
+    __slots__ = ("_call", "grant")
+
+    def __init__(self, call: Call, grant: Grant) -> None:
+        self._call = call
+        self.grant = grant
+
+    @property
+    def deadline_ns(self) -> int:
+        return self._call.deadline_ns
+
+    @property
+    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
+        return self._call.metadata
+
+    def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
+        self._call.add_trailers(pairs)
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._call.is_cancelled
+
+    @property
+    def address(self) -> str:
+        return self._call.address

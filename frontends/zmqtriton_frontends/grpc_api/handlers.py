@@ -10,8 +10,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.access.bearer_tokens import (
+    HEADER,
+    BearerTokens,
+    bearer_tokens_of,
+    check_target,
+)
+from zmqtriton_frontends.access.needs import OPEN, need_of
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.call import Call, GrantedCall
 from zmqtriton_frontends.grpc_api.control.health import Health
 from zmqtriton_frontends.grpc_api.control.metadata import Models
 from zmqtriton_frontends.grpc_api.control.reflection import Reflection
@@ -59,36 +66,71 @@ class Rpc(NamedTuple):
     exchange: Exchange | None = None
     #: The same as `unary`, for transports that need no task for it.
     quick: Quick | None = None
+    #: Its messages name models, and its handler checks whether the client's token is for them.
+    names_model: bool = False
     #: Called when the server stops: ends what may go on for as long as a client likes.
     drain: Callable[[], None] = lambda: None
 
 
 def table(gateway: Gateway) -> list[Rpc]:
-    """Return all RPCs, answered through this gateway; restricted ones ask for the key."""
+    """Return all RPCs, answered through this gateway, with what asks for keys and tokens."""
     restrictions = by_category(gateway.settings["grpc_restricted_protocol"])
+    tokens = bearer_tokens_of(gateway.settings)
     return [
-        _restricted(rpc, restrictions[rpc.category]) if rpc.category in restrictions else rpc
+        _restricted(_with_token(rpc, tokens), restrictions.get(rpc.category))
         for rpc in [*_rpcs(gateway), *_reflection(gateway)]
     ]
 
 
-def _restricted(rpc: Rpc, restriction: Restriction) -> Rpc:
-    def asking(handle: Any) -> Any:
+def _restricted(rpc: Rpc, restriction: Restriction | None) -> Rpc:
+    if restriction is None:
+        return rpc
+
+    def check(call: Call) -> Call:
+        given = [value for name, value in call.metadata if name == restriction.name]
+        if not restriction.admits([v if isinstance(v, bytes) else v.encode() for v in given]):
+            raise Unavailable(
+                f"This protocol is restricted, expecting header '{restriction.header}'"
+            )
+        return call
+
+    return _checked(rpc, check)
+
+
+def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
+    is_index = rpc.method == "RepositoryIndex"
+    need = need_of(rpc.category, names_model=rpc.names_model, is_index=is_index)
+    if tokens is None or need == OPEN:
+        return rpc
+
+    def check(call: Call) -> Call:
+        given = [value for name, value in call.metadata if name == HEADER]
+        grant = tokens.check([_text(value) for value in given], call.address, need)
+        if not rpc.names_model:
+            check_target(grant, need, "")
+        return GrantedCall(call, grant)
+
+    return _checked(rpc, check)
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _checked(rpc: Rpc, check: Callable[[Call], Call]) -> Rpc:
+    """Return the same with a check before each call, whose handler gets what the check returns."""
+
+    def behind(handle: Any) -> Any:
         def ask(data: Any, call: Call, *answer: Any) -> Any:
-            given = [value for name, value in call.metadata if name == restriction.name]
-            if not restriction.admits([v if isinstance(v, bytes) else v.encode() for v in given]):
-                raise Unavailable(
-                    f"This protocol is restricted, expecting header '{restriction.header}'"
-                )
-            return handle(data, call, *answer)
+            return handle(data, check(call), *answer)
 
         return handle and ask
 
     return rpc._replace(
-        unary=asking(rpc.unary),
-        stream=asking(rpc.stream),
-        exchange=asking(rpc.exchange),
-        quick=asking(rpc.quick),
+        unary=behind(rpc.unary),
+        stream=behind(rpc.stream),
+        exchange=behind(rpc.exchange),
+        quick=behind(rpc.quick),
     )
 
 
@@ -110,23 +152,33 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
     return [
         Rpc(_INFERENCE, "ServerLive", "health", health.live),
         Rpc(_INFERENCE, "ServerReady", "health", health.ready),
-        Rpc(_INFERENCE, "ModelReady", "health", health.model_ready),
+        Rpc(_INFERENCE, "ModelReady", "health", health.model_ready, names_model=True),
         Rpc(_INFERENCE, "ServerMetadata", "metadata", models.server_metadata),
-        Rpc(_INFERENCE, "ModelMetadata", "metadata", models.metadata),
-        Rpc(_INFERENCE, "ModelInfer", "inference", inference.infer, quick=inference.begin),
+        Rpc(_INFERENCE, "ModelMetadata", "metadata", models.metadata, names_model=True),
+        Rpc(
+            *(_INFERENCE, "ModelInfer", "inference", inference.infer),
+            quick=inference.begin,
+            names_model=True,
+        ),
         Rpc(
             _INFERENCE,
             "ModelStreamInfer",
             "inference",
             exchange=streaming.infer,
+            names_model=True,
             drain=streaming.drain,
         ),
-        Rpc(_INFERENCE, "ModelConfig", "model-config", models.config),
-        Rpc(_INFERENCE, "ModelStatistics", "statistics", models.statistics),
+        Rpc(_INFERENCE, "ModelConfig", "model-config", models.config, names_model=True),
+        Rpc(_INFERENCE, "ModelStatistics", "statistics", models.statistics, names_model=True),
         Rpc(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
-        Rpc(_INFERENCE, "RepositoryModelLoad", "model-repository", repository.load),
-        Rpc(_INFERENCE, "RepositoryModelUnload", "model-repository", repository.unload),
-        Rpc(_INFERENCE, "TraceSetting", "trace", settings.trace),
+        *(
+            Rpc(_INFERENCE, method, "model-repository", handle, names_model=True)
+            for method, handle in (
+                ("RepositoryModelLoad", repository.load),
+                ("RepositoryModelUnload", repository.unload),
+            )
+        ),
+        Rpc(_INFERENCE, "TraceSetting", "trace", settings.trace, names_model=True),
         Rpc(_INFERENCE, "LogSettings", "logging", settings.log),
         *_shared_memory(SharedMemory(gateway, "system"), "SystemSharedMemory"),
         *_shared_memory(SharedMemory(gateway, "cuda"), "CudaSharedMemory"),

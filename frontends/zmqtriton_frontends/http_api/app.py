@@ -138,12 +138,13 @@ class _Path:
         setattr(self, f"on_{method.lower()}", responder)
 
 
-def build(gateway: Gateway, table: list[Route]) -> falcon.asgi.App[Request, falcon.asgi.Response]:
+def build(
+    gateway: Gateway, table: list[Route], access: Access
+) -> falcon.asgi.App[Request, falcon.asgi.Response]:
     """Make the application of the table of routes; the gateway must have its settings."""
     app = falcon.asgi.App(request_type=Request)
     app.router_options.converters["name"] = _Name
     app.router_options.converters["number"] = _Number
-    access = Access(gateway.settings)
     paths: dict[str, list[Route]] = {}
     for route in table:
         paths.setdefault(route.path, []).append(route)
@@ -156,14 +157,13 @@ def build(gateway: Gateway, table: list[Route]) -> falcon.asgi.App[Request, falc
     return app
 
 
-def fast_path(gateway: Gateway, table: list[Route]) -> FastPath | None:
+def fast_path(gateway: Gateway, table: list[Route], access: Access) -> FastPath | None:
     """Return the fast path for inferences; None if models get clients' headers."""
     if gateway.settings["http_header_forward_pattern"]:
         return None
-    access = Access(gateway.settings)
     rows = [route for route in table if route.path.endswith("/infer")]
     checks = [check for row in rows for check in access.checks(row)]
-    return FastPath(gateway, Inference(gateway), checks)
+    return FastPath(gateway, Inference(gateway), checks, access.tokens)
 
 
 class _Errors:
@@ -177,7 +177,7 @@ class _Errors:
     ) -> None:
         told = openai_problems.told if self._is_openai(req) else problems.told
         resp.status, resp.data = told(error)
-        resp.set_headers(problems.headers(error.http_status))
+        resp.set_headers(problems.headers_of(error))
         if problems.is_farewell(error) and req.connection is not None:
             req.connection.leave()
 

@@ -1,6 +1,8 @@
 """Headers and metadata of clients that become parameters of their requests.
 
 Both protocols make one of their option; it is false if nothing is forwarded. Texts are Triton's.
+Where tokens are needed models do not get them, whatever the pattern says: another model's code
+could use them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ _RESERVED = frozenset(
         *("headers", "binary_data_output"),
     )
 )
+#: The header that bearer tokens come in.
+_HIDDEN = frozenset({"authorization"})
 #: How Triton's regular expressions say that case counts.
 _CASE_COUNTS = "(?-i)"
 
@@ -25,10 +29,11 @@ _CASE_COUNTS = "(?-i)"
 class Forwarding:
     """Which headers are forwarded."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, hides_tokens: bool = False) -> None:
         flags = "" if pattern.startswith(_CASE_COUNTS) else "(?i)"
         pattern = pattern.removeprefix(_CASE_COUNTS)
         self._pattern = re.compile(flags + pattern) if pattern else None
+        self._hidden = _HIDDEN if hides_tokens else frozenset()
 
     def __bool__(self) -> bool:
         return self._pattern is not None
@@ -44,6 +49,8 @@ class Forwarding:
             if not self._pattern.search(name):
                 continue
             key = name.lower()
+            if key in self._hidden:
+                continue
             if key in _RESERVED or key.startswith("triton_"):
                 raise InvalidArgument(
                     f"Header '{name}' is reserved for Triton usage and cannot be forwarded."

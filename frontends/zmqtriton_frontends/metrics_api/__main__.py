@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
 from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition
@@ -86,7 +87,8 @@ async def _page(gateway: Gateway, listener: socket.socket) -> AsyncIterator[None
         gpus.watch(interval_s)
     scraper = Scraper(gateway, interval_s, machine, gpus)
     hosts = AllowedHosts(settings["metrics_address"], settings["http_allowed_host"])
-    page = Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts)
+    tokens = bearer_tokens_of(settings)
+    page = Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens)
     await page.start(listener)
     gateway.listening("Metrics Service", startup.address(*listener.getsockname()[:2]))
     try:

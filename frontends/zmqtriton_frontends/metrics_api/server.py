@@ -12,7 +12,10 @@ import socket
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
+from zmqtriton_floor.access.token_file import METRICS
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens, check_target
+from zmqtriton_frontends.access.refusals import AccessRefused, Headers
 from zmqtriton_frontends.process.hosts import AllowedHosts
 
 _log = logging.getLogger(__name__)
@@ -29,11 +32,19 @@ Scrape = Callable[[], Awaitable[str]]
 class Page:
     """The server of one page."""
 
-    def __init__(self, path: str, content_type: str, scrape: Scrape, hosts: AllowedHosts) -> None:
+    def __init__(
+        self,
+        path: str,
+        content_type: str,
+        scrape: Scrape,
+        hosts: AllowedHosts,
+        tokens: BearerTokens | None = None,
+    ) -> None:
         self._path = path
         self._content_type = content_type
         self._scrape = scrape
         self._hosts = hosts
+        self._tokens = tokens
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._busy: set[asyncio.Task[None]] = set()
@@ -105,12 +116,24 @@ class Page:
         if not self._is_called_right(fields):
             await _send(writer, HTTPStatus.MISDIRECTED_REQUEST, keep_alive=False)
             return False
+        try:
+            self._check_token(fields, writer)
+        except AccessRefused as error:
+            status = HTTPStatus(error.http_status)
+            await _send(writer, status, keep_alive, text=error.text, headers=error.headers)
+            return keep_alive
         await self._respond(writer, parts[0], parts[1].partition("?")[0], keep_alive)
         return keep_alive and not self._is_stopping  # it may have begun to stop meanwhile
 
     def _is_called_right(self, fields: list[str]) -> bool:
-        hosts = [f.partition(":")[2] for f in fields if f.partition(":")[0].lower() == "host"]
-        return all(self._hosts.admits(host.strip()) for host in hosts)
+        return all(self._hosts.admits(host) for host in _values(fields, "host"))
+
+    def _check_token(self, fields: list[str], writer: asyncio.StreamWriter) -> None:
+        if self._tokens is not None:
+            place = writer.get_extra_info("peername")
+            address = place[0] if isinstance(place, tuple) else ""
+            grant = self._tokens.check(_values(fields, HEADER), address, METRICS)
+            check_target(grant, METRICS, "")
 
     async def _respond(
         self, writer: asyncio.StreamWriter, method: str, path: str, keep_alive: bool
@@ -131,6 +154,12 @@ class Page:
                 await _write(writer, HTTPStatus.OK, self._content_type, page.encode(), keep_alive)
 
 
+def _values(fields: list[str], name: str) -> list[str]:
+    """Return the values of a header, given in lower case."""
+    rows = (field.partition(":") for field in fields)
+    return [value.strip() for key, _, value in rows if key.lower() == name]
+
+
 def _keeps_alive(version: str, fields: list[str]) -> bool:
     """True if the connection may be kept.
 
@@ -147,10 +176,15 @@ def _keeps_alive(version: str, fields: list[str]) -> bool:
 
 
 async def _send(
-    writer: asyncio.StreamWriter, status: HTTPStatus, keep_alive: bool, *, text: str = ""
+    writer: asyncio.StreamWriter,
+    status: HTTPStatus,
+    keep_alive: bool,
+    *,
+    text: str = "",
+    headers: Headers = (),
 ) -> None:
     data = json.dumps({"error": text or status.phrase}).encode()
-    await _write(writer, status, "application/json", data, keep_alive)
+    await _write(writer, status, "application/json", data, keep_alive, headers)
 
 
 async def _write(
@@ -159,11 +193,13 @@ async def _write(
     content_type: str,
     data: bytes,
     keep_alive: bool,
+    headers: Headers = (),
 ) -> None:
     lines = [
         f"HTTP/1.1 {status.value} {status.phrase}",
         f"Content-Type: {content_type}",
         f"Content-Length: {len(data)}",
+        *(f"{name}: {value}" for name, value in headers),
     ]
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         lines.append("Allow: GET")

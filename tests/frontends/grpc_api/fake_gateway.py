@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.support.streams import FakeStreams
+from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -29,6 +30,7 @@ SETTINGS: dict[str, Any] = {
     "log_verbose": 0,
     "grpc_address": "127.0.0.1",
     "grpc_restricted_protocol": [],
+    "tokens": "",
     "grpc_use_ssl": False,
     "grpc_port": 0,
     "grpc_header_forward_pattern": "",
@@ -193,6 +195,8 @@ class FakeCall:
         self.deadline_ns = deadline_ns
         self.metadata: list[tuple[str, str | bytes]] = []
         self.is_cancelled = False
+        self.address = "127.0.0.1"
+        self.grant: Grant | None = None
         self.trailers: list[tuple[str, str | bytes]] = []
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:

@@ -17,6 +17,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
 from zmqtriton_frontends.gateway.replies import Reply
 from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
@@ -36,6 +37,7 @@ SETTINGS: dict[str, Any] = {
     "grpc_processes": 1,
     "http_restricted_api": [],
     "model_control_mode": "none",
+    "tokens": "",
     "http_allowed_origin": [],
     "http_allowed_host": [],
     "http_address": "0.0.0.0",
@@ -162,7 +164,8 @@ class Client:
     """Asks the application in this process; each request has a loop of its own, closed after it."""
 
     def __init__(self, gateway: FakeGateway) -> None:
-        self._app = app.build(gateway, app.routes(gateway))  # type: ignore[arg-type]
+        access = Access(gateway.settings)
+        self._app = app.build(gateway, app.routes(gateway), access)  # type: ignore[arg-type]
 
     def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None

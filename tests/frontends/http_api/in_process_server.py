@@ -14,6 +14,7 @@ import uvloop
 from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.frontends.http_api.fakes import FakeGateway
 from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.process.ledger import Ledger
 
 
@@ -26,10 +27,10 @@ class HttpHarness:
         gateway: Any = FakeGateway(**settings)
         self.gateway: FakeGateway = gateway
         self.falcon_requests = 0
-        table = app.routes(gateway)
-        self._falcon: Any = app.build(gateway, table)
+        table, access = app.routes(gateway), Access(gateway.settings)
+        self._falcon: Any = app.build(gateway, table, access)
         self.connections = ConnectionHarness(
-            app.fast_path(gateway, table) if has_fast_path else None
+            app.fast_path(gateway, table, access) if has_fast_path else None
         )
         self.connections.ledger = Ledger(ledger_bytes)
         self.connections.application = self._ask_falcon  # type: ignore[method-assign]

@@ -52,6 +52,7 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
             "grpc_restricted_protocol": [[["trace"], "k", "grpc-secret"]],
             "zmq_door_restricted": [[["trace"], "k", "door-secret"]],
             "http_allowed_origin": [],
+            "tokens": "/path/of/tokens",
             **{f"{s}_{f}": f"/{s}/{f}" for s in ("http", "grpc") for f in _FILES},
         }
     )
@@ -70,6 +71,7 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
     assert [] == [role for role, text in told.items() if "door-secret" in text]
     assert "door-secret" in str(private["door"])
     assert ["http"] == [role for role, text in told.items() if "/http/server_key" in text]
+    assert ["http", "grpc", "metrics"] == [r for r, text in told.items() if "/of/tokens" in text]
     assert all('"id": "triton"' in text for text in told.values())
 
 

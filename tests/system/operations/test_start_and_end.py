@@ -152,3 +152,28 @@ def test_the_end_is_forced_by_time_or_by_a_second_signal(tmp_path: Path, signals
     is_expired = "Exit timeout expired. Exiting immediately." in server.log_text()
     assert (signals == 1) == is_expired
     assert time.monotonic() - began_s < 50
+
+
+@pytest.mark.row("L09")
+@pytest.mark.parametrize(
+    ("content", "mode", "text"),
+    [
+        ("a b c\n", 0o600, "line 1: expecting NAME sha256:HASH"),
+        ("", 0o602, "others may write it, which would let them in"),
+        (None, 0, "No such file or directory"),
+    ],
+)
+def test_a_server_does_not_start_with_a_file_that_it_cannot_use(
+    tmp_path: Path, content: str | None, mode: int, text: str
+) -> None:
+    path = tmp_path / "tokens"
+    if content is not None:
+        path.write_text(content)
+        path.chmod(mode)
+    server = Server(tmp_path / "s", options=[f"--tokens={path}"])
+
+    server.launch()
+    eventually(lambda: server.returncode is not None, 60)
+
+    assert 1 == server.returncode
+    assert f"error: --tokens={path}: {text}" in server.log_text()

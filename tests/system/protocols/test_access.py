@@ -37,7 +37,7 @@ OPTIONS = (
     f"--grpc-restricted-protocol={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
     *("--grpc-restricted-protocol", "inference:infer-key=@@DIRECTORY@/key"),
     *("--model-control-mode=explicit", "--load-model=*"),
-    "--http-allowed-origin=https://desk.example",
+    *("--http-allowed-origin=https://desk.example", "--log-verbose=1"),
     "--runtime-directory=@DIRECTORY@/run",
 )
 

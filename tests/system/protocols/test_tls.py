@@ -149,6 +149,7 @@ def test_a_client_that_reads_late_gets_all_of_a_large_body(server: TlsServer) ->
     connection.close()
 
 
+@pytest.mark.row("L09")
 def test_tritonclient_speaks_https(server: TlsServer) -> None:
     data = np.arange(8, dtype=np.float32)
     [tensor] = infer_inputs(http_client, INPUT0=data)
@@ -250,7 +251,7 @@ def _secure_caller(server: TlsServer, pair: CertificatePair | None) -> bool:
             return error.code() is not grpc.StatusCode.UNAVAILABLE
 
 
-@pytest.mark.row("D42", "--grpc-use-ssl-mutual", "--grpc-root-cert")
+@pytest.mark.row("D42", "L09", "--grpc-use-ssl-mutual", "--grpc-root-cert")
 def test_with_mutual_tls_only_clients_of_the_authority_get_in(
     mutual: TlsServer, tmp_path: Path
 ) -> None:
@@ -274,6 +275,7 @@ def _serial(server: TlsServer, port: int) -> str:
         return str(secured.getpeercert()["serialNumber"])  # type: ignore[index]
 
 
+@pytest.mark.row("L09")
 def test_a_renewed_certificate_is_taken_and_no_connection_is_lost(mutual: TlsServer) -> None:
     ports = (mutual.http_port, mutual.grpc_port)
     before = [_serial(mutual, port) for port in ports]

@@ -1,4 +1,4 @@
-"""Secrets: the keys of restricted APIs, and where the keys of certificates lie.
+"""Secrets: the keys of restricted APIs, and where tokens and the keys of certificates lie.
 
 They reach the processes that check them, with their Bootstrap, and nothing else: no log, no command
 line, no model.
@@ -8,21 +8,31 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import logging
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from zmqtriton.options import Options, Restriction
 from zmqtriton_floor import prctl
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import TokenFileError
+
+_log = logging.getLogger(__name__)
 
 #: By option, the roles that are told.
 _PRIVATE_SETTINGS = {
     "http": (
         *("http_restricted_api", "http_server_cert", "http_server_key", "http_root_cert"),
-        "http_allowed_origin",
+        *("http_allowed_origin", "tokens"),
     ),
-    "grpc": ("grpc_restricted_protocol", "grpc_server_cert", "grpc_server_key", "grpc_root_cert"),
+    "grpc": (
+        *("grpc_restricted_protocol", "grpc_server_cert", "grpc_server_key", "grpc_root_cert"),
+        "tokens",
+    ),
+    "metrics": ("tokens",),
     "door": ("zmq_door_restricted",),
 }
 _RESTRICTIONS = ("http_restricted_api", "grpc_restricted_protocol", "zmq_door_restricted")
@@ -66,6 +76,36 @@ def _resolve_value(option: str, group: Restriction) -> Restriction:
 
 def _is_file_reference(group: Restriction) -> bool:
     return group.value.startswith(_FILE_MARK) and not group.value.startswith(_FILE_MARK * 2)
+
+
+def check_tokens(options: Options) -> None:
+    """Check the file of tokens, and warn of what is unwise. Raises SecretError."""
+    path = options.tokens
+    if not path:
+        return
+    try:
+        grants = token_file.read(path)
+        is_readable = bool(os.stat(path).st_mode & stat.S_IROTH)
+    except (TokenFileError, OSError) as error:
+        raise SecretError(f"--tokens={path}: {error}") from None
+    if not grants:
+        _log.warning("--tokens=%s: there is no token, so nobody gets in", path)
+    if is_readable:
+        _log.warning("--tokens=%s: all users of this machine may read it; chmod 600 it", path)
+    for service in ("http", "grpc"):
+        address = getattr(options, f"{service}_address")
+        is_served = getattr(options, f"allow_{service}")
+        if is_served and not getattr(options, f"{service}_use_ssl") and not _is_local(address):
+            _log.warning(
+                "tokens come unencrypted to %s, unless something before the server decrypts: "
+                "--%s-use-ssl",
+                address,
+                service,
+            )
+
+
+def _is_local(address: str) -> bool:
+    return address in ("localhost", "::1") or address.startswith("127.")
 
 
 def split_private_settings(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
 from zmqtriton_frontends.grpc_api.call import Call
@@ -50,8 +51,9 @@ class Health:
     async def ready(self, _data: bytes, _call: Call) -> bytes:
         return serialize(_READY(ready=await self._readiness.of_server()))
 
-    async def model_ready(self, data: bytes, _call: Call) -> bytes:
+    async def model_ready(self, data: bytes, call: Call) -> bytes:
         request = parse(_MODEL_READY_REQUEST, data)
+        check_model(call.grant, request.name)
         ready = await self._readiness.of_model(request.name, request.version)
         return serialize(_MODEL_READY(ready=ready))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from google.protobuf.json_format import ParseDict
 
+from zmqtriton_frontends.access.bearer_tokens import check_model, may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
@@ -41,23 +42,29 @@ class Models:
             )
         )
 
-    async def metadata(self, data: bytes, _call: Call) -> bytes:
+    async def metadata(self, data: bytes, call: Call) -> bytes:
         request = parse(_METADATA_REQUEST, data)
+        check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
         found = await attempt(lambda: catalogue.metadata(request.name, request.version))
         return serialize(_METADATA(**found))
 
-    async def config(self, data: bytes, _call: Call) -> bytes:
+    async def config(self, data: bytes, call: Call) -> bytes:
         request = parse(_CONFIG_REQUEST, data)
+        check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
         found = await attempt(lambda: catalogue.find(request.name, request.version))
         return field(_CONFIG, found.config_proto)
 
-    async def statistics(self, data: bytes, _call: Call) -> bytes:
+    async def statistics(self, data: bytes, call: Call) -> bytes:
         request = parse(_STATISTICS_REQUEST, data)
+        if request.name:
+            check_model(call.grant, request.name)
         version = -1
         self._gateway.catalogue.check_counted(request.name, request.version)
         if request.name and request.version:
             version = parse_version(request.version)
         found = await self._gateway.statistics(request.name, version)
+        shown = [s for s in found["model_stats"] if may_see(call.grant, s["name"])]
+        found = {"model_stats": shown}
         return serialize(ParseDict(found, _STATISTICS(), ignore_unknown_fields=True))

@@ -6,6 +6,7 @@ from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.staging import PREFIX
+from zmqtriton_frontends.access.bearer_tokens import check_model, check_unload, may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.grpc_api.call import Call
@@ -26,20 +27,25 @@ class Repository:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def index(self, data: bytes, _call: Call) -> bytes:
+    async def index(self, data: bytes, call: Call) -> bytes:
         request = _addressed(parse(_INDEX_REQUEST, data))
         entries = await self._gateway.call("index", {"ready": request.ready})
-        return serialize(_INDEX(models=entries))
+        shown = [entry for entry in entries if may_see(call.grant, entry["name"])]
+        return serialize(_INDEX(models=shown))
 
-    async def load(self, data: bytes, _call: Call) -> bytes:
+    async def load(self, data: bytes, call: Call) -> bytes:
         request = _addressed(parse(_LOAD_REQUEST, data))
+        check_model(call.grant, request.model_name)
         parameters, files = _load_parameters(request)
         await load(self._gateway, request.model_name, parameters, files)
         return serialize(_LOAD())
 
-    async def unload(self, data: bytes, _call: Call) -> bytes:
+    async def unload(self, data: bytes, call: Call) -> bytes:
         request = _addressed(parse(_UNLOAD_REQUEST, data))
-        arguments = {"model": request.model_name, "unload_dependents": _unload_dependents(request)}
+        check_model(call.grant, request.model_name)
+        has_dependents = _unload_dependents(request)
+        check_unload(call.grant, has_dependents=has_dependents)
+        arguments = {"model": request.model_name, "unload_dependents": has_dependents}
         await self._gateway.call("unload", arguments)
         return serialize(_UNLOAD())
 

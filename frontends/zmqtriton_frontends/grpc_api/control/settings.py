@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from zmqtriton_floor.access.token_file import CONTROL
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS
+from zmqtriton_frontends.access.bearer_tokens import check_target
 from zmqtriton_frontends.gateway import trace_settings
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
@@ -43,8 +45,9 @@ class Settings:
         shown = {key: {_FIELDS[type(value)]: value} for key, value in found.items()}
         return serialize(_LOG(settings=shown))
 
-    async def trace(self, data: bytes, _call: Call) -> bytes:
+    async def trace(self, data: bytes, call: Call) -> bytes:
         request = parse(_TRACE_REQUEST, data)
+        check_target(call.grant, CONTROL, request.model_name)
         trace_settings.check_model(self._gateway, request.model_name)
         trace_settings.check_names(request.settings)
         changes = _trace_changes(request.settings)

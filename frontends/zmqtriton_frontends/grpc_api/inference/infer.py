@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.grpc_api.call import Call
@@ -43,7 +44,8 @@ class Inference:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         pattern = gateway.settings["grpc_header_forward_pattern"]
-        self._forwarding = Forwarding(pattern) if pattern else None
+        hides_tokens = bool(gateway.settings["tokens"])
+        self._forwarding = Forwarding(pattern, hides_tokens=hides_tokens) if pattern else None
         self._report = Report(gateway)
 
     async def infer(self, data: bytes, call: Call) -> bytes:
@@ -80,6 +82,8 @@ class Inference:
         request, raw = parse_request(data)
         catalogue = self._gateway.catalogue
         # the model first, as in Triton: other errors matter only if it exists
+        if call.grant is not None:
+            check_model(call.grant, request.model_name)
         found = catalogue.find(request.model_name, request.model_version)
         if found.signature.is_decoupled:
             raise Unsupported(

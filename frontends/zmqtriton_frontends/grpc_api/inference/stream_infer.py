@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
@@ -52,7 +53,10 @@ class Streaming:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._forwarding = Forwarding(gateway.settings["grpc_header_forward_pattern"])
+        self._forwarding = Forwarding(
+            gateway.settings["grpc_header_forward_pattern"],
+            hides_tokens=bool(gateway.settings["tokens"]),
+        )
         self._exchanges: WeakSet[_Exchange] = WeakSet()
 
     def infer(self, requests: AsyncIterator[bytes], call: Call) -> _Exchange:
@@ -81,6 +85,7 @@ class _Exchange:
         self._gateway = gateway
         self._loop = asyncio.get_running_loop()
         self._deadline_ns = call.deadline_ns
+        self._grant = call.grant
         self._parent = parent_in_metadata(call.metadata)
         self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
         self._header = partial(find_in_metadata, call.metadata)
@@ -170,6 +175,8 @@ class _Exchange:
             if refusal is not None:
                 raise refusal
             catalogue = self._gateway.catalogue
+            if self._grant is not None:
+                check_model(self._grant, request.model_name)
             found = catalogue.find(request.model_name, request.model_version)
             checked = check_request(
                 catalogue,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -209,7 +209,11 @@ class ExchangeCall(NativeCall):
 
 
 def begin_of(
-    opening: Opening, answering: RpcLifecycle, account: Account, compression: str
+    opening: Opening,
+    answering: RpcLifecycle,
+    account: Account,
+    compression: str,
+    info: Callable[[str], Any],
 ) -> Begin:
     """Return what makes the streams that answer RPCs with these headers."""
     rpc = opening.rpc
@@ -226,4 +230,5 @@ def begin_of(
     elif rpc.stream is not None:
         kind = WatchCall
     large = answering.large_body if is_inference and kind is UnaryCall else None
-    return partial(kind, CallContext(opening, rpc, answering, account, compression, large))
+    context = CallContext(opening, rpc, answering, account, compression, info, large)
+    return partial(kind, context)

@@ -241,7 +241,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         opening = self._server.read_opening(headers)
         if opening is None:
             return None
-        return begin_of(opening, self._server.answering, self._account, self._server.compression)
+        server, info = self._server, self._transport.get_extra_info
+        return begin_of(opening, server.answering, self._account, server.compression, info)
 
     # --------------------------------------------------------------- the timers
 

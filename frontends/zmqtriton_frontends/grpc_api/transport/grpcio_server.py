@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
@@ -110,6 +111,14 @@ class GrpcCall:
     @property
     def is_cancelled(self) -> bool:
         return bool(self._context.cancelled())
+
+    @property
+    def address(self) -> str:
+        # such as ipv4:127.0.0.1:40000 or ipv6:%5B::1%5D:40000
+        place = unquote(self._context.peer()).partition(":")[2]
+        return place.rpartition(":")[0].strip("[]")
+
+    grant = None
 
 
 class Server:

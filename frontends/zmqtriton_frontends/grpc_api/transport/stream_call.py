@@ -60,6 +60,8 @@ class CallContext(NamedTuple):
     account: Account
     #: The compression of the answers, or "".
     compression: str
+    #: What the transport knows of the connection, by names.
+    info: Callable[[str], Any]
     #: Makes the body of a large request that lies elsewhere.
     large: Callable[[int], Body] | None
 
@@ -79,6 +81,8 @@ class Refused(Stream):
 
 class NativeCall(Stream):
     """Any other RPC; subclasses say what is done with messages."""
+
+    grant = None
 
     __slots__ = (
         "_assembly",
@@ -125,6 +129,11 @@ class NativeCall(Stream):
     @property
     def is_cancelled(self) -> bool:
         return not self.is_open
+
+    @property
+    def address(self) -> str:
+        place = self._context.info("peername")
+        return place[0] if isinstance(place, tuple) else ""
 
     # -------------------------------------------------------------- the client
 

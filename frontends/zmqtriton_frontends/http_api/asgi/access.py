@@ -1,4 +1,4 @@
-"""Access control: keys of restricted APIs, and web pages that try what only tools should do.
+"""Access control: bearer tokens, keys of restricted APIs, and web pages that try what tools do.
 
 Applied while the table of routes is built; an unrestricted route costs nothing.
 """
@@ -12,6 +12,9 @@ import falcon
 import falcon.asgi
 from falcon.constants import COMBINED_METHODS
 
+from zmqtriton_frontends.access.bearer_tokens import HEADER, bearer_tokens_of, check_target
+from zmqtriton_frontends.access.needs import OPEN, need_of
+from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Responder, Route
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
@@ -33,17 +36,20 @@ Check = Callable[[Headers], str]
 _CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging", "steering"})
 #: It is asked by POST, but only reads.
 _READING = "/index"
+_TOKEN = HEADER.encode()
 _OTHER_HOST = "This server is not known by that name, allow it with --http-allowed-host"
 _NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allowed-origin"
 
 
 class Access:
-    """The settings for each category."""
+    """The settings for each category; one object for a process."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._restrictions = by_category(settings["http_restricted_api"])
         self._origins = frozenset(settings["http_allowed_origin"])
         self._hosts = AllowedHosts(settings["http_address"], settings["http_allowed_host"])
+        #: None if no request needs one.
+        self.tokens = bearer_tokens_of(settings)
 
     def checks(self, route: Route) -> list[Check]:
         """Return what has to be checked before each answer of the route."""
@@ -58,7 +64,7 @@ class Access:
 
     def responder(self, route: Route) -> Responder:
         """Return the route's own responder behind its checks."""
-        responder = route.responder
+        responder = self._behind_token(route, route.responder)
         for check in reversed(self.checks(route)):
             responder = _checked(check, responder, 421 if check == self._check_host else 403)
         return responder
@@ -67,17 +73,53 @@ class Access:
         """Return a responder for methods that the path of a route does not have.
 
         Falcon's own answer will not do for a restricted path, which must not reveal anything
-        without the key.
+        without the key or the token.
         """
 
         async def refuse(req: Request, resp: falcon.asgi.Response, **_: Any) -> None:
             raise falcon.HTTPMethodNotAllowed(methods)
 
         restriction = self._restriction(route)
-        if restriction is None:
+        guarded = self._behind_token(route, refuse)
+        if restriction is not None:
+            guarded = _checked(_key_check(restriction), guarded, 403)
+        if guarded is refuse:
             return {"OPTIONS": refuse}
-        guarded = _checked(_key_check(restriction), refuse, 403)
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
+
+    def refusal(self, scope: dict[str, Any], need: str, model: str = "") -> AccessRefused | None:
+        """Return why a request that has not come to a route yet may not; None if it may."""
+        if self.tokens is None:
+            return None
+        values = [value.decode("latin-1") for name, value in scope["headers"] if name == _TOKEN]
+        place = scope.get("client")
+        try:
+            grant = self.tokens.check(values, place[0] if place else "", need)
+            check_target(grant, need, model)
+        except AccessRefused as error:
+            return error
+        return None
+
+    def _behind_token(self, route: Route, responder: Responder) -> Responder:
+        tokens = self.tokens
+        need = need_of(
+            route.general_category or route.category,
+            names_model="{model" in route.path,
+            is_index=route.path.endswith(_READING),
+        )
+        if tokens is None or need == OPEN:
+            return responder
+
+        async def checked(req: Request, resp: falcon.asgi.Response, **named: Any) -> None:
+            try:
+                req.grant = tokens.check(req.authorization, req.address, need)
+                check_target(req.grant, need, named.get("model", ""))
+            except AccessRefused:
+                await req.drop_body()
+                raise
+            await responder(req, resp, **named)
+
+        return checked
 
     def _restriction(self, route: Route) -> Restriction | None:
         own = self._restrictions.get(route.category)

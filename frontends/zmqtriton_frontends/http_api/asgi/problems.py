@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from zmqtriton_floor.errors import NO_MEMORY, Unavailable, ZmqTritonError
+from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference.catalogue import STOPPING
 
@@ -40,6 +41,11 @@ def shortened(error: ZmqTritonError) -> str:
 def headers(status: int) -> tuple[tuple[str, str], ...]:
     """Return the further headers of an answer with this status."""
     return _RETRY if status == _UNAVAILABLE else ()
+
+
+def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:
+    """Return the further headers of an answer that tells of the error."""
+    return error.headers if isinstance(error, AccessRefused) else headers(error.http_status)
 
 
 def fault(method: str, path: str, error: Exception) -> tuple[int, bytes]:

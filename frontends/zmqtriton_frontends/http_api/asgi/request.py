@@ -8,7 +8,9 @@ from typing import Any
 import falcon
 import falcon.asgi
 
+from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
+from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.process.ledger import SHARE, Share
 
 #: HTTP chunks in one body; more is an attack on the loop that reads them.
@@ -20,6 +22,7 @@ _DROP_BYTES = 256 << 20
 
 #: The key of the exchange on the connection in a request's scope.
 CONNECTION = "zmqtriton.connection"
+_AUTHORIZATION = HEADER.encode()
 
 
 class Pieces:
@@ -51,6 +54,9 @@ class Pieces:
 
 class Request(falcon.asgi.Request):
     """The request that responders get."""
+
+    #: What the client's token is good for; None where no tokens are needed.
+    grant: Grant | None = None
 
     def header(self, name: bytes) -> str | None:
         """Return the value of a header, given in lower case; one sent twice has a comma in it."""
@@ -111,6 +117,18 @@ class Request(falcon.asgi.Request):
     def client(self) -> object:
         """The same for all requests of a connection, as far as that is known."""
         return self if self.connection is None else self.connection.client
+
+    @property
+    def authorization(self) -> list[str]:
+        """Return the value by which a client says who it is, if there is one."""
+        value = self.header(_AUTHORIZATION)
+        return [] if value is None else [value]
+
+    @property
+    def address(self) -> str:
+        """Return where the client is, or the proxy that it comes by; "" if that is not known."""
+        place = self.scope.get("client")
+        return place[0] if place else ""
 
     def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
         """Return all headers, their names as the client wrote them as far as that is known."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.access.refusals import AccessRefused, Headers
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference.binary import HEADER
 from zmqtriton_frontends.process.ledger import Application
@@ -54,9 +55,15 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-async def answer(send: Any, status: int, body: bytes = b"") -> None:
+async def refuse(send: Any, error: AccessRefused) -> None:
+    """Answer without the application that the client may not ask this."""
+    await answer(send, *problems.told(error), error.headers)
+
+
+async def answer(send: Any, status: int, body: bytes = b"", headers: Headers = ()) -> None:
     """Answer without the application."""
     rows = [(b"content-type", b"application/json")] if body else []
+    rows += [(name.lower().encode(), value.encode()) for name, value in headers]
     await send({"type": "http.response.start", "status": status, "headers": rows})
     await send({"type": "http.response.body", "body": body})
 

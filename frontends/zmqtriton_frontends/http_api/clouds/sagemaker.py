@@ -6,13 +6,16 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+from zmqtriton_floor.access.token_file import INFER
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.clouds.redirection import (
     Scope,
     Target,
     answer,
     header,
     pass_on,
+    refuse,
     with_length_in_type,
 )
 from zmqtriton_frontends.http_api.clouds.target_models import TARGET_MODEL, TargetModels
@@ -25,6 +28,7 @@ _MODELS = re.compile(r"/models(?:/[^/]*)?")
 _METHODS = frozenset({"GET", "POST", "DELETE"})
 #: By which the platform knows that it has to unload another model.
 _OUT_OF_MEMORY = 507
+_KEPT = (401, 404, 409, 429)
 _MEMORY_WORDS = tuple(
     word.encode()
     for word in (
@@ -47,8 +51,10 @@ class SageMaker:
         application: Application,
         models: TargetModels,
         models_application: Application,
+        access: Access,
     ) -> None:
         """Set up; `models_application` answers for /models."""
+        self._access = access
         clouds = gateway.settings["clouds"]
         self._application = application
         self._models = models
@@ -75,6 +81,10 @@ class SageMaker:
 
     async def _invoke(self, name: str, scope: Scope, receive: Any, send: Any) -> None:
         model = header(scope, TARGET_MODEL) or name
+        refusal = self._access.refusal(scope, INFER, model)
+        if refusal is not None:
+            await refuse(send, refusal)
+            return
         if "/" in model or not await self._models.has(name, model):
             await answer(send, 404)
             return
@@ -86,14 +96,14 @@ class SageMaker:
 def _as_refusals(send: Any) -> Any:
     """Return a `send` with the statuses that the platform knows: 400 for all errors, or 507.
 
-    Those that say something about a model's place in the list stay.
+    Those that say something about a model's place in the list, or about the client, stay.
     """
     held: list[dict[str, Any]] = []
     body = bytearray()
 
     async def told(event: dict[str, Any]) -> None:
         is_start = event["type"] == "http.response.start"
-        if is_start and event["status"] >= 400 and event["status"] not in (404, 409):
+        if is_start and event["status"] >= 400 and event["status"] not in _KEPT:
             held.append(event)
             return
         if not held:

@@ -10,10 +10,19 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
+from zmqtriton_floor.access.token_file import METRICS
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.clouds.redirection import Scope, Target, answer, header, pass_on
+from zmqtriton_frontends.http_api.asgi.access import Access
+from zmqtriton_frontends.http_api.clouds.redirection import (
+    Scope,
+    Target,
+    answer,
+    header,
+    pass_on,
+    refuse,
+)
 from zmqtriton_frontends.process.ledger import Application
 
 BINARY_TYPE = "application/vnd.vertex-ai-triton.binary+json;json-header-size="
@@ -40,8 +49,11 @@ Scrape = Callable[[], Awaitable[str]]
 class VertexAi:
     """The ASGI application of its port."""
 
-    def __init__(self, gateway: Gateway, application: Application, scrape: Scrape | None) -> None:
+    def __init__(
+        self, gateway: Gateway, application: Application, scrape: Scrape | None, access: Access
+    ) -> None:
         """Set up; without `scrape` there are no metrics."""
+        self._access = access
         clouds = gateway.settings["clouds"]
         self._catalogue = gateway.catalogue
         self._application = application
@@ -72,7 +84,7 @@ class VertexAi:
             await answer(send, 405)
             return
         elif redirect == "metrics":
-            await self._send_metrics(send)
+            await self._send_metrics(scope, send)
             return
         else:
             found = _find_target(redirect)
@@ -91,7 +103,11 @@ class VertexAi:
             raise InvalidArgument(_NO_DEFAULT)
         return names[0]
 
-    async def _send_metrics(self, send: Any) -> None:
+    async def _send_metrics(self, scope: Scope, send: Any) -> None:
+        refusal = self._access.refusal(scope, METRICS)
+        if refusal is not None:
+            await refuse(send, refusal)
+            return
         if self._scrape is None:
             await answer(send, 400)
             return

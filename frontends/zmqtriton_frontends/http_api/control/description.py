@@ -12,6 +12,8 @@ from typing import Any
 
 import falcon.asgi
 
+from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Route
@@ -49,14 +51,15 @@ class Description:
         self._table = table
 
     async def document(self, req: Request, resp: falcon.asgi.Response) -> None:
-        resp.data = json_documents.write(self._describe())
+        resp.data = json_documents.write(self._describe(req.grant))
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self, grant: Grant | None) -> dict[str, Any]:
         settings = self._gateway.settings
         paths: dict[str, dict[str, Any]] = {}
         for route in self._table:
             path = _PARAMETER.sub(r"{\1}", route.path)
-            paths.setdefault(path, {})[route.method.lower()] = self._operation(route, path)
+            operation = self._operation(route, path, grant)
+            paths.setdefault(path, {})[route.method.lower()] = operation
         return {
             "openapi": "3.1.0",
             "info": {
@@ -74,7 +77,7 @@ class Description:
         has_openai = self._gateway.settings["allow_openai"]
         return {**SCHEMAS, **OPENAI_SCHEMAS} if has_openai else SCHEMAS
 
-    def _operation(self, route: Route, path: str) -> dict[str, Any]:
+    def _operation(self, route: Route, path: str, grant: Grant | None) -> dict[str, Any]:
         responder = _name(route)
         known = OPERATIONS.get(responder) or OPENAI_OPERATIONS.get(responder, Operation(responder))
         is_openai = responder in OPENAI_OPERATIONS
@@ -98,18 +101,20 @@ class Description:
         if known.request:
             content: dict[str, Any] = {"schema": _reference(known.request)}
             if responder in _EXAMPLES:
-                content["examples"] = self._examples(responder)
+                content["examples"] = self._examples(responder, grant)
             operation["requestBody"] = {
                 "required": known.is_body_required,
                 "content": {_JSON: content},
             }
         return operation
 
-    def _examples(self, responder: str) -> dict[str, Any]:
+    def _examples(self, responder: str, grant: Grant | None) -> dict[str, Any]:
         make, found = _EXAMPLES[responder], {}
         for model in self._gateway.catalogue.newest():
             if model.signature.is_decoupled and responder not in _STREAMS:
                 continue  # it answers as often as it likes, which only a stream can carry
+            if not may_see(grant, model.name):
+                continue
             value = make(model)
             if value is not None:
                 found[model.name] = {"summary": f"For model={model.name}", "value": value}

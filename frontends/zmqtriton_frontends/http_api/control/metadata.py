@@ -7,6 +7,7 @@ from typing import Any
 import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
 from zmqtriton_frontends.http_api.asgi.request import Request
@@ -68,14 +69,20 @@ class Metadata:
         self._gateway.catalogue.check_counted(model, version)
         found = await self._gateway.statistics(model, int(version) if version else -1)
         resp.data = json_documents.write(
-            {"model_stats": [_public(s) for s in found["model_stats"]]}
+            {
+                "model_stats": [
+                    _public(s) for s in found["model_stats"] if may_see(req.grant, s["name"])
+                ]
+            }
         )
 
     async def server_load(self, req: Request, resp: falcon.asgi.Response) -> None:
         self._gateway.catalogue.check_serving()
         answer = await self._gateway.statistics(is_load=True)
         is_ready = await self._readiness.of_server()
-        resp.data = json_documents.write({"ready": is_ready, **model_load.of_server(answer)})
+        load = model_load.of_server(answer)
+        load["models"] = [m for m in load["models"] if may_see(req.grant, m["name"])]
+        resp.data = json_documents.write({"ready": is_ready, **load})
 
     async def model_load(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""

@@ -12,6 +12,7 @@ import falcon.asgi
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 from zmqtriton_floor.staging import PREFIX
+from zmqtriton_frontends.access.bearer_tokens import check_unload, may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.http_api.asgi.request import Request
@@ -29,7 +30,8 @@ class Repository:
         ready = (await self._document(req)).get("ready", False)
         if type(ready) is not bool:
             raise InvalidArgument("attempt to access JSON non-boolean as boolean")
-        resp.data = json_documents.write(await self._gateway.call("index", {"ready": ready}))
+        entries = await self._gateway.call("index", {"ready": ready})
+        resp.data = json_documents.write([e for e in entries if may_see(req.grant, e["name"])])
 
     async def load(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
         parameters = _parameters(await self._document(req))
@@ -51,6 +53,7 @@ class Repository:
             raise InvalidArgument(
                 "Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean"
             )
+        check_unload(req.grant, has_dependents=dependents)
         await self._gateway.call("unload", {"model": model, "unload_dependents": dependents})
 
     async def named_repository(

@@ -1,6 +1,6 @@
 """The steering of models while they serve. The supervisor acts; this decides who may ask for it.
 
-Clients may steer where they may load and unload models, and wherever a key guards it.
+Clients may steer where they may load and unload models, and wherever a key or a token guards it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CATEGORY = "steering"
 #: What restricts it, too: whoever may not load a model shall not steer one.
 _GENERAL_CATEGORY = "model-repository"
 _REFUSAL = (
-    "clients may steer models with --model-control-mode=explicit, or if a key guards it: "
-    f"--http-restricted-api={CATEGORY}:KEY=VALUE"
+    "clients may steer models with --model-control-mode=explicit, or if a key or a token guards "
+    f"it: --http-restricted-api={CATEGORY}:KEY=VALUE, --tokens=FILE"
 )
 
 
@@ -30,7 +30,7 @@ def is_open(settings: dict[str, Any]) -> bool:
     """True if clients may steer models at all."""
     guarded = by_category(settings["http_restricted_api"])
     is_guarded = CATEGORY in guarded or _GENERAL_CATEGORY in guarded
-    return is_guarded or settings["model_control_mode"] == "explicit"
+    return is_guarded or bool(settings["tokens"]) or settings["model_control_mode"] == "explicit"
 
 
 class Steering:

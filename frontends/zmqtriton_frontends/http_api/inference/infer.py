@@ -50,7 +50,10 @@ class Inference:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._max_input_size: int = gateway.settings["http_max_input_size"]
-        self._forwarding = Forwarding(gateway.settings["http_header_forward_pattern"])
+        self._forwarding = Forwarding(
+            gateway.settings["http_header_forward_pattern"],
+            hides_tokens=bool(gateway.settings["tokens"]),
+        )
         self._report = Report(gateway)
 
     async def infer(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.wire import RequestBody
+from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.asgi.request import Request
@@ -45,11 +46,13 @@ class Calls:
             raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
         return await json_documents.read(text, lambda text: reader(json_documents.parse(text)))
 
-    async def find(self, model: str) -> ModelVersion:
-        """Find a model, if necessary after loading it.
+    async def find(self, req: Request, model: str) -> ModelVersion:
+        """Find the model that a request names, if necessary after loading it.
 
-        Raises ModelNotFound, and Unavailable for one that is known and does not serve.
+        Raises ModelNotFound, Unavailable for one that is known and does not serve, and Forbidden
+        for one that the client's token is not for.
         """
+        check_model(req.grant, model)
         try:
             return await attempt(lambda: self._gateway.catalogue.find(model))
         except (InvalidArgument, NotFound):

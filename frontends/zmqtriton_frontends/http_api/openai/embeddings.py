@@ -36,7 +36,7 @@ class Embeddings:
     async def embed(self, req: Request, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = await self._calls.read(req, vectors.read)
-        model = await self._calls.find(request.model)
+        model = await self._calls.find(req, request.model)
         names = TensorNames(model.config, model.signature)
         own_id = f"embd-{uuid.uuid4().hex}"
         room = asyncio.Semaphore(_AT_ONCE)

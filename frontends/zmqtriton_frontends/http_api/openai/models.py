@@ -7,6 +7,7 @@ from typing import Any
 import falcon.asgi
 import orjson
 
+from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.openai.calls import Calls
@@ -23,11 +24,12 @@ class Models:
         self._calls = Calls(gateway)
 
     async def list_all(self, req: Request, resp: falcon.asgi.Response) -> None:
-        found = [self._describe(model.name) for model in self._gateway.catalogue.newest()]
+        names = [model.name for model in self._gateway.catalogue.newest()]
+        found = [self._describe(name) for name in names if may_see(req.grant, name)]
         resp.data = orjson.dumps({"object": "list", "data": found})
 
     async def show(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
-        found = await self._calls.find(model)
+        found = await self._calls.find(req, model)
         resp.data = orjson.dumps(self._describe(found.name))
 
     def _describe(self, name: str) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def told(error: ZmqTritonError) -> tuple[int, bytes]:
 def refusal(status: int, text: str) -> tuple[int, bytes]:
     """Return the same for what was refused before a responder saw it."""
     if status == _RESTRICTED:
-        return _UNAUTHORIZED, document(_UNAUTHORIZED, text, None, "invalid_auth")
+        return _UNAUTHORIZED, document(_UNAUTHORIZED, text)
     return status, document(status, text)
 
 
@@ -57,6 +57,6 @@ def event(error: ZmqTritonError) -> bytes:
 def document(status: int, text: str, field: str | None = None, reason: str | None = None) -> bytes:
     kind = "server_error" if status >= 500 else "invalid_request_error"
     if status == _UNAUTHORIZED:
-        kind = "authentication_error"
+        kind, reason = "authentication_error", reason or "invalid_auth"
     error = {"message": text, "type": kind, "param": field, "code": reason}
     return orjson.dumps({"error": error})

@@ -50,7 +50,7 @@ class Texts:
     async def chat(self, req: Request, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = await self._calls.read(req, requests.read_chat)
-        model = await self._calls.find(request.model)
+        model = await self._calls.find(req, request.model)
         names = TensorNames(model.config, model.signature)
         prompt = await prompt_of(request.messages or [], names, model.chat_template)
         form = ChatCompletion(request.model, has_usage=request.has_usage_in_stream)
@@ -59,7 +59,7 @@ class Texts:
     async def complete(self, req: Request, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = await self._calls.read(req, requests.read_completion)
-        await self._calls.find(request.model)
+        await self._calls.find(req, request.model)
         form = Completion(request.model, has_usage=request.has_usage_in_stream)
         await self._answer(resp, _Asked(req, request, request.prompts, form, begun_ns))
 

@@ -68,8 +68,8 @@ class Connection(asyncio.Protocol):
         self._fast_path = fast_path
         self._reader = RequestReader()
         self._exchange: InferenceExchange | AsgiExchange | None = None
-        #: What the fast path made of the head that it has seen last.
-        self._seen: tuple[Head | None, InferenceHead | None] = (None, None)
+        #: What the fast path made of the head that it has seen last, in which edition.
+        self._seen: tuple[Head | None, InferenceHead | None, int] = (None, None, 0)
         self.channel: Channel
         #: Sends what the coming transport encrypts; None if that sends by itself.
         self.below: Any = None
@@ -169,13 +169,13 @@ class Connection(asyncio.Protocol):
         if host.is_refusing:
             self._say(503, exiting(head))
             return
-        seen, planned = self._seen
-        if seen is not head:
-            planned = self._fast_path.read(head) if self._fast_path is not None else None
-            self._seen = head, planned
+        fast_path, (seen, planned, edition) = self._fast_path, self._seen
+        if fast_path is not None and (seen is not head or edition != fast_path.edition):
+            planned = fast_path.read(head)
+            self._seen = head, planned, fast_path.edition
         exchange: InferenceExchange | AsgiExchange
-        if planned is not None and self._fast_path is not None:
-            exchange = InferenceExchange(self, self._fast_path, planned, host.ledger)
+        if planned is not None and fast_path is not None:
+            exchange = InferenceExchange(self, fast_path, planned, host.ledger)
             if planned.is_large and self._body_receiver is None:
                 self._body_receiver = BodyReceiver(self)
                 self.channel.set_protocol(self._body_receiver)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.clouds.sagemaker import SageMaker
 from zmqtriton_frontends.http_api.clouds.target_models import TargetModels
 from zmqtriton_frontends.http_api.clouds.vertex_ai import Scrape, VertexAi
@@ -23,16 +24,16 @@ SOCKETS = {
 
 
 def all_endpoints(
-    names: Collection[str], gateway: Gateway, application: Application
+    names: Collection[str], gateway: Gateway, application: Application, access: Access
 ) -> dict[str, Application]:
     """Return the application of each endpoint; they pass requests on to that of the main."""
     found = {MAIN: application}
     if SAGEMAKER in names:
         models = TargetModels(gateway)
-        of_models = app.build(gateway, models.routes())
-        found[SAGEMAKER] = SageMaker(gateway, application, models, of_models)
+        of_models = app.build(gateway, models.routes(), access)
+        found[SAGEMAKER] = SageMaker(gateway, application, models, of_models, access)
     if VERTEX_AI in names:
-        found[VERTEX_AI] = VertexAi(gateway, application, _scrape(gateway))
+        found[VERTEX_AI] = VertexAi(gateway, application, _scrape(gateway), access)
     return found
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.http1.heads import Head
@@ -31,6 +32,7 @@ from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_heade
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody
 
+_AUTHORIZATION = HEADER.encode()
 #: With more JSON than this a body is Falcon's, where a thread may read it.
 MAX_JSON_BYTES = 64 << 10
 _TARGET = re.compile(
@@ -76,12 +78,26 @@ class _Fields:
 
 
 class FastPath:
-    def __init__(self, gateway: Gateway, inference: Inference, checks: Sequence[Check]) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        inference: Inference,
+        checks: Sequence[Check],
+        tokens: BearerTokens | None = None,
+    ) -> None:
         self.gateway = gateway
         self.inference = inference
         self._checks = checks
         self._max_json = min(MAX_JSON_BYTES, gateway.settings["http_max_input_size"])
         self._announced = AnnouncedBytesBudget()
+        self._tokens = tokens
+        #: What was made of a head before another edition does not hold: other tokens are valid.
+        self.edition = 0
+        if tokens is not None:
+            tokens.on_change.append(self._begin_edition)
+
+    def _begin_edition(self) -> None:
+        self.edition += 1
 
     def read(self, head: Head) -> InferenceHead | None:
         """Read the head of an inference; None if Falcon is to have the request."""
@@ -96,6 +112,10 @@ class FastPath:
             return None
         if any(check(fields) for check in self._checks):
             return None
+        if self._tokens is not None:
+            value = fields.header(_AUTHORIZATION) or ""
+            if not self._tokens.may_infer(value, match[1].decode()):
+                return None  # and Falcon's refusal, which counts it
         length_text = fields.header(JSON_LENGTH)
         try:
             json_length = None if length_text is None else binary.json_length(length_text, size)

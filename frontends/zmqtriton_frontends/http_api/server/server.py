@@ -31,6 +31,7 @@ from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.server import tls
 from zmqtriton_frontends.http_api.server.connections import Connections
@@ -84,7 +85,7 @@ class Server(BaseApplication):  # type: ignore[misc]
             "worker_tmp_dir": self._directory,
         }
 
-    def load(self) -> Callable[[Gateway, list[Route]], Any]:
+    def load(self) -> Callable[[Gateway, list[Route], Access], Any]:
         """Return nothing yet.
 
         An application needs a gateway, which a process makes after the fork.
@@ -166,15 +167,17 @@ class HttpProcess(Worker):  # type: ignore[misc]
         stopping = asyncio.ensure_future(self._stopping.wait())
         if not await startup.may_open(gateway, stopping):
             return
-        table = app.routes(gateway)
-        application = self._build(gateway, table)
+        table, access = app.routes(gateway), Access(gateway.settings)
+        application = self._build(gateway, table, access)
         ledger = Ledger(gateway.settings["client_bytes"] // self.cfg.workers)
         endpoints = {
             name: with_share(request_log.with_request_log(served), ledger.requests)
-            for name, served in all_endpoints(self.app.sockets, gateway, application).items()
+            for name, served in all_endpoints(
+                self.app.sockets, gateway, application, access
+            ).items()
         }
         connections = Connections(
-            endpoints[MAIN], app.fast_path(gateway, table), ledger, self._loop.time
+            endpoints[MAIN], app.fast_path(gateway, table, access), ledger, self._loop.time
         )
         memory = ClientMemoryReport(gateway.call, ledger)
         secured = tls.of(gateway.settings)

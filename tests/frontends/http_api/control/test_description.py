@@ -10,6 +10,7 @@ from tests.frontends.http_api.fakes import Client, FakeGateway, tensor_config, v
 from tests.frontends.http_api.openai.models import text_model
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.control.openai_text import OPENAI_OPERATIONS
 from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS
 from zmqtriton_frontends.http_api.inference import generate_request, infer_request
@@ -85,7 +86,9 @@ def faults(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> Itera
 
 def test_it_describes_exactly_what_the_application_answers() -> None:
     gateway = FakeGateway(allow_openai=True)
-    routes = falcon.inspect.inspect_routes(app.build(gateway, app.routes(gateway)))  # type: ignore[arg-type]
+    access = Access(gateway.settings)
+    built = app.build(gateway, app.routes(gateway), access)  # type: ignore[arg-type]
+    routes = falcon.inspect.inspect_routes(built)
     # Falcon adds OPTIONS, which is answered like any other wrong method.
     real = {
         (re.sub(r":\w+}", "}", route.path), method.method.lower())

@@ -20,6 +20,7 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http1 import heads
 from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.server.fast_path import MAX_JSON_BYTES
 from zmqtriton_frontends.inference.admission import CheckedRequest
 
@@ -103,7 +104,7 @@ def test_the_answer_is_the_same_as_the_long_way(data: bytes) -> None:
 @pytest.mark.parametrize("data", LONG.values(), ids=LONG)
 def test_what_is_unusual_is_left_to_falcon(data: bytes) -> None:
     gateway: Any = FakeGateway()
-    fast_path = app.fast_path(gateway, app.routes(gateway))
+    fast_path = app.fast_path(gateway, app.routes(gateway), Access(gateway.settings))
     assert fast_path is not None
 
     assert fast_path.read(heads.read(data[: data.index(b"\r\n\r\n") + 4])) is None
@@ -112,7 +113,7 @@ def test_what_is_unusual_is_left_to_falcon(data: bytes) -> None:
 def test_what_names_of_headers_matter_to_takes_the_long_way() -> None:
     gateway: Any = FakeGateway(http_header_forward_pattern="x-.*")
 
-    assert app.fast_path(gateway, app.routes(gateway)) is None
+    assert app.fast_path(gateway, app.routes(gateway), Access(gateway.settings)) is None
 
 
 @pytest.mark.parametrize(("key", "ways", "status"), [("right", 0, b"200"), ("wrong", 1, b"403")])

@@ -1,0 +1,191 @@
+"""Bearer tokens: finds what the holder of a presented token may do, or refuses.
+
+One object for a process. It looks after the file once a second: a file that has changed is read
+when it has been at rest for as long, and one that cannot be used changes nothing. A token is looked
+up by its hash, so the time that takes says nothing of a valid one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime, timezone
+from typing import Any, NoReturn
+
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
+from zmqtriton_frontends.access.failure_limit import FailureLimit
+from zmqtriton_frontends.access.needs import ANY
+from zmqtriton_frontends.access.refusals import Forbidden, TooManyFailures, Unauthenticated
+
+_log = logging.getLogger(__name__)
+
+#: The header in lower case, which is also the key of gRPC's metadata.
+HEADER = "authorization"
+_LOOK_EVERY_S = 1.0
+_SCHEME = "bearer"
+#: What is about all of the server where no model is named.
+_OF_SERVER = frozenset({CONTROL, METRICS})
+_MISSING = "This server needs a token, expecting header 'Authorization: Bearer TOKEN'"
+_UNKNOWN = "The token is not known to this server"
+_EXPIRED = "The token has expired"
+_SEVERAL = "Only one token may be presented"
+
+Mark = tuple[int, ...]
+
+
+class BearerTokens:
+    def __init__(self, path: str) -> None:
+        """Set up with what the file has now; if it cannot be used, nobody gets in until it can."""
+        self._path = path
+        self._grants: tuple[Grant, ...] = ()
+        self._valid: dict[bytes, Grant] = {}
+        self._expired: frozenset[bytes] = frozenset()
+        self._failures = FailureLimit()
+        #: Called when other tokens are valid than before.
+        self.on_change: list[Callable[[], None]] = []
+        self._day = _today()
+        #: Of the file: as it was read, and as it was seen last.
+        self._read_mark = self._seen_mark = _mark(path)
+        self._read()
+
+    # ---------------------------------------------------------------- requests
+
+    def find(self, values: Sequence[str]) -> Grant | None:
+        """Find the grant of the values of the header; None if there is no valid token."""
+        token = _token_in(values[0]) if len(values) == 1 else None
+        return None if token is None else self._valid.get(token_file.digest(token))
+
+    def may_infer(self, value: str, model: str) -> bool:
+        """True if the value of the header has a token by which the model may be asked."""
+        grant = self.find([value])
+        return grant is not None and INFER in grant.scopes and grant.has_model(model)
+
+    def check(self, values: Sequence[str], address: str, need: str) -> Grant:
+        """Return the grant of a request that needs this scope, or any.
+
+        Raises Unauthenticated, TooManyFailures or Forbidden. Which models it is for remains to be
+        checked.
+        """
+        grant = self.find(values)
+        if grant is None:
+            self._refuse(values, address)
+        if need not in (ANY, *grant.scopes):
+            raise Forbidden(f"The token is not good for this, expecting scope '{need}'", need)
+        return grant
+
+    def _refuse(self, values: Sequence[str], address: str) -> NoReturn:
+        tokens = [token for token in map(_token_in, values) if token is not None]
+        if not tokens:
+            raise Unauthenticated(_MISSING, has_token=False)
+        failure = self._failures.add(address, time.monotonic())
+        if failure.begins_burst:
+            _log.warning(
+                "%s presents a token that is not valid; more of them are not logged until it "
+                "pauses for a while",
+                address or "a client",
+            )
+        if failure.wait_s:
+            raise TooManyFailures(failure.wait_s)
+        if len(values) > 1:
+            raise Unauthenticated(_SEVERAL, has_token=True)
+        is_expired = token_file.digest(tokens[0]) in self._expired
+        raise Unauthenticated(_EXPIRED if is_expired else _UNKNOWN, has_token=True)
+
+    # ---------------------------------------------------------------- the file
+
+    def watch(self) -> None:
+        """Look after the file from now on, as long as the loop runs."""
+        asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self.watch()
+        self.look()
+
+    def look(self) -> None:
+        """Take note of what has changed since the last look."""
+        mark, seen, today = _mark(self._path), self._seen_mark, _today()
+        self._seen_mark = mark
+        if mark == seen and mark != self._read_mark:
+            self._read_mark = mark
+            if self._read():
+                _log.info("%s was read anew, it has %d tokens", self._path, len(self._grants))
+        elif today != self._day:
+            self._take(self._grants)
+
+    def _read(self) -> bool:
+        try:
+            grants = token_file.read(self._path)
+        except TokenFileError as error:
+            _log.error("%s cannot be used, the tokens are those of before: %s", self._path, error)
+            return False
+        self._take(grants)
+        return True
+
+    def _take(self, grants: Iterable[Grant]) -> None:
+        self._grants, self._day = tuple(grants), _today()
+        valid = {grant.digest: grant for grant in self._grants if _is_valid(grant, self._day)}
+        self._expired = frozenset(grant.digest for grant in self._grants) - valid.keys()
+        self._valid = valid
+        for tell in self.on_change:
+            tell()
+
+
+def bearer_tokens_of(settings: dict[str, Any]) -> BearerTokens | None:
+    """Return those of the settings, watched by the running loop; None if no token is needed."""
+    if not settings["tokens"]:
+        return None
+    tokens = BearerTokens(settings["tokens"])
+    tokens.watch()
+    return tokens
+
+
+def check_target(grant: Grant | None, need: str, model: str) -> None:
+    """Raise Forbidden if the grant is not for the model or, without one, for all of the server."""
+    if model:
+        check_model(grant, model)
+    elif grant is not None and need in _OF_SERVER and not grant.is_for_all_models:
+        raise Forbidden("The token is for some models alone, and this is about the server")
+
+
+def check_model(grant: Grant | None, model: str) -> None:
+    """Raise Forbidden if there is a grant, and the model is not among those that it is for."""
+    if grant is not None and not grant.has_model(model):
+        raise Forbidden("The token is not for this model")
+
+
+def check_unload(grant: Grant | None, *, has_dependents: bool) -> None:
+    """Raise Forbidden if others than the named model would go, for which the grant may not be."""
+    if has_dependents and grant is not None and not grant.is_for_all_models:
+        raise Forbidden("The token is for some models alone, which dependents need not be")
+
+
+def may_see(grant: Grant | None, model: str) -> bool:
+    """True if a list may name the model."""
+    return grant is None or grant.has_model(model)
+
+
+def _token_in(value: str) -> str | None:
+    """Return the token of a header's value; None if that is of another scheme."""
+    scheme, _, token = value.strip().partition(" ")
+    return token.strip() if scheme.lower() == _SCHEME else None
+
+
+def _is_valid(grant: Grant, day: date) -> bool:
+    return grant.expires is None or day <= grant.expires
+
+
+def _today() -> date:
+    return datetime.now(timezone.utc).date()
+
+
+def _mark(path: str) -> Mark:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    # the last is that of a change of the mode, too
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

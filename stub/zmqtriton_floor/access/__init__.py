@@ -1,0 +1,1 @@
+"""The rights of clients, as operators write them and servers read them."""

@@ -1,0 +1,170 @@
+"""The file of bearer tokens: a line for each, with what its holder may do, but not the token.
+
+    # NAME   HASH OF THE TOKEN      SCOPES                MODELS        LAST DAY (UTC)
+    alice    sha256:5e88…           scopes=infer,control
+    desk     sha256:9f86…           scopes=infer          models=a*,b   expires=2027-01-31
+
+Errors name the line and show nothing of it: somebody may have put a token there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from datetime import date
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
+
+INFER, CONTROL, METRICS = SCOPES = ("infer", "control", "metrics")
+ALL_MODELS = ("*",)
+NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+_HASH = re.compile(r"sha256:([0-9a-f]{64})")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MODELS = re.compile(r"[^\s,\x00-\x1f]+(,[^\s,\x00-\x1f]+)*")
+_MAX_BYTES = 4 << 20
+_SHARED_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class TokenFileError(Exception):
+    """Raised when a file of tokens cannot be used; the text says why."""
+
+
+class Grant(NamedTuple):
+    """The rights of the holder of one token."""
+
+    name: str
+    #: Of the token, by digest().
+    digest: bytes
+    scopes: FrozenSet[str]
+    #: Patterns of names, as a shell has them.
+    models: Tuple[str, ...] = ALL_MODELS
+    #: The last day on which it is valid, in UTC.
+    expires: Optional[date] = None
+
+    @property
+    def is_for_all_models(self) -> bool:
+        return self.models == ALL_MODELS
+
+    def has_model(self, name: str) -> bool:
+        """True if the model is among those that it is for."""
+        return self.models == ALL_MODELS or any(fnmatchcase(name, glob) for glob in self.models)
+
+    def line(self) -> str:
+        """Return its line of the file."""
+        words = [self.name, f"sha256:{self.digest.hex()}"]
+        words.append("scopes=" + ",".join(scope for scope in SCOPES if scope in self.scopes))
+        if not self.is_for_all_models:
+            words.append("models=" + ",".join(self.models))
+        if self.expires is not None:
+            words.append(f"expires={self.expires}")
+        return " ".join(words)
+
+
+def digest(token: str) -> bytes:
+    """Return what the file has of a token."""
+    # tokens are random and long: nobody finds one by trying, so no slow hash has to prevent that
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def read(path: str) -> Tuple[Grant, ...]:
+    """Read a file that nobody else can write. Raises TokenFileError."""
+    try:
+        # what is no file, such as a pipe, must not be waited for
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise TokenFileError(error.strerror) from None
+    try:
+        _check_file(os.fstat(descriptor))
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise TokenFileError(error.strerror) from None
+    finally:
+        os.close(descriptor)
+    if len(data) > _MAX_BYTES:
+        raise TokenFileError(f"more than {_MAX_BYTES} bytes")
+    try:
+        return parse(data.decode())
+    except UnicodeDecodeError:
+        raise TokenFileError("not UTF-8") from None
+
+
+def _check_file(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise TokenFileError("not a file")
+    if found.st_mode & _SHARED_WRITE or found.st_uid not in (0, os.geteuid()):
+        raise TokenFileError("others may write it, which would let them in")
+
+
+def parse(text: str) -> Tuple[Grant, ...]:
+    """Parse the content of a file. Raises TokenFileError."""
+    grants: List[Grant] = []
+    names, digests = set(), set()
+    for number, line in enumerate(text.split("\n"), start=1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        try:
+            grant = _parse_line(words)
+            if grant.name in names:
+                raise ValueError("the name of another line")
+            if grant.digest in digests:
+                raise ValueError("the token of another line")
+        except ValueError as error:
+            raise TokenFileError(f"line {number}: {error}") from None
+        names.add(grant.name)
+        digests.add(grant.digest)
+        grants.append(grant)
+    return tuple(grants)
+
+
+def _parse_line(words: List[str]) -> Grant:
+    """Parse a line. Raises ValueError."""
+    name, hashed = words[0], _HASH.fullmatch(words[1]) if len(words) > 1 else None
+    if not NAME.fullmatch(name):
+        raise ValueError("the name may have letters, digits and any of _.@-")
+    if hashed is None:
+        raise ValueError("expecting NAME sha256:HASH scopes=..., with 64 hexadecimal digits")
+    fields: Dict[str, str] = {}
+    for word in words[2:]:
+        key, _, value = word.partition("=")
+        if key not in ("scopes", "models", "expires"):
+            raise ValueError("expecting scopes=, models= or expires= after the hash")
+        if key in fields:
+            raise ValueError(f"{key}= is there twice")
+        fields[key] = value
+    return Grant(
+        name,
+        bytes.fromhex(hashed[1]),
+        parse_scopes(fields.get("scopes", "")),
+        parse_models(fields.get("models", "*")),
+        parse_day(fields["expires"]) if "expires" in fields else None,
+    )
+
+
+def parse_scopes(text: str) -> FrozenSet[str]:
+    """Parse scopes with commas between them. Raises ValueError."""
+    scopes = frozenset(text.split(","))
+    if not scopes.issubset(SCOPES):
+        raise ValueError("expecting scopes out of " + ", ".join(SCOPES))
+    return scopes
+
+
+def parse_models(text: str) -> Tuple[str, ...]:
+    """Parse patterns with commas between them. Raises ValueError."""
+    if not _MODELS.fullmatch(text):
+        raise ValueError("expecting models with commas, and no space, between them")
+    patterns = tuple(text.split(","))
+    return ALL_MODELS if "*" in patterns else patterns
+
+
+def parse_day(text: str) -> date:
+    """Parse a day. Raises ValueError."""
+    try:
+        if _DAY.fullmatch(text):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass
+    raise ValueError("expecting a day as 2027-01-31")

@@ -1,0 +1,143 @@
+"""The file of bearer tokens: its lines, and which files are not read."""
+
+from __future__ import annotations
+
+import os
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import ALL_MODELS, Grant, TokenFileError
+
+A, B = (token_file.digest(token) for token in ("a", "b"))
+_SCOPES = "scopes=infer"
+
+
+def line(name: str = "a", digest: bytes = A, rest: str = _SCOPES) -> str:
+    return f"{name} sha256:{digest.hex()} {rest}"
+
+
+@pytest.mark.row("L09")
+def test_a_line_says_what_a_token_is_good_for() -> None:
+    found = token_file.parse(
+        "# tokens of the desk\n\n"
+        + line("ann@desk", A, "scopes=infer,control")
+        + "\r\n"
+        + line("b", B, "  expires=2027-01-31   models=a*,exact scopes=metrics")
+    )
+
+    assert found == (
+        Grant("ann@desk", A, frozenset({"infer", "control"}), ALL_MODELS, None),
+        Grant("b", B, frozenset({"metrics"}), ("a*", "exact"), date(2027, 1, 31)),
+    )
+
+
+def test_a_line_that_was_written_is_read_as_it_was() -> None:
+    for grant in (
+        Grant("a", A, frozenset({"infer", "control", "metrics"})),
+        Grant("b", B, frozenset({"infer"}), ("m?", "[!x]*"), date(2030, 2, 28)),
+    ):
+        assert token_file.parse(grant.line()) == (grant,)
+
+
+@pytest.mark.parametrize(
+    ("models", "name", "is_in"),
+    [
+        ("*", "any thing", True),
+        ("a,*", "b", True),
+        ("a*", "a", True),
+        ("a*", "ba", False),
+        ("a*,b", "b", True),
+        ("a*,b", "b2", False),
+        ("A", "a", False),
+        ("v?", "v1", True),
+        ("v?", "v12", False),
+    ],
+)
+def test_models_are_named_as_files_are_in_a_shell(models: str, name: str, is_in: bool) -> None:
+    (grant,) = token_file.parse(line(rest=f"scopes=infer models={models}"))
+
+    assert grant.has_model(name) == is_in
+
+
+_SECRET = "zmqt_" + "Tg" * 20
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a", "line 1: expecting NAME sha256:HASH"),
+        (f"a {_SECRET} scopes=infer", "line 1: expecting NAME sha256:HASH"),
+        (f"a sha256:{_SECRET} scopes=infer", "line 1: expecting NAME sha256:HASH"),
+        (f"\n{_SECRET}! sha256:{A.hex()} scopes=infer", "line 2: the name may have"),
+        (f"a sha256:{A.hex().upper()} scopes=infer", "line 1: expecting NAME sha256:HASH"),
+        (line(rest=""), "line 1: expecting scopes out of infer, control, metrics"),
+        (line(rest=f"scopes=infer,{_SECRET}"), "line 1: expecting scopes out of"),
+        (line(rest="scopes="), "line 1: expecting scopes out of"),
+        (line(rest="scopes=infer scopes=control"), "line 1: scopes= is there twice"),
+        (line(rest=f"scopes=infer {_SECRET}"), "line 1: expecting scopes=, models= or expires="),
+        (line(rest="scopes=infer models="), "line 1: expecting models with commas"),
+        (line(rest="scopes=infer models=a,,b"), "line 1: expecting models with commas"),
+        (line(rest="scopes=infer expires=2027-02-30"), "line 1: expecting a day as 2027-01-31"),
+        (line(rest="scopes=infer expires=tomorrow"), "line 1: expecting a day as 2027-01-31"),
+        (line(rest="scopes=infer expires=20270101"), "line 1: expecting a day as 2027-01-31"),
+        (line("a") + "\n" + line("a", B), "line 2: the name of another line"),
+        (line("a") + "\n" + line("b"), "line 2: the token of another line"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named_and_not_shown(text: str, problem: str) -> None:
+    with pytest.raises(TokenFileError) as raised:
+        token_file.parse(text)
+
+    assert str(raised.value).startswith(problem)
+    assert _SECRET not in str(raised.value)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tokens"
+    path.write_text(line() + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def test_a_file_is_read(file: Path) -> None:
+    assert ["a"] == [grant.name for grant in token_file.read(str(file))]
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+@pytest.mark.row("L09")
+def test_a_file_that_others_may_write_is_refused(file: Path, mode: int) -> None:
+    file.chmod(mode)
+
+    with pytest.raises(TokenFileError, match="others may write it"):
+        token_file.read(str(file))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_is_refused(file: Path) -> None:
+    os.chown(file, 4711, 4711)
+
+    with pytest.raises(TokenFileError, match="others may write it"):
+        token_file.read(str(file))
+
+
+def test_what_is_no_file_of_text_is_refused(file: Path, tmp_path: Path) -> None:
+    for path, problem in (
+        (tmp_path / "missing", "No such file"),
+        (tmp_path, "not a file"),
+        (tmp_path / "pipe", "not a file"),
+        (tmp_path / "bytes", "not UTF-8"),
+        (tmp_path / "large", "more than"),
+    ):
+        if path.name == "pipe":
+            os.mkfifo(path, 0o600)
+        elif path.name == "bytes":
+            path.write_bytes(b"\xff")
+        elif path.name == "large":
+            path.write_bytes(b"#" * (5 << 20))
+
+        with pytest.raises(TokenFileError, match=problem):
+            token_file.read(str(path))

@@ -1,0 +1,261 @@
+"""Decisions about tokens, over a real file, without a server."""
+
+from __future__ import annotations
+
+import logging
+import os
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from zmqtriton.options.restrictions import HTTP_CATEGORIES
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant
+from zmqtriton_frontends.access import bearer_tokens
+from zmqtriton_frontends.access.bearer_tokens import BearerTokens, check_target, may_see
+from zmqtriton_frontends.access.failure_limit import MOST_AT_ONCE
+from zmqtriton_frontends.access.needs import ANY, OPEN, need_of
+from zmqtriton_frontends.access.refusals import (
+    AccessRefused,
+    Forbidden,
+    TooManyFailures,
+    Unauthenticated,
+)
+
+TOKEN = "zmqt_of-ann"
+HEADER = f"Bearer {TOKEN}"
+
+
+def grant(name: str = "ann", token: str = TOKEN, scopes: str = INFER, **more: object) -> Grant:
+    digest = token_file.digest(token)
+    return Grant(name, digest, token_file.parse_scopes(scopes), **more)  # type: ignore[arg-type]
+
+
+def write(path: Path, *grants: Grant) -> None:
+    new = path.with_suffix(".new")
+    new.write_text("".join(f"{one.line()}\n" for one in grants))
+    new.chmod(0o600)
+    new.replace(path)
+
+
+def look(tokens: BearerTokens) -> None:
+    """A change is read at the second look at it, when the file has been at rest."""
+    tokens.look()
+    tokens.look()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "tokens"
+    write(path, grant())
+    return path
+
+
+def refusal(tokens: BearerTokens, *values: str, address: str = "192.0.2.1") -> AccessRefused:
+    with pytest.raises(AccessRefused) as raised:
+        tokens.check(values, address, ANY)
+    return raised.value
+
+
+@pytest.mark.row("L09")
+@pytest.mark.parametrize("value", [HEADER, f"bearer {TOKEN}", f"BEARER   {TOKEN} "])
+def test_a_token_is_found_however_its_scheme_is_written(path: Path, value: str) -> None:
+    assert BearerTokens(str(path)).check([value], "", INFER).name == "ann"
+
+
+@pytest.mark.row("L09")
+@pytest.mark.parametrize("values", [(), ("",), ("Basic YTpi",), (TOKEN,), (f"Token {TOKEN}",)])
+def test_without_a_token_the_client_is_told_to_send_one(
+    path: Path, values: tuple[str, ...]
+) -> None:
+    error = refusal(BearerTokens(str(path)), *values)
+
+    assert (401, 16) == (error.http_status, error.grpc_status)
+    assert (("WWW-Authenticate", "Bearer"),) == error.headers
+    assert "expecting header 'Authorization: Bearer TOKEN'" in error.text
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("Bearer ",),
+        ("Bearer x",),
+        (HEADER + "x",),
+        (HEADER[:-1],),
+        (f"Bearer {TOKEN.upper()}",),
+        (f"{HEADER},{HEADER}",),
+        (HEADER, HEADER),
+        (HEADER, "Basic YTpi"),
+        ("Bearer \xe9\xff\udc80",),
+        ("Bearer " + "x" * 100_000,),
+        (f"Bearer {token_file.digest(TOKEN).hex()}",),
+        (f"Bearer sha256:{token_file.digest(TOKEN).hex()}",),
+    ],
+)
+def test_any_other_token_is_refused(path: Path, values: tuple[str, ...]) -> None:
+    error = refusal(BearerTokens(str(path)), *values)
+
+    assert isinstance(error, Unauthenticated)
+    assert (("WWW-Authenticate", 'Bearer error="invalid_token"'),) == error.headers
+    assert values[0][7:20] not in error.text or values[0] == "Bearer "
+
+
+def test_a_token_is_good_for_its_scopes_alone(path: Path) -> None:
+    tokens = BearerTokens(str(path))
+
+    assert tokens.check([HEADER], "", ANY) == tokens.check([HEADER], "", INFER) == grant()
+    for scope in (CONTROL, METRICS):
+        with pytest.raises(Forbidden, match=f"expecting scope '{scope}'") as raised:
+            tokens.check([HEADER], "", scope)
+        assert f'scope="{scope}"' in raised.value.headers[0][1]
+
+
+def test_a_token_may_be_for_some_models_alone() -> None:
+    some, every = grant(models=("a*",)), grant()
+
+    for need in (ANY, INFER, CONTROL):
+        check_target(some, need, "abc")
+        check_target(every, need, "x")
+        check_target(None, need, "x")
+        with pytest.raises(Forbidden, match="not for this model"):
+            check_target(some, need, "x")
+    check_target(some, ANY, "")
+    check_target(some, INFER, "")
+    for need in (CONTROL, METRICS):
+        check_target(every, need, "")
+        with pytest.raises(Forbidden, match="about the server"):
+            check_target(some, need, "")
+    assert [True, False, True, True] == [
+        *(may_see(some, "a"), may_see(some, "b")),
+        *(may_see(every, "b"), may_see(None, "b")),
+    ]
+
+
+@pytest.mark.row("L09")
+def test_what_is_not_said_to_need_less_needs_control() -> None:
+    needs = {category: need_of(category) for category in (*HTTP_CATEGORIES, "steering", "new")}
+
+    assert {OPEN} == {needs.pop("health"), need_of("")}
+    assert {ANY} == {needs.pop(name) for name in ("metadata", "model-config", "statistics")}
+    assert {INFER} == {needs.pop(name) for name in ("inference", "shared-memory")}
+    assert {CONTROL} == set(needs.values())
+    assert need_of("health", names_model=True) == ANY
+    assert need_of("model-repository", is_index=True) == ANY
+
+
+# ------------------------------------------------------------------ wrong tokens
+
+
+@pytest.mark.row("L09")
+def test_many_wrong_tokens_make_their_address_wait_and_valid_ones_pass(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens = BearerTokens(str(path))
+
+    errors = [refusal(tokens, f"Bearer wrong-{i}") for i in range(MOST_AT_ONCE + 5)]
+
+    assert [401] * MOST_AT_ONCE == [error.http_status for error in errors[:MOST_AT_ONCE]]
+    assert all(isinstance(error, TooManyFailures) for error in errors[MOST_AT_ONCE:])
+    assert (429, 8) == (errors[-1].http_status, errors[-1].grpc_status)
+    assert errors[-1].headers[0][0] == "Retry-After"
+    assert int(errors[-1].headers[0][1]) > 0
+    assert tokens.check([HEADER], "192.0.2.1", INFER).name == "ann"
+    assert refusal(tokens, "Bearer wrong", address="192.0.2.2").http_status == 401
+    assert refusal(tokens).http_status == 401, "who presents none has tried none"
+    warnings = [record.getMessage() for record in caplog.records]
+    assert ["192.0.2.1", "192.0.2.2"] == [text.split(" ")[0] for text in warnings]
+    assert "wrong-" not in caplog.text
+
+
+# ---------------------------------------------------------------------- the file
+
+
+@pytest.mark.row("L09")
+def test_a_changed_file_counts_when_it_is_at_rest(path: Path) -> None:
+    tokens, changes = BearerTokens(str(path)), []
+    tokens.on_change.append(lambda: changes.append(1))
+
+    write(path, grant("bob", "other"))
+    tokens.look()
+    assert tokens.find([HEADER]) is not None
+    assert [] == changes
+    tokens.look()
+
+    assert tokens.find([HEADER]) is None
+    assert [1] == changes
+    assert tokens.check(["Bearer other"], "", INFER).name == "bob"
+    look(tokens)
+    assert [1] == changes
+
+
+@pytest.mark.row("L09")
+@pytest.mark.parametrize("damage", ["text", "mode", "gone"])
+def test_a_file_that_cannot_be_used_changes_nothing_and_is_logged_once(
+    path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    tokens = BearerTokens(str(path))
+
+    if damage == "text":
+        path.write_text(f"{grant().line()}\nbob {TOKEN}\n")
+    elif damage == "mode":
+        path.chmod(0o666)
+    else:
+        path.unlink()
+    for _ in range(5):
+        tokens.look()
+
+    assert tokens.find([HEADER]) is not None
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "cannot be used, the tokens are those of before" in record.getMessage()
+    assert TOKEN not in caplog.text
+    if damage == "mode":
+        path.chmod(0o600)
+    write(path, grant("bob", "other"))
+    look(tokens)
+    assert tokens.find(["Bearer other"]) is not None
+
+
+def test_a_mode_that_was_put_right_is_noticed(path: Path) -> None:
+    path.chmod(0o666)
+    tokens = BearerTokens(str(path))
+    assert tokens.find([HEADER]) is None, "nobody gets in"
+
+    path.chmod(0o600)
+    look(tokens)
+
+    assert tokens.find([HEADER]) is not None
+
+
+def test_the_day_after_the_last_one_a_token_has_expired(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(path, grant(expires=date(2027, 1, 31)), grant("bob", "other"))
+    days = [date(2027, 1, 31)]
+    monkeypatch.setattr(bearer_tokens, "_today", lambda: days[0])
+    tokens, changes = BearerTokens(str(path)), []
+    tokens.on_change.append(lambda: changes.append(1))
+    assert tokens.find([HEADER]) is not None
+
+    days[0] = date(2027, 2, 1)
+    tokens.look()
+
+    assert "The token has expired" == refusal(tokens, HEADER).text
+    assert "The token is not known to this server" == refusal(tokens, HEADER + "x").text
+    assert tokens.find(["Bearer other"]) is not None
+    assert [1] == changes
+
+
+def test_a_link_that_leads_elsewhere_is_a_change(path: Path, tmp_path: Path) -> None:
+    write(tmp_path / "second", grant("bob", "other"))
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    tokens = BearerTokens(str(link))
+
+    os.symlink(tmp_path / "second", tmp_path / "new")
+    os.replace(tmp_path / "new", link)
+    look(tokens)
+
+    assert tokens.find([HEADER]) is None
+    assert tokens.find(["Bearer other"]) is not None
