@@ -20,7 +20,7 @@ from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerIdentity, Server
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.servers import servers
-from zmqtriton.ctl.status import model_row, print_status
+from zmqtriton.ctl.status import model_row, only_model, print_status
 from zmqtriton.ctl.tables import print_table
 from zmqtriton_floor import __version__
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
@@ -63,11 +63,14 @@ def _run_with_client(
 
 
 @cli.command()
+@click.argument("model", default="")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def status(context: click.Context, as_json: bool) -> None:
-    """Show the server's processes, why any of them died, and its counters."""
-    server, found, index = _run_with_client(context, lambda client: _read_status(client, as_json))
+def status(context: click.Context, model: str, as_json: bool) -> None:
+    """Show the server's processes, why any died, and its counters; with MODEL, that model's."""
+    server, found, index = _run_with_client(
+        context, lambda client: _read_status(client, model, as_json)
+    )
     now_s = time.time()
     for process in found["processes"]:
         started_s = process["started_s"]
@@ -78,11 +81,17 @@ def status(context: click.Context, as_json: bool) -> None:
         print_status(server, found, index, now_s)
 
 
-def _read_status(client: Client, as_json: bool) -> tuple[ServerIdentity, dict[str, Any], list[Any]]:
+def _read_status(
+    client: Client, model: str, as_json: bool
+) -> tuple[ServerIdentity, dict[str, Any], list[Any]]:
     """Read the status, for people with the index."""
     found = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    server = ServerIdentity.from_status(found)
     index = [] if as_json else client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
-    return ServerIdentity.from_status(found), found, index
+    if model:
+        found = only_model(model, found, index)
+        index = [entry for entry in index if entry["name"] == model]
+    return server, found, index
 
 
 @cli.command()

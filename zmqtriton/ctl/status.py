@@ -11,6 +11,7 @@ import click
 from zmqtriton.ctl import on_demand
 from zmqtriton.ctl.client import ServerIdentity
 from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
+from zmqtriton_floor.errors import NotFound
 
 #: States of models that need no attention.
 _HEALTHY_STATES = frozenset({"READY", ""})
@@ -22,6 +23,24 @@ _PROCESS = ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "La
 _STARTED_COLUMN = _PROCESS.index("Started")
 #: A terminal of this width has room for all columns.
 _WIDE_COLUMNS = 120
+
+
+#: Tables with a row for each model.
+_OF_MODELS = ("processes", "counts", "quotas")
+
+
+def only_model(
+    model: str, found: dict[str, Any], index: Iterable[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return a status without what is not of this model. Raises NotFound if there is none."""
+    kept = {
+        table: [row for row in found[table] or () if row.get("model") == model]
+        for table in _OF_MODELS
+        if table in found
+    }
+    if not any(kept.values()) and model not in {entry["name"] for entry in index}:
+        raise NotFound(f"there is no model '{model}'")
+    return {**found, **kept, "resources": [], "on_demand": {}}
 
 
 def print_status(
@@ -50,6 +69,11 @@ def _print_tables(found: dict[str, Any]) -> None:
         click.echo()
         header = ("Model", "Answered", "Failed", "Pending", "Executions")
         print_table(header, [_count_row(entry) for entry in counts])
+    if found.get("quotas"):
+        click.echo()
+        header = ("Model", "Quota", "Limit", "Used", "Exceeded")
+        print_table(header, [_quota_row(entry) for entry in found["quotas"]])
+        click.echo(f"memory is limited by: {found['memory_limited_by']}")
     if found.get("resources"):
         click.echo()
         header = ("Resource", "Device", "In use", "Held by", "Awaited by")
@@ -89,6 +113,17 @@ def _process_row(process: dict[str, Any]) -> Sequence[str]:
 def _count_row(entry: dict[str, Any]) -> Sequence[str]:
     numbers = [str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")]
     return (f"{entry['model']}:{entry['version']}", *numbers)
+
+
+def _quota_row(entry: dict[str, Any]) -> Sequence[str]:
+    figures = [entry[key] for key in ("limit", "used", "exceeded")]
+    return (entry["model"], entry["quota"], *map(_format_figure, figures))
+
+
+def _format_figure(figure: float | None) -> str:
+    if figure is None:
+        return "-"
+    return f"{figure:g}" if isinstance(figure, float) else str(figure)
 
 
 def _resource_row(entry: dict[str, Any]) -> Sequence[str]:

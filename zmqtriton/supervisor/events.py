@@ -105,6 +105,10 @@ class EventRouter:
             return
         self._tell_stub(serial, states.KillRequested("the process was stopped by a signal"))
 
+    def memory_exceeded(self, serial: int, text: str) -> None:
+        """The process of an instance has more memory than it may."""
+        self._tell_stub(serial, states.KillRequested(text))
+
     def messages_malformed(self, messages: int) -> None:
         """Messages were dropped because they were malformed or not allowed from where they came."""
         self._status.messages_malformed(messages)

@@ -125,6 +125,9 @@ class Service:
             serial, self._core.staged_files.is_claimed
         )
         self._core.status.segment_bytes = lambda: self._children.segments.bytes_by_owner
+        self._children.quotas.prepare_groups()
+        self._core.status.quota_use = self._children.quotas.use_of
+        self._core.status.memory_limited_by = self._children.quotas.means
         if options.trust_client_shm:
             self._children.segments.open_region = self._region_files.open_read_only
         self._log_ring = log_ring.attach()
@@ -180,7 +183,7 @@ class Service:
         if now_s >= self._next_poll_s:
             self._next_poll_s = now_s + _POLL_INTERVAL_S
             children = self._children
-            for look in (children.detect_frozen, children.reap_orphans):
+            for look in (children.detect_frozen, children.quotas.poll, children.reap_orphans):
                 with guarded("a look at the processes"):
                     look()
             for part in (children.segments, children.fork_server):
@@ -198,6 +201,7 @@ class Service:
         signal.set_wakeup_fd(-1)
         self._children.kill_all(_END_WITHIN_S)
         self._children.segments.close()
+        self._children.quotas.close()
         if self._control_socket is not None:
             self._control_socket.close()
         logging.getLogger().removeHandler(self._log_ring)

@@ -135,6 +135,7 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         ),
         *_values("process_restarts_total", "role", restarts),
         *_resources(broker.get("resources", [])),
+        *_quotas(status.get("quotas", [])),
         *_on_demand(status.get("on_demand", {})),
     ]
     return "\n".join(lines) + "\n"
@@ -192,6 +193,21 @@ def _on_demand(found: Mapping[str, Any]) -> Iterator[str]:
     if found["budget_bytes"]:
         yield from _family("models_memory_bytes", "Memory of the processes of models", "gauge")
         yield f"zmqtriton_models_memory_bytes {found['used_bytes']}"
+
+
+def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
+    """Return the text for the limits of models; "" without one."""
+    families = (
+        ("quota_limit", "gauge", "limit", "What a model may have"),
+        ("quota_used", "gauge", "used", "What a model has of what it may have"),
+        ("quota_exceeded_total", "counter", "exceeded", "Number of times that this was too little"),
+    )
+    for name, kind, key, text in families if quotas else ():
+        yield from _family(name, text, kind)
+        for entry in quotas:
+            if entry[key] is not None:
+                labels = labels_text(model=entry["model"], quota=entry["quota"])
+                yield f"zmqtriton_{name}{labels} {number(entry[key])}"
 
 
 def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,19 +13,29 @@ from threading import Event
 
 import pytest
 
+from tests.support.scraping import sum_series
 from tests.support.scripted import add_model, generate, string_parameter
 from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+OPTIONS = ["--runtime-directory=@DIRECTORY@/run"]
 MIB = 1 << 20
 LARGE = 'return [reply("x" * int(text_of(request)))]'
+GROW = """
+    import time
+    self.kept["much"] = b"x" * int(text_of(request))
+    time.sleep(60 if len(self.kept["much"]) > 200 << 20 else 0)
+    return [reply("grown")]
+"""
 SMALL = 'return [reply("small")]'
 
 
 def prepare(server: Server) -> None:
     add_model(server, "scripted", "beside")
     add_model(server, "scripted", "large", string_parameter("max_segment_bytes", "3M"))
+    memory = string_parameter("max_memory_bytes", "200M")
+    add_model(server, "scripted", "growing", memory + string_parameter("cpu_weight", "50"))
     pace = string_parameter("max_executions_per_second", "2")
     add_model(server, "scripted", "fast", pace + string_parameter("max_requests", "3"))
 
@@ -60,6 +74,50 @@ def test_tensors_have_so_much_shared_memory_and_no_more(server: Server) -> None:
 
 
 @pytest.mark.row("L22")
+def test_an_instance_with_too_much_memory_is_replaced(server: Server) -> None:
+    [before] = server.stub_pids("growing")
+    assert "grown" == generate(server, "growing", GROW, str(100 * MIB))
+    assert [before] == server.stub_pids("growing")
+
+    lost = generate(server, "growing", GROW, str(300 * MIB))
+
+    assert re.search(rf"it used \d+ of at most {200 * MIB} bytes \(max_memory_bytes\)", lost)
+    assert "grown" == generate(server, "growing", GROW, str(MIB))
+    assert [before] != server.stub_pids("growing")
+
+
+@pytest.mark.row("L22")
+def test_processes_have_their_share_of_the_cores(server: Server) -> None:
+    [pid], [other] = server.stub_pids("growing"), server.stub_pids("beside")
+
+    assert os.getpriority(os.PRIO_PROCESS, other) + 3 == os.getpriority(os.PRIO_PROCESS, pid)
+
+
+def _status(server: Server, *words: str) -> str:
+    program = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory"]
+    command = [*program, str(server.directory.parent / "run"), "status", *words]
+    return subprocess.run(command, capture_output=True, check=True, text=True, timeout=60).stdout
+
+
+@pytest.mark.row("L22")
+def test_limits_and_what_became_of_them_are_shown(server: Server) -> None:
+    generate(server, "large", LARGE, str(4 * MIB))
+    generate(server, "large", LARGE, str(2 * MIB))
+
+    status = _status(server)
+
+    assert re.search(r"^large +max_segment_bytes +3145728 +\d+ +[1-9]", status, re.MULTILINE)
+    assert re.search(r"^growing +cpu_weight +50 +- +- *$", status, re.MULTILINE)
+    assert "memory is limited by: " in status
+    assert not re.search("^(large|beside)", _status(server, "growing"), re.MULTILINE)
+    labels = {"model": "large", "quota": "max_segment_bytes"}
+    assert 3 * MIB == sum_series(server, "zmqtriton_quota_limit", **labels)
+    assert 0 < sum_series(server, "zmqtriton_quota_used", **labels) <= 3 * MIB
+    assert 0 < sum_series(server, "zmqtriton_quota_exceeded_total", **labels)
+    assert not sum_series(server, "zmqtriton_quota_limit", model="beside")
+
+
+@pytest.mark.row("L22")
 def test_executions_keep_their_pace(server: Server) -> None:
     begun_s = time.monotonic()
 
@@ -72,7 +130,9 @@ def test_executions_keep_their_pace(server: Server) -> None:
 @pytest.mark.row("L22")
 def test_who_asks_too_often_hears_of_the_limit(server: Server) -> None:
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda _: generate(server, "fast", SMALL), range(8)))
+        answers = set(threads.map(lambda _: generate(server, "fast", SMALL), range(24)))
 
+    full = "Exceeds maximum queue size"
     limit = "the model may begin 2 executions per second (max_executions_per_second)"
-    assert {"small", f"Exceeds maximum queue size: {limit}"} == set(answers)
+    # a burst is too much whatever the pace
+    assert {"small", f"{full}: {limit}"} == answers - {full}

@@ -12,7 +12,6 @@ from zmqtriton.broker.metrics.model_metrics import ModelMetrics
 from zmqtriton.broker.metrics.traffic import Traffic
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.limits import Limits
-from zmqtriton.broker.scheduling.execution_pace import ExecutionPace
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
@@ -70,7 +69,7 @@ class Reports:
             entry["zmqtriton"]["last_arrival_ns"] = last_ns
             entry["zmqtriton"] |= _occupancy(generation, now_ns)
             if generation.pace is not None:
-                entry["zmqtriton"]["pace"] = _pace(generation.pace)
+                entry["zmqtriton"]["pace"] = generation.pace.report(now_ns)
         own: dict[str, Any] = {
             "malformed": self._traffic.malformed + self._blocks.forged,
             "leases": self._blocks.leases.count,
@@ -87,10 +86,6 @@ class Reports:
         if peer is not None and peer.role == "metrics":
             document["measures"] = self._model_metrics.page()
         return wire.Statistics(message.id, 0, "", json.dumps(document))
-
-
-def _pace(pace: ExecutionPace) -> dict[str, float]:
-    return {"per_second": pace.pacemaker.per_second, "refused": pace.refused}
 
 
 def _occupancy(generation: Generation, now_ns: int) -> dict[str, int]:

@@ -23,6 +23,8 @@ class Pacemaker:
         self.per_second = per_second
         #: When the next execution would begin if all kept the same distance.
         self._next_ns = 0
+        #: The executions of the current second of the clock, and those of the one before.
+        self._second = self._count = self._count_before = 0
 
     @property
     def free_ns(self) -> int:
@@ -31,6 +33,18 @@ class Pacemaker:
     def begin(self, now_ns: int) -> None:
         """Count an execution that begins now."""
         self._next_ns = max(self._next_ns, now_ns) + self._interval_ns
+        self._turn_second(now_ns)
+        self._count += 1
+
+    def executions_of_last_second(self, now_ns: int) -> int:
+        self._turn_second(now_ns)
+        return self._count_before
+
+    def _turn_second(self, now_ns: int) -> None:
+        second = now_ns // 1_000_000_000
+        if second != self._second:
+            self._count_before = self._count if second == self._second + 1 else 0
+            self._second, self._count = second, 0
 
     @property
     def _interval_ns(self) -> int:
@@ -53,6 +67,15 @@ class ExecutionPace:
 
     def may_begin(self, now_ns: int) -> bool:
         return now_ns >= self.pacemaker.free_ns
+
+    def report(self, now_ns: int) -> dict[str, float]:
+        pacemaker = self.pacemaker
+        last_second = pacemaker.executions_of_last_second(now_ns)
+        return {
+            "per_second": pacemaker.per_second,
+            "last_second": last_second,
+            "refused": self.refused,
+        }
 
     def refusal(self, error: Unavailable) -> Unavailable:
         """Return the error of a request that is refused while the queue waits for the pace."""

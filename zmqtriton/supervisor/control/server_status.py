@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.canaries.registry import CanaryRegistry
+from zmqtriton.supervisor.control.quotas import QuotaUse, describe_quotas
 from zmqtriton.supervisor.control.repositories import RepositoryRegistry
 from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
 from zmqtriton.supervisor.fleet.introductions import ServerInfo
@@ -63,6 +64,9 @@ class ServerStatus:
         self._client_memory: dict[int, dict[str, int]] = {}
         #: The bytes of shared memory of each process, by serial number.
         self.segment_bytes: Callable[[], Mapping[int, int]] = dict
+        #: What a model has of its quota, and what limits memory, in words.
+        self.quota_use: Callable[[str], QuotaUse] = lambda model: QuotaUse()
+        self.memory_limited_by = ""
 
     def started(self, started_s: float) -> None:
         """The supervisor itself has been started."""
@@ -94,7 +98,7 @@ class ServerStatus:
             document = self._describe()
             for process in document["processes"]:
                 process["is_connected"] = process.get("serial", 0) not in unconnected
-            done({**document, **found})
+            done({**document, **self._describe_quotas(found["counts"] or ()), **found})
 
         self._counts.request(describe)
 
@@ -104,6 +108,12 @@ class ServerStatus:
         states = [news.state for news in found if news.version]
         ready = f"{states.count('READY')} of {len(states)} model versions are ready"
         return f"stopping; {ready}" if self._stopping.has_begun else ready
+
+    def _describe_quotas(self, counts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+        """Describe the limits of models; empty if there are none."""
+        quotas = [generation.blueprint.quota for generation in self._generations.values()]
+        rows = describe_quotas(quotas, self.quota_use, counts)
+        return {"quotas": rows, "memory_limited_by": self.memory_limited_by} if rows else {}
 
     def _describe(self) -> dict[str, Any]:
         phase = self._stopping.phase.value

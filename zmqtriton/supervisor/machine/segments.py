@@ -71,12 +71,14 @@ class SegmentRegistry:
     @property
     def bytes_by_owner(self) -> Mapping[int, int]:
         """Return the bytes by the serial of their owner."""
-        return {o: sum(map(_host_bytes, own.values())) for o, own in self._segments.items()}
+        return {owner: self.bytes_of(owner) for owner in self._segments}
+
+    def bytes_of(self, owner: int) -> int:
+        return sum(map(_host_bytes, self._segments.get(owner, {}).values()))
 
     def bytes_of_model(self, model: str) -> int:
         """Return the bytes of a limited model, those of its dead processes included."""
-        owners = [owner for owner, name in self._model_of.items() if name == model]
-        return sum(map(_host_bytes, (s for o in owners for s in self._segments[o].values())))
+        return sum(self.bytes_of(o) for o, name in self._model_of.items() if name == model)
 
     @property
     def count(self) -> int:

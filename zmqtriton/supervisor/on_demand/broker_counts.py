@@ -63,6 +63,7 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "executions": entry["execution_count"],
         "direct_responses": own["direct_responses"],
         "brokered_responses": own["brokered_responses"],
+        **({"pace": own["pace"]} if "pace" in own else {}),
     }
 
 

@@ -67,6 +67,9 @@ class ChildListener(Protocol):
     def process_frozen(self, serial: int) -> None:
         """The process was stopped by a signal and does not go on."""
 
+    def memory_exceeded(self, serial: int, text: str) -> None:
+        """The process has more memory than its model may have."""
+
     def worker_forked(self, pid: int, started_s: float) -> int:
         """Gunicorn has forked; return the serial number of the new process's lifeline."""
 

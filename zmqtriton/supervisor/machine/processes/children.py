@@ -29,10 +29,10 @@ from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
 from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServer, StubSpec
 from zmqtriton.supervisor.machine.processes.frozen import FrozenProcesses
 from zmqtriton.supervisor.machine.processes.guests import Guests
-from zmqtriton.supervisor.machine.processes.out_of_memory import OomDetector
 from zmqtriton.supervisor.machine.processes.output import StubOutput, log_line
 from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifelines
 from zmqtriton.supervisor.machine.processes.process import Process
+from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement
 from zmqtriton.supervisor.machine.segments import SEGMENT_MESSAGES, SegmentRegistry
 from zmqtriton_floor import endpoints, stub_mark, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -125,7 +125,7 @@ class Children:
             remove=self._remove_child,
         )
         self._probes = ReadinessLifelines(selector, listener.message_received)
-        self._out_of_memory = OomDetector(now_s=time.monotonic())
+        self.quotas = QuotaEnforcement(self._children, self.segments, listener.memory_exceeded)
         self._frozen = FrozenProcesses(self._children, listener.process_frozen)
         #: Overrides that remove what models do not get of the server's environment.
         self.withheld_variables: Mapping[str, None] = {}
@@ -185,6 +185,7 @@ class Children:
     ) -> None:
         if child.cores:
             pin_to_cores(process.pid, child.cores)
+        self.quotas.begin(child)
         self._watch(child)
         # Not guarded by its end: it is the end.
         self._selector.register(
@@ -393,7 +394,6 @@ class Children:
 
     def detect_frozen(self) -> None:
         """Find frozen processes. To be called once a second."""
-        self._out_of_memory.poll(time.monotonic())
         self._frozen.poll()
 
     def reap_orphans(self) -> None:
@@ -434,11 +434,11 @@ class Children:
             _unregister(self._selector, child.process.pidfd)
             with guarded(f"what process {child.pid} has sent"):
                 self._receive(child)
-            reason = child.process.reap()
-            self._remove_child(child, self._out_of_memory.explain_death(reason, time.monotonic()))
+            self._remove_child(child, child.process.reap())
 
     def _remove_child(self, child: Child, reason: str) -> None:
         del self._children[child.serial]
+        reason = self.quotas.end(child, reason)
         self.segments.process_died(child.serial, time.monotonic())
         _unregister(self._selector, child.lifeline)
         child.lifeline.close()

@@ -16,10 +16,16 @@ _COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 class OomDetector:
     def __init__(
-        self, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"), now_s: float = 0.0
+        self,
+        proc: Path = Path("/proc"),
+        groups: Path = Path("/sys/fs/cgroup"),
+        now_s: float = 0.0,
+        group: Path | None = None,
     ) -> None:
+        """Set up; `group` has all processes of the server, if its own one has not."""
         self._proc = proc
         self._groups = groups
+        self._group = group
         self._kill_count = self._count()
         self._changed_s = now_s - 2 * _RECENT_KILL_S
 
@@ -50,6 +56,8 @@ class OomDetector:
         return 0
 
     def _cgroup_counter_files(self) -> list[Path]:
+        if self._group is not None:
+            return [self._group / "memory.events"]
         try:
             lines = (self._proc / "self" / "cgroup").read_text().splitlines()
         except OSError:

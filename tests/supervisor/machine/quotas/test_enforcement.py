@@ -1,0 +1,124 @@
+"""Limits of processes where the kernel does not see to them: real processes, measured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.waiting import eventually
+from zmqtriton.config.quotas import Quota
+from zmqtriton.supervisor.machine.processes.child import Child
+from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement, nice_value
+from zmqtriton.supervisor.machine.quotas.process_memory import own_memory_bytes
+from zmqtriton.supervisor.machine.segments import SegmentRegistry
+from zmqtriton_floor import wire
+
+MIB = 1 << 20
+#: Takes as many MiB as each line says; a fork has them, too, where it says `fork`.
+_GROWING = """
+import os, sys
+kept = []
+for line in sys.stdin:
+    if line == "fork\\n" and os.fork() == 0:
+        kept.append(b"y" * (60 << 20))
+        print("forked", flush=True)
+        sys.stdin.read()
+        os._exit(0)
+    if line != "fork\\n":
+        kept.append(b"x" * (int(line) << 20))
+        print("grown", flush=True)
+"""
+
+
+class World(NamedTuple):
+    process: subprocess.Popen[str]
+    enforcement: QuotaEnforcement
+    segments: SegmentRegistry
+    child: Child
+    told: list[tuple[int, str]]
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        self.process.stdout.readline()
+        self.enforcement.poll()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    told: list[tuple[int, str]] = []
+    children: dict[int, Child] = {}
+    segments = SegmentRegistry(1 << 30, lambda serial, message, descriptor: None)
+    enforcement = QuotaEnforcement(children, segments, lambda *what: told.append(what))
+    command = [sys.executable, "-c", _GROWING]
+    with subprocess.Popen(
+        command, stdin=-1, stdout=-1, text=True, start_new_session=True
+    ) as process:
+        child = Child(5, process.pid, quota=Quota("m", max_memory_bytes=100 * MIB, cpu_weight=50))
+        children[5] = child
+        enforcement.begin(child)
+        yield World(process, enforcement, segments, child, told)
+        process.kill()
+    segments.close()
+
+
+@pytest.mark.row("L22")
+def test_a_process_that_grows_beyond_its_limit_is_reported_once(world: World) -> None:
+    world.tell("60")
+    assert [] == world.told
+    assert 60 * MIB <= world.enforcement.use_of("m").memory_bytes < 100 * MIB
+
+    world.tell("60")
+    world.enforcement.poll()
+
+    [(serial, text)] = world.told
+    used = world.enforcement.use_of("m").memory_bytes
+    assert (5, f"it used {used} of at most {100 * MIB} bytes (max_memory_bytes)") == (serial, text)
+    assert 1 == world.enforcement.use_of("m").memory_excesses
+
+
+@pytest.mark.row("L22")
+def test_the_memory_of_descendants_and_of_segments_counts(world: World) -> None:
+    world.segments.handle_message(5, wire.CreateSegment(1, 30 * MIB))
+    world.enforcement.poll()
+    before = world.enforcement.use_of("m").memory_bytes
+    assert before > 30 * MIB
+
+    world.tell("fork")
+
+    assert world.enforcement.use_of("m").memory_bytes >= before + 60 * MIB
+
+
+@pytest.mark.row("L22")
+def test_the_dead_have_no_memory(world: World) -> None:
+    world.process.kill()
+    world.process.wait()
+
+    assert "killed by SIGKILL" == world.enforcement.end(world.child, "killed by SIGKILL")
+    world.enforcement.poll()
+
+    assert 0 == world.enforcement.use_of("m").memory_bytes
+    assert 0 == own_memory_bytes(world.process.pid)
+
+
+@pytest.mark.row("L22")
+def test_a_weight_becomes_a_nice_value(world: World) -> None:
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+
+    eventually(lambda: os.getpriority(os.PRIO_PROCESS, world.process.pid) == 3, 10)
+    assert usual == os.getpriority(os.PRIO_PROCESS, 0)
+
+
+@pytest.mark.row("L22")
+@pytest.mark.parametrize(
+    ("weight", "nice"), [(100, 0), (125, -1), (80, 1), (200, -3), (1, 19), (10_000, -20)]
+)
+def test_nice_values_have_the_kernels_ratio(weight: int, nice: int) -> None:
+    assert nice == nice_value(weight)

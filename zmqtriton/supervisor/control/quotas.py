@@ -1,0 +1,67 @@
+"""Describes the limits of models for operators, with what is used of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton.config.parameters import (
+    CPU_WEIGHT,
+    MAX_EXECUTIONS_PER_SECOND,
+    MAX_MEMORY_BYTES,
+    MAX_SEGMENT_BYTES,
+)
+from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota
+
+
+class QuotaUse(NamedTuple):
+    """The use of one model's quota, and how often that was too little."""
+
+    segment_bytes: int = 0
+    segment_refusals: int = 0
+    #: Of the largest instance.
+    memory_bytes: int = 0
+    memory_excesses: int = 0
+
+
+def describe_quotas(
+    quotas: Iterable[Quota],
+    use_of: Callable[[str], QuotaUse],
+    counts: Iterable[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return a row for each limit of a model; `counts` are the broker's, by version."""
+    rows = []
+    for quota in sorted(set(quotas)):
+        rows += [_row(quota.model, *entry) for entry in _limits(quota, use_of)]
+    return rows + _paces(counts)
+
+
+def _limits(quota: Quota, use_of: Callable[[str], QuotaUse]) -> Iterator[tuple[Any, ...]]:
+    if quota.max_segment_bytes:
+        use = use_of(quota.model)
+        yield MAX_SEGMENT_BYTES, quota.max_segment_bytes, use.segment_bytes, use.segment_refusals
+    if quota.max_memory_bytes:
+        use = use_of(quota.model)
+        yield MAX_MEMORY_BYTES, quota.max_memory_bytes, use.memory_bytes, use.memory_excesses
+    if quota.cpu_weight != USUAL_CPU_WEIGHT:
+        yield CPU_WEIGHT, quota.cpu_weight, None, None
+
+
+def _paces(counts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each model with a pace, which its versions share."""
+    rows: dict[str, dict[str, Any]] = {}
+    for entry in counts:
+        pace, model = entry.get("pace"), entry["model"]
+        if pace is None:
+            continue
+        row = rows.setdefault(model, _row(model, MAX_EXECUTIONS_PER_SECOND, 0, 0, 0))
+        row["limit"], row["used"] = pace["per_second"], pace["last_second"]
+        row["exceeded"] += pace["refused"]
+    return list(rows.values())
+
+
+def _row(
+    model: str, quota: str, limit: float, used: int | None, exceeded: int | None
+) -> dict[str, Any]:
+    """Return a row; None where there is nothing to count."""
+    return {"model": model, "quota": quota, "limit": limit, "used": used, "exceeded": exceeded}

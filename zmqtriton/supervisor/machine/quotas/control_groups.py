@@ -1,0 +1,181 @@
+"""Control groups: one for the server's own processes, one for each model, one for each instance.
+
+The kernel kills an instance that exceeds its memory, and shares the cores by the weights of models.
+All groups are made below the server's own, and are gone when it ends; those of a server that was
+killed go with the next one's start.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota
+from zmqtriton.supervisor.machine.quotas.own_group import (
+    NoControlGroups,
+    check_own_group,
+    find_own_group,
+)
+
+_log = logging.getLogger(__name__)
+
+_SERVER = "zmqtriton-server"
+_MODEL = "zmqtriton-model-"
+#: Broker and frontends serve all models, and must not wait for any.
+_SERVER_CPU_WEIGHT = 10 * USUAL_CPU_WEIGHT
+_ODD_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]")
+_MOST_CHARACTERS = 100
+_OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+
+
+def prepare_control_groups(proc: Path = Path("/proc")) -> ControlGroups:
+    """Move this process into a group of its own, to make others beside it.
+
+    To be called before it has children. Raises NoControlGroups.
+    """
+    try:
+        own, pid = find_own_group(proc), os.getpid()
+        check_own_group(own, pid)
+        groups = ControlGroups(own, pid)
+        groups.begin()
+    except OSError as error:
+        raise NoControlGroups(str(error)) from None
+    return groups
+
+
+class ControlGroups:
+    def __init__(self, own: Path, pid: int) -> None:
+        self.own = own
+        self._pid = pid
+        self._numbers = itertools.count(1)
+        #: By model.
+        self._models: dict[str, Path] = {}
+        #: By serial.
+        self._instances: dict[int, Path] = {}
+        #: Groups that are to go as soon as their last processes have.
+        self._leaving: set[Path] = set()
+        self._has_cpu = False
+
+    def begin(self) -> None:
+        """Make the server's group. Raises OSError."""
+        for left in (*self.own.glob(f"{_MODEL}*/*/"), *self.own.glob("zmqtriton-*/")):
+            left.rmdir()
+        server = self.own / _SERVER
+        server.mkdir()
+        try:
+            _write(server / "cgroup.procs", str(self._pid))
+            _write(self.own / "cgroup.subtree_control", "+memory")
+        except OSError:
+            self._end()
+            raise
+
+    # --------------------------------------------------------------- instances
+
+    def add(self, serial: int, pid: int, quota: Quota) -> None:
+        """Put the process of an instance into a group with its model's limits. Raises OSError."""
+        instance = self._model_group(quota.model) / str(serial)
+        instance.mkdir()
+        self._instances[serial] = instance
+        if quota.max_memory_bytes:
+            _write(instance / "memory.max", str(quota.max_memory_bytes))
+            # Whoever leaks would only make the disk busy; and no process is of use without others.
+            _write_if_there(instance / "memory.swap.max", "0")
+            _write(instance / "memory.oom.group", "1")
+        _write(instance / "cgroup.procs", str(pid))
+
+    def _model_group(self, model: str) -> Path:
+        group = self._models.get(model)
+        if group is None:
+            name = _ODD_CHARACTERS.sub("_", model)[:_MOST_CHARACTERS]
+            group = self.own / f"{_MODEL}{next(self._numbers)}-{name}"
+            group.mkdir()
+            self._models[model] = group
+            _write(group / "cgroup.subtree_control", "+memory")
+        return group
+
+    def set_cpu_weight(self, model: str, weight: int) -> None:
+        """Share the cores by weights from now on, between models that are busy. Raises OSError."""
+        if not self._has_cpu:
+            _write(self.own / "cgroup.subtree_control", "+cpu")
+            _write(self.own / _SERVER / "cpu.weight", str(_SERVER_CPU_WEIGHT))
+            self._has_cpu = True
+        _write(self._model_group(model) / "cpu.weight", str(weight))
+
+    @property
+    def has_cpu_weights(self) -> bool:
+        """True if some model has a weight of its own, so that all have one."""
+        return self._has_cpu
+
+    def memory_bytes(self, serial: int) -> int:
+        """Return the memory of an instance; 0 if it has no group."""
+        group = self._instances.get(serial)
+        try:
+            return int((group / "memory.current").read_text()) if group is not None else 0
+        except OSError:
+            return 0
+
+    def was_killed_for_memory(self, serial: int) -> bool:
+        group = self._instances.get(serial)
+        try:
+            events = (group / "memory.events").read_text() if group is not None else ""
+        except OSError:
+            return False
+        found = _OOM_KILLS.search(events)
+        return found is not None and int(found[1]) > 0
+
+    def remove(self, serial: int) -> None:
+        """Remove the group of a dead instance, and kill what it has left there."""
+        group = self._instances.pop(serial, None)
+        if group is None:
+            return
+        with suppress(OSError):
+            _write_if_there(group / "cgroup.kill", "1")
+        self._leaving.add(group)
+        self.remove_empty()
+
+    def remove_empty(self) -> None:
+        """Remove what is empty by now. To be called once a second."""
+        for group in list(self._leaving):
+            with suppress(OSError):
+                group.rmdir()
+                self._leaving.discard(group)
+        # the groups of its instances decide whether a model's is empty
+        for model, group in list(self._models.items()):
+            if group not in {instance.parent for instance in self._instances.values()}:
+                with suppress(OSError):
+                    group.rmdir()
+                    del self._models[model]
+
+    # -------------------------------------------------------------------- end
+
+    def close(self) -> None:
+        """Remove all groups; the processes of models are dead."""
+        for serial in list(self._instances):
+            self.remove(serial)
+        self.remove_empty()
+        self._end()
+
+    def _end(self) -> None:
+        """Return to the group in which this process was started."""
+        try:
+            for controller in ("memory", "cpu"):
+                with suppress(OSError):  # it was not there
+                    _write(self.own / "cgroup.subtree_control", f"-{controller}")
+            _write(self.own / "cgroup.procs", str(self._pid))
+            (self.own / _SERVER).rmdir()
+        except OSError as error:
+            _log.debug("control groups are left in %s: %s", self.own, error)
+
+
+def _write(file: Path, text: str) -> None:
+    with open(file, "w", encoding="ascii") as writing:
+        writing.write(text)
+
+
+def _write_if_there(file: Path, text: str) -> None:
+    if file.exists():
+        _write(file, text)

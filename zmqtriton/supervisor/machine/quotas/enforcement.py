@@ -1,0 +1,164 @@
+"""Keeps processes of models to the memory and the share of the cores that they may have.
+
+Where the server may make control groups, the kernel does it; elsewhere memory is measured once a
+second and CPU weights become nice values. Says which process has taken too much; the core decides
+what becomes of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES
+from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota
+from zmqtriton.supervisor.control.quotas import QuotaUse
+from zmqtriton.supervisor.machine.processes.child import Child
+from zmqtriton.supervisor.machine.processes.out_of_memory import OomDetector
+from zmqtriton.supervisor.machine.quotas.control_groups import (
+    ControlGroups,
+    prepare_control_groups,
+)
+from zmqtriton.supervisor.machine.quotas.own_group import NoControlGroups
+from zmqtriton.supervisor.machine.quotas.process_memory import own_memory_bytes
+from zmqtriton.supervisor.machine.segments import SegmentRegistry
+
+_log = logging.getLogger(__name__)
+
+#: The kernel's ratio of the shares of two neighbouring nice values.
+_NICE_RATIO = 1.25
+_LEAST_NICE, _MOST_NICE = -20, 19
+
+#: Gets the serial of a process that has taken too much, and by how much.
+Report = Callable[[int, str], object]
+
+
+def nice_value(weight: int) -> int:
+    """Return the nice value whose share comes closest to that of a CPU weight."""
+    steps = math.log(weight / USUAL_CPU_WEIGHT) / math.log(_NICE_RATIO)
+    return max(_LEAST_NICE, min(_MOST_NICE, -round(steps)))
+
+
+class QuotaEnforcement:
+    def __init__(
+        self,
+        children: Mapping[int, Child],
+        segments: SegmentRegistry,
+        report: Report,
+    ) -> None:
+        self._children = children
+        self._segments = segments
+        self._report = report
+        self._groups: ControlGroups | None = None
+        #: The reason why there are no control groups.
+        self._why_no_groups = ""
+        self._out_of_memory = OomDetector(now_s=time.monotonic())
+        #: Limited processes, with their memory when it was last looked at.
+        self._memory: dict[int, int] = {}
+        #: By model, how often one of its instances has exceeded its memory.
+        self._excesses: dict[str, int] = {}
+
+    def prepare_groups(self) -> None:
+        """Have the kernel see to it where that can be. To be called before there are children."""
+        try:
+            self._groups = prepare_control_groups()
+        except NoControlGroups as error:
+            self._why_no_groups = str(error)
+        else:
+            group = self._groups.own
+            self._out_of_memory = OomDetector(group=group, now_s=time.monotonic())
+
+    # --------------------------------------------------------------- processes
+
+    def begin(self, child: Child) -> None:
+        """Limit the new process of an instance, before it has loaded anything."""
+        quota = child.quota
+        if not quota.model:
+            return
+        if self._groups is not None:
+            try:
+                self._groups.add(child.serial, child.pid, quota)
+            except OSError as error:
+                _log.error("model '%s' has no control group: %s", quota.model, error)
+        if quota.max_memory_bytes:
+            self._memory[child.serial] = 0
+        if quota.cpu_weight != USUAL_CPU_WEIGHT:
+            self._set_cpu_weight(child.pid, quota)
+
+    def _set_cpu_weight(self, pid: int, quota: Quota) -> None:
+        if self._groups is not None:
+            with suppress(OSError):  # without that controller there are still nice values
+                self._groups.set_cpu_weight(quota.model, quota.cpu_weight)
+                return
+        try:
+            os.setpriority(os.PRIO_PGRP, pid, nice_value(quota.cpu_weight))
+        except OSError as error:
+            text = "model '%s' runs without its %s (%d): nice value %d: %s"
+            nice, reason = nice_value(quota.cpu_weight), error.strerror
+            _log.warning(text, quota.model, CPU_WEIGHT, quota.cpu_weight, nice, reason)
+
+    def end(self, child: Child, reason: str) -> str:
+        """Take note of a death; return its reason, which may be a limit."""
+        now_s = time.monotonic()
+        reason = self._out_of_memory.explain_death(reason, now_s)
+        self._memory.pop(child.serial, None)
+        if self._groups is None or not child.quota.model:
+            return reason
+        is_over = self._groups.was_killed_for_memory(child.serial)
+        self._groups.remove(child.serial)
+        most = child.quota.max_memory_bytes
+        if not (is_over and most):
+            return reason
+        self._count_excess(child.quota)
+        return f"it needed more than {most} bytes ({MAX_MEMORY_BYTES}): {reason}"
+
+    def _count_excess(self, quota: Quota) -> None:
+        self._excesses[quota.model] = self._excesses.get(quota.model, 0) + 1
+
+    # ------------------------------------------------------------- looking
+
+    def poll(self) -> None:
+        """Look at the memory of limited processes. To be called once a second."""
+        self._out_of_memory.poll(time.monotonic())
+        if self._groups is not None:
+            self._groups.remove_empty()
+        for serial in list(self._memory):
+            self._look(self._children[serial])
+
+    def _look(self, child: Child) -> None:
+        serial, most = child.serial, child.quota.max_memory_bytes
+        if self._groups is not None:
+            self._memory[serial] = self._groups.memory_bytes(serial)
+            return
+        used = own_memory_bytes(child.pid) + self._segments.bytes_of(serial)
+        was_over = self._memory[serial] > most
+        self._memory[serial] = used
+        if used > most and not was_over:
+            self._count_excess(child.quota)
+            self._report(serial, f"it used {used} of at most {most} bytes ({MAX_MEMORY_BYTES})")
+
+    def use_of(self, model: str) -> QuotaUse:
+        """Return what a model has, as of the last look."""
+        memory = [m for s, m in self._memory.items() if self._children[s].quota.model == model]
+        return QuotaUse(
+            self._segments.bytes_of_model(model),
+            self._segments.refusals.get(model, 0),
+            max(memory, default=0),
+            self._excesses.get(model, 0),
+        )
+
+    @property
+    def means(self) -> str:
+        """Return what limits memory, in words."""
+        if self._groups is not None:
+            return f"control groups below {self._groups.own}"
+        return f"measured every second: {self._why_no_groups}"
+
+    def close(self) -> None:
+        """Leave nothing behind; all children are dead."""
+        if self._groups is not None:
+            self._groups.close()
