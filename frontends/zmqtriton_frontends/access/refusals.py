@@ -31,9 +31,8 @@ class Forbidden(AccessRefused):
 
     def __init__(self, text: str, scope: str = "") -> None:
         super().__init__(text)
-        if scope:
-            challenge = f'Bearer error="insufficient_scope", scope="{scope}"'
-            self.headers = (("WWW-Authenticate", challenge),)
+        named = f', scope="{scope}"' if scope else ""
+        self.headers = (("WWW-Authenticate", f'Bearer error="insufficient_scope"{named}'),)
 
 
 class TooManyFailures(AccessRefused):
@@ -43,7 +42,7 @@ class TooManyFailures(AccessRefused):
 
     def __init__(self, wait_s: int) -> None:
         super().__init__(
-            f"Too many wrong tokens came from this address, retry after {wait_s} seconds or with "
-            "a valid one"
+            f"Too many wrong tokens came from this address, retry after {wait_s} s or with a valid "
+            "one"
         )
         self.headers = (("Retry-After", str(wait_s)),)

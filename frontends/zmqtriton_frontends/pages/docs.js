@@ -23,7 +23,7 @@ async function load() {
 }
 
 function showFailure(error) {
-  if (error instanceof Refused && error.status === 403) return access.show(error.message);
+  if (error instanceof Refused && error.isOfAccess) return access.show(error);
   const text = error instanceof Refused ? error.message : "The server does not answer.";
   setText(byId("alarm"), `${text} This page goes on trying.`);
   byId("alarm").hidden = false;

@@ -48,8 +48,8 @@ async function look() {
     attempt(askJson("POST", "/v2/repository/index", { body: "{}", signal })),
     attempt(askJson("GET", "/v2/models/stats", { signal })),
   ]);
-  const restricted = [server, ready, index, statistics].find((a) => a.refused?.status === 403);
-  if (restricted) access.show(restricted.refused.message);
+  const restricted = [server, ready, index, statistics].find((a) => a.refused?.isOfAccess);
+  if (restricted) access.show(restricted.refused);
   else access.hide();
 
   if (server.refused?.status >= 500) throw server.refused; // it is about to end
@@ -93,7 +93,7 @@ function showServer(server, ready) {
     document.title = server.name;
   }
   const [kind, text] = ready.value ? ["good", "ready"]
-    : ready.refused.status === 403 ? ["unknown", "restricted"] : ["bad", "not ready"];
+    : ready.refused.isOfAccess ? ["unknown", "restricted"] : ["bad", "not ready"];
   byId("ready").dataset.kind = kind;
   setText(byId("ready"), text);
 }
@@ -294,6 +294,7 @@ async function showTrial() {
   if (trial?.key !== key) {
     trial?.form?.stop();
     trial = { key, kind: "", source: "", form: null };
+    access.release();
     setText(byId("try-title"), row ? `Try ${row.model.name}` : "Try a model");
     byId("try-body").replaceChildren(
       row ? "" : element("p", { class: "muted" }, "Choose one that is ready."));
@@ -321,7 +322,7 @@ async function makeForm(row, mine) {
   if (source === mine.source) return;
   mine.form?.stop();
   mine.source = source;
-  mine.form = new Trial(found.value, config, version, access.show);
+  mine.form = new Trial(found.value, config, version, (refused) => access.show(refused, true));
   const chat = hasOpenAi && chatExample(found.value, config);
   byId("try-body").replaceChildren(mine.form.element, ...(chat ? [chat] : []));
 }

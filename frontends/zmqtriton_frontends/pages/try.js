@@ -1,6 +1,6 @@
 // The form that tries one model: fields from its metadata, an answer or a stream of them.
 
-import { Refused, ask, element, keyNames, setText } from "./api.js";
+import { Refused, accessHeaders, ask, element, setText } from "./api.js";
 import * as tensors from "./tensors.js";
 
 const MAX_EVENTS = 500;
@@ -238,7 +238,7 @@ export class Trial {
   #fail(error, after) {
     if (error.name === "AbortError") return this.#say("busy", `stopped after ${milliseconds(after)}`);
     if (!(error instanceof Refused)) return this.#say("bad", "The server does not answer.");
-    if (error.status === 403) this.onRefusal(error.message);
+    if (error.isOfAccess) this.onRefusal(error);
     this.#say("bad", `${error.line} · ${milliseconds(after)}`);
     this.answer.append(element("pre", { class: "box wrong" }, error.message));
   }
@@ -291,7 +291,7 @@ export function chatExample(metadata, config) {
 export function curl(path, body, title = "The same with curl") {
   const quote = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
   const words = ["curl", path.endsWith("stream") ? "-sN" : "-s", quote(location.origin + path)];
-  for (const name of keyNames()) words.push("-H", quote(`${name}: …`));
+  for (const header of accessHeaders()) words.push("-H", quote(header));
   if (body !== undefined) words.push("-d", quote(body));
   return fold(title, words.join(" "));
 }

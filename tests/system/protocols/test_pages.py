@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.browser import Browser
 from tests.support.server import ROOT, Server
-from zmqtriton.options.restrictions import CATEGORIES
+from tests.system.protocols.front_page import choose, reason, row, run, shown, state
 
 pytestmark = pytest.mark.system
 
@@ -91,12 +91,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Ser
         yield running
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("browser")) as running:
-        yield running
-
-
 @pytest.fixture
 def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
     """At the front page, with its models shown; nothing may go wrong in it unseen."""
@@ -114,31 +108,6 @@ def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
 def post(server: Server, path: str) -> None:
     with urllib.request.urlopen(f"{server.url}{path}", data=b"{}", timeout=60) as answer:
         assert 200 == answer.status
-
-
-def row(model: str) -> str:
-    """JavaScript for the row of a model."""
-    return (
-        "[...document.querySelectorAll('#rows tr:not(.reason)')]"
-        f".find((tr) => tr.querySelector('a').textContent === {json.dumps(model)})"
-    )
-
-
-def state(model: str) -> str:
-    return f"{row(model)}.querySelector('.state').textContent"
-
-
-def reason(model: str) -> str:
-    return f"{row(model)}.nextSibling.innerText"
-
-
-def shown(browser: Browser) -> list[str]:
-    """Names of the models that a person sees."""
-    names: list[str] = browser.evaluate(
-        "[...document.querySelectorAll('#rows tr:not(.reason)')].filter((tr) => !tr.hidden)"
-        ".map((tr) => tr.querySelector('a').textContent)"
-    )
-    return names
 
 
 @pytest.mark.parametrize(
@@ -171,24 +140,6 @@ def test_a_long_name_is_broken_between_its_words(browser: Browser) -> None:
     assert "team1_<wbr>customer_<wbr>churn_<wbr>predictor_<wbr>v1" == browser.evaluate(
         f"{name}.innerHTML"
     )
-
-
-def choose(browser: Browser, model: str) -> None:
-    browser.evaluate(f"{row(model)}.querySelector('a').click()")
-    browser.wait_for(f"document.querySelector('#try-title').innerText === {'Try ' + model!r}")
-    browser.wait_for("document.querySelector('#try textarea') !== null")
-
-
-def run(browser: Browser, expected: str = "200 OK") -> list[str]:
-    """Sends what the form holds; the boxes of the answer."""
-    browser.click("#try button.main")
-    browser.wait_for(
-        "!document.querySelector('#try button.main').disabled && "
-        f"document.querySelector('#try .state').textContent.startsWith({expected!r})"
-    )
-    boxes = "[...document.querySelectorAll('#try .answer > .box')].map((box) => box.innerText)"
-    found: list[str] = browser.evaluate(boxes)
-    return found
 
 
 def test_models_are_shown_with_their_states_and_instances(browser: Browser) -> None:
@@ -382,38 +333,6 @@ def test_a_server_that_is_gone_is_missed_and_found_again(chromium: Browser, tmp_
         server.start()
         chromium.wait_for("document.querySelector('#alarm').hidden")
         chromium.wait_for("document.querySelector('#ready').innerText === 'ready'")
-        chromium.open("about:blank")
-    assert [] == chromium.complaints
-
-
-def test_a_key_can_be_typed_for_a_restricted_api(chromium: Browser, tmp_path: Path) -> None:
-    # Given an API that answers to those alone who have the key, but for its health
-    chromium.complaints.clear()
-    option = (
-        f"--http-restricted-api={','.join(c for c in CATEGORIES if c != 'health')}:x-key=secret"
-    )
-    with Server(tmp_path, ["add_sub"], options=[option]) as server:
-        chromium.open(f"{server.url}/")
-
-        # When somebody looks, and types a wrong one, then the right one
-        chromium.wait_for("!document.querySelector('#access').hidden")
-        assert "expecting header 'x-key'" in chromium.text("#access-text")
-        assert "x-key" == chromium.evaluate(
-            "document.querySelector('#access').elements.header.value"
-        )
-        for value in ("wrong", "secret"):
-            chromium.wait_for("!document.querySelector('#access').hidden")
-            chromium.fill("#access [name=value]", value)
-            chromium.click("#access button")
-
-        # Then all is shown, and nothing keeps the key
-        chromium.wait_for(f"{state('add_sub')} === 'READY'")
-        chromium.wait_for("document.querySelector('#access').hidden")
-        choose(chromium, "add_sub")
-        run(chromium)
-        kept = "[{...localStorage}, {...sessionStorage}, document.cookie, location.href]"
-        assert "secret" not in chromium.evaluate(f"JSON.stringify({kept})")
-        assert "secret" not in chromium.evaluate("document.body.innerText")
         chromium.open("about:blank")
     assert [] == chromium.complaints
 

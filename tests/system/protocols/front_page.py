@@ -1,0 +1,50 @@
+"""The front page as tests use it: its rows, and the form in which a model is tried."""
+
+from __future__ import annotations
+
+import json
+
+from tests.support.browser import Browser
+
+
+def row(model: str) -> str:
+    """JavaScript for the row of a model."""
+    return (
+        "[...document.querySelectorAll('#rows tr:not(.reason)')]"
+        f".find((tr) => tr.querySelector('a').textContent === {json.dumps(model)})"
+    )
+
+
+def state(model: str) -> str:
+    return f"{row(model)}.querySelector('.state').textContent"
+
+
+def reason(model: str) -> str:
+    return f"{row(model)}.nextSibling.innerText"
+
+
+def shown(browser: Browser) -> list[str]:
+    """Names of the models that a person sees."""
+    names: list[str] = browser.evaluate(
+        "[...document.querySelectorAll('#rows tr:not(.reason)')].filter((tr) => !tr.hidden)"
+        ".map((tr) => tr.querySelector('a').textContent)"
+    )
+    return names
+
+
+def choose(browser: Browser, model: str) -> None:
+    browser.evaluate(f"{row(model)}.querySelector('a').click()")
+    browser.wait_for(f"document.querySelector('#try-title').innerText === {'Try ' + model!r}")
+    browser.wait_for("document.querySelector('#try textarea') !== null")
+
+
+def run(browser: Browser, expected: str = "200 OK") -> list[str]:
+    """Sends what the form holds; the boxes of the answer."""
+    browser.click("#try button.main")
+    browser.wait_for(
+        "!document.querySelector('#try button.main').disabled && "
+        f"document.querySelector('#try .state').textContent.startsWith({expected!r})"
+    )
+    boxes = "[...document.querySelectorAll('#try .answer > .box')].map((box) => box.innerText)"
+    found: list[str] = browser.evaluate(boxes)
+    return found
