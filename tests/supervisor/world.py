@@ -27,6 +27,7 @@ from zmqtriton.supervisor.models.blueprint import (
 )
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
+from zmqtriton.supervisor.models.memory_measurements import MemoryReport
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
@@ -119,6 +120,8 @@ class SupervisorHarness:
         self.model_stats: list[dict[str, Any]] = []
         #: Memory of a stub, by model.
         self.memory_by_model: dict[str, int] = {}
+        #: What the machine has left.
+        self.available_bytes = 1 << 40
         #: Whether the broker still has requests of retired generations.
         self.is_busy = False
         #: Whether a client has a sequence to go on with.
@@ -285,9 +288,10 @@ class SupervisorHarness:
                 self._schedule(lambda: self.core.regions.region_opened(number, error))
             case actions.CloseRegion(number):
                 self.open_regions.discard(number)
-            case actions.MeasureMemory(processes):
+            case actions.MeasureMemory(ticket, processes):
                 sizes = {m: self.memory_by_model.get(m, 0) for m in processes.values()}
-                self._schedule(lambda: self.core.on_demand_loader.on_memory_measured(sizes))
+                report = MemoryReport(sizes, self.available_bytes)
+                self._schedule(lambda: self.core.measurements.on_measured(ticket, report))
             case actions.ReadModel(ticket, model, override, _, selection):
                 self._schedule(
                     lambda: self.core.object_stores.on_model_read(

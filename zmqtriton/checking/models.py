@@ -26,21 +26,19 @@ from zmqtriton.config.backends import (
     find_model_file,
     find_runtime,
 )
-from zmqtriton.config.canaries import canary_problems
 from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
 from zmqtriton.config.instances import apply_group_defaults, group_problems
 from zmqtriton.config.model_config import Host
 from zmqtriton.config.names import unknown_name_problems
+from zmqtriton.config.own_parameters import own_parameter_problems
 from zmqtriton.config.parameters import (
     load_timeout_s,
     misspelt_parameter_problems,
-    parameter_problems,
 )
 from zmqtriton.config.pbtxt import parse_text, read_text
 from zmqtriton.config.positions import PositionIndex, locate
-from zmqtriton.config.quotas import quota_problems
 from zmqtriton.config.states import state_problems
 from zmqtriton.config.validation import config_problems, tensor_problems
 from zmqtriton.environments.demand import ignored_stub_warnings
@@ -160,9 +158,7 @@ def _config_problems(config: Any, directory: Path, rules: CheckOptions) -> Itera
     if not (rules.auto_complete and _has_auto_completion(config, directory, rules)):
         yield from tensor_problems(config)
     yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
-    yield from parameter_problems(config)
-    yield from quota_problems(config)
-    yield from canary_problems(config)
+    yield from own_parameter_problems(config)
     try:
         load_timeout_s(config)
     except ConfigError as error:

@@ -29,6 +29,17 @@ CPU_WEIGHT = "cpu_weight"
 #: Limits how often it is executed; the broker counts.
 MAX_EXECUTIONS_PER_SECOND = "max_executions_per_second"
 QUOTA_PARAMETERS = (MAX_SEGMENT_BYTES, MAX_MEMORY_BYTES, CPU_WEIGHT, MAX_EXECUTIONS_PER_SECOND)
+#: Have its instances follow its load, and bound that.
+AUTOSCALE_MIN_INSTANCES = "autoscale_min_instances"
+AUTOSCALE_MAX_INSTANCES = "autoscale_max_instances"
+AUTOSCALE_QUEUE_MILLISECONDS = "autoscale_queue_milliseconds"
+AUTOSCALE_DOWN_AFTER_SECONDS = "autoscale_down_after_seconds"
+AUTOSCALE_PARAMETERS = (
+    AUTOSCALE_MIN_INSTANCES,
+    AUTOSCALE_MAX_INSTANCES,
+    AUTOSCALE_QUEUE_MILLISECONDS,
+    AUTOSCALE_DOWN_AFTER_SECONDS,
+)
 #: Name tensors and files for OpenAI's API.
 OPENAI_PARAMETERS = (
     "openai_text_input",
@@ -63,6 +74,7 @@ KNOWN_PARAMETERS = (
     MAX_LOAD_SECONDS,
     STUB_USER,
     *QUOTA_PARAMETERS,
+    *AUTOSCALE_PARAMETERS,
     *OPENAI_PARAMETERS,
     *CANARY_PARAMETERS,
 )

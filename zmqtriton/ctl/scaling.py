@@ -14,19 +14,31 @@ Scale = Callable[[click.Context, dict[str, Any]], dict[str, Any]]
 def build_command(scale_model: Scale) -> click.Command:
     @click.command()
     @click.argument("model")
-    @click.argument("count", type=int)
+    @click.argument("count", type=int, required=False)
     @click.option("--group", default="", help="The instance group, for a model with several.")
     @click.pass_context
-    def scale(context: click.Context, model: str, count: int, group: str) -> None:
+    def scale(context: click.Context, model: str, count: int | None, group: str) -> None:
         """Give MODEL COUNT instances, without a reload and without a failed request.
+
+        Without COUNT, show how many it has.
 
         New ones are started before the others may end, and those finish what they execute. Works in
         every model control mode. It holds over reloads until MODEL is unloaded, or another
         instance_group is configured.
         """
-        found = scale_model(context, {"model": model, "count": count, "group": group})
+        change = {} if count is None else {"count": count, "group": group}
+        found = scale_model(context, {"model": model, **change})
         for version, counts in found["versions"].items():
             ready = f"{counts['ready']} of {counts['instances']} instances ready"
-            click.echo(f"scaled {model}:{version}: {ready}")
+            click.echo(f"{'' if count is None else 'scaled '}{model}:{version}: {ready}")
+        _print_autoscale(found.get("autoscale", {}))
 
     return scale
+
+
+def _print_autoscale(found: dict[str, Any]) -> None:
+    if found:
+        click.echo(f"follows the load from {found['least']} to {found['most']} instances")
+    for name, text in (("last change", "last_change"), ("not more because", "obstacle")):
+        if found.get(text):
+            click.echo(f"{name}: {found[text]}")

@@ -109,9 +109,10 @@ class ReadModel(NamedTuple):
 class MeasureMemory(NamedTuple):
     """Measure the memory of these processes, by the given names.
 
-    The answer is `on_memory_measured`.
+    The answer is `MemoryMeasurements.on_measured`.
     """
 
+    ticket: int
     model_by_pid: dict[int, str]
 
 

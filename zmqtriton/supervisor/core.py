@@ -37,6 +37,7 @@ from zmqtriton.supervisor.models.index import repository_index
 from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
 from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparations
+from zmqtriton.supervisor.models.memory_measurements import MemoryMeasurements
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import is_ready, serving_config
 from zmqtriton.supervisor.models.startup import Startup
@@ -44,6 +45,7 @@ from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
 from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.scaling.autoscaler import Autoscaler
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -77,27 +79,15 @@ class Core:
             is_allowed=policy.allow_client_shm,
         )
         self._counts = BrokerCounts(plan, self._introductions)
-        self.on_demand_loader = OnDemandLoader(plan, policy, self, self._counts)
+        self.measurements = MemoryMeasurements(plan)
+        gauges = (self._counts, self.measurements)
+        self.on_demand_loader = OnDemandLoader(plan, policy, self, *gauges)
+        self.autoscaler = Autoscaler(plan, policy, self, *gauges)
         self._leaving = RetirementQueue(self.generations)
         within_s, told = policy.exit_timeout_s, self._introductions
         self._stopping = ShutdownSequence(plan, self._peers, told, self._counts, within_s)
         self._stopping.get_generations = self.generations.values
         self._stopping.retire_after_callers = self._leaving.retire_after_callers
-        self.log_settings = LogSettings(plan, self._introductions, server.settings_json)
-        self.trace_settings = TraceSettings(
-            server.settings_json, self._introductions.change_trace_settings
-        )
-        self.readiness = ReadinessChecks(plan, self.generations)
-        self.staged_files = StagedFiles(plan, server.directory)
-        is_explicit = policy.control_mode == "explicit"
-        self.repositories = RepositoryRegistry(
-            plan, policy.repositories, self.models, is_explicit=is_explicit
-        )
-        self.operator_commands = OperatorCommands(
-            plan, self.generations, lambda m, d: self.load(m, None, d)
-        )
-        self.steering = Steering(self.models)
-        self._control = ControlCallHandler(plan, self, is_explicit=is_explicit)
         self.startup = Startup(plan, policy, self, self._peers.publish)
         self._preparations = EnvironmentPreparations(plan, self._introductions)
         self.object_stores = ObjectStores(plan, self._introductions, policy)
@@ -110,6 +100,7 @@ class Core:
             self._counts,
         )
         self._context = self._surroundings(policy)
+        self._connect_operators(server)
         self._connect_processes(server, pid)
         self.nested_loads = NestedLoads(self.generations, self._context.load_slots)
 
@@ -130,8 +121,28 @@ class Core:
             object_stores=self.object_stores,
             canaries=self.canaries,
             load_retries=policy.load_retries,
+            load_ended=self.autoscaler.watch,
             has_on_demand_loading=policy.load_on_demand,
         )
+
+    def _connect_operators(self, server: ServerInfo) -> None:
+        """Connect the parts that answer operators and clients."""
+        plan = self.plan
+        self.log_settings = LogSettings(plan, self._introductions, server.settings_json)
+        self.trace_settings = TraceSettings(
+            server.settings_json, self._introductions.change_trace_settings
+        )
+        self.readiness = ReadinessChecks(plan, self.generations)
+        self.staged_files = StagedFiles(plan, server.directory)
+        is_explicit = self._policy.control_mode == "explicit"
+        self.repositories = RepositoryRegistry(
+            plan, self._policy.repositories, self.models, is_explicit=is_explicit
+        )
+        self.operator_commands = OperatorCommands(
+            plan, self.generations, lambda m, d: self.load(m, None, d)
+        )
+        self.steering = Steering(self.models, self.autoscaler)
+        self._control = ControlCallHandler(plan, self, is_explicit=is_explicit)
 
     def _connect_processes(self, server: ServerInfo, pid: int) -> None:
         """Connect the parts that hear of processes, and those that describe them."""

@@ -132,7 +132,7 @@ class Service:
             self._children.segments.open_region = self._region_files.open_read_only
         self._log_ring = log_ring.attach()
         self._core.log_lines = self._log_ring.read_last
-        self._gauge = MemoryGauge(self._selector, self._core.on_demand_loader.on_memory_measured)
+        self._gauge = MemoryGauge(self._selector, self._core.measurements.on_measured)
         self._next_poll_s = 0.0
         self._signal_reader, self._signal_writer = socket.socketpair()
         self._control_socket: ControlSocket | None = None

@@ -85,7 +85,13 @@ def count(world: SupervisorHarness, *versions: tuple[int, int, int, float]) -> N
                 "fail": {"count": failed, "ns": 0},
             },
             "zmqtriton": {
-                **{"pending": 0, "unanswered": 0, "sequences": 0, "last_arrival_ns": 0},
+                **{
+                    "pending": 0,
+                    "unanswered": 0,
+                    "sequences": 0,
+                    "last_arrival_ns": 0,
+                    "busy_ns": 0,
+                },
                 **{"direct_responses": 0, "brokered_responses": 0},
                 "failures": {"BACKEND": failed, "CANCELED": 1000, "REJECTED": 1000},
             },

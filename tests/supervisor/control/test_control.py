@@ -148,6 +148,7 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
                 "unanswered": 2,
                 "sequences": 1,
                 "last_arrival_ns": 2_500_000_000,
+                "busy_ns": 1_500_000_000,
                 "direct_responses": 8,
                 "brokered_responses": 9,
             },
@@ -162,7 +163,7 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
     assert ("m", 1, "m_0_0", "READY", 0, "") == tuple(
         stub[key] for key in ("model", "version", "instance", "state", "restarts", "last_reason")
     )
-    numbers = {
+    numbers: dict[str, float] = {
         "succeeded": 5,
         "failed": 6,
         "faults": 0,
@@ -171,7 +172,7 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
         "unanswered": 2,
         "executions": 4,
     }
-    numbers |= {"direct_responses": 8, "brokered_responses": 9, "sequences": 1}
+    numbers |= {"direct_responses": 8, "brokered_responses": 9, "sequences": 1, "busy_s": 1.5}
     assert [{"model": "m", "version": 1, "last_arrival_s": 2.5, **numbers}] == found["counts"]
 
 

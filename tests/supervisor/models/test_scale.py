@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.supervisor.model_directory import ModelDirectory
 from tests.supervisor.world import HANGS, SupervisorHarness
-from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.model_reading import ModelReader
-from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
+from zmqtriton.supervisor.models.blueprint import Scale
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
 
 pytestmark = pytest.mark.row("L06")
@@ -19,37 +18,9 @@ SEQUENCES = f"sequence_batching {{ }} {ONE_GROUP}"
 TWO_GROUPS = 'instance_group { name: "a" } instance_group { name: "b" count: 2 }'
 
 
-class Repository:
-    """A directory with the model `m`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        (path / "m" / "1").mkdir(parents=True)
-        self.write("first", ONE_GROUP)
-
-    def write(self, code: str, config: str) -> Repository:
-        (self._path / "m" / "1" / "model.py").write_text(f"# {code}")
-        (self._path / "m" / "config.pbtxt").write_text(f'backend: "python" {config}')
-        return self
-
-    def read(self) -> Blueprint:
-        options = Options(model_repository=(str(self._path),))
-        found = ModelReader(options).read_model("m")
-        assert isinstance(found, Blueprint), found
-        return found
-
-    def serve(self) -> SupervisorHarness:
-        policy = {"control_mode": "explicit", "startup_models": ("m",)}
-        return SupervisorHarness(self.read(), **policy).start()
-
-    def load_into(self, world: SupervisorHarness) -> None:
-        world.models["m"] = self.read()
-        world.call("load", {"model": "m", "parameters": {}})
-
-
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path)
+def repository(tmp_path: Path) -> ModelDirectory:
+    return ModelDirectory(tmp_path, ONE_GROUP)
 
 
 def scale(world: SupervisorHarness, count: int, **more: object) -> object:
@@ -60,7 +31,7 @@ def names(world: SupervisorHarness) -> list[str]:
     return sorted(one.name for one in world.generation("m").instances)
 
 
-def test_instances_join_and_leave_and_the_rest_stays(repository: Repository) -> None:
+def test_instances_join_and_leave_and_the_rest_stays(repository: ModelDirectory) -> None:
     world = repository.serve()
     number, serials = world.generation("m").number, {1: world.generation("m").instances[0].serial}
 
@@ -73,7 +44,7 @@ def test_instances_join_and_leave_and_the_rest_stays(repository: Repository) -> 
     assert '"count": 1' in world.latest_version_info("m").config.replace('":1', '": 1')
 
 
-def test_it_stays_over_reloads(repository: Repository) -> None:
+def test_it_stays_over_reloads(repository: ModelDirectory) -> None:
     world = repository.serve()
     scale(world, 3)
 
@@ -84,7 +55,7 @@ def test_it_stays_over_reloads(repository: Repository) -> None:
     assert not before & {one.serial for one in world.generation("m").instances}
 
 
-def test_a_reload_of_unchanged_files_changes_nothing(repository: Repository) -> None:
+def test_a_reload_of_unchanged_files_changes_nothing(repository: ModelDirectory) -> None:
     world = repository.serve()
     scale(world, 3)
 
@@ -93,7 +64,9 @@ def test_a_reload_of_unchanged_files_changes_nothing(repository: Repository) -> 
     assert (1, 3) == (world.generation("m").number, len(names(world)))
 
 
-def test_who_configures_other_groups_afterwards_has_the_last_word(repository: Repository) -> None:
+def test_who_configures_other_groups_afterwards_has_the_last_word(
+    repository: ModelDirectory,
+) -> None:
     world = repository.serve()
     scale(world, 3)
 
@@ -102,7 +75,7 @@ def test_who_configures_other_groups_afterwards_has_the_last_word(repository: Re
     assert 5 == len(names(world))
 
 
-def test_it_ends_with_the_model(repository: Repository) -> None:
+def test_it_ends_with_the_model(repository: ModelDirectory) -> None:
     world = repository.serve()
     scale(world, 3)
 
@@ -112,7 +85,7 @@ def test_it_ends_with_the_model(repository: Repository) -> None:
     assert 2 == len(names(world))
 
 
-def test_changed_files_are_not_loaded_by_it(repository: Repository) -> None:
+def test_changed_files_are_not_loaded_by_it(repository: ModelDirectory) -> None:
     world = repository.serve()
     world.models["m"] = repository.write("second", "instance_group { count: 5 }").read()
 
@@ -121,7 +94,7 @@ def test_changed_files_are_not_loaded_by_it(repository: Repository) -> None:
     assert (1, 3) == (world.generation("m").number, len(names(world)))
 
 
-def test_a_model_with_sequences_is_replaced_as_a_whole(repository: Repository) -> None:
+def test_a_model_with_sequences_is_replaced_as_a_whole(repository: ModelDirectory) -> None:
     """Its open sequences go on where they have begun."""
     world = repository.write("first", SEQUENCES).serve()
 
@@ -130,7 +103,7 @@ def test_a_model_with_sequences_is_replaced_as_a_whole(repository: Repository) -
     assert (2, 3) == (world.generation("m").number, len(names(world)))
 
 
-def test_a_group_is_named_where_there_are_several(repository: Repository) -> None:
+def test_a_group_is_named_where_there_are_several(repository: ModelDirectory) -> None:
     world = repository.write("first", TWO_GROUPS).serve()
 
     assert (
@@ -158,7 +131,7 @@ def test_a_group_is_named_where_there_are_several(repository: Repository) -> Non
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    repository: Repository, arguments: dict[str, object], number: int, text: str
+    repository: ModelDirectory, arguments: dict[str, object], number: int, text: str
 ) -> None:
     world = repository.serve()
 
@@ -169,7 +142,7 @@ def test_what_makes_no_sense_is_refused(
     assert 2 == len(names(world))
 
 
-def test_a_model_that_is_not_loaded_cannot_be_scaled(repository: Repository) -> None:
+def test_a_model_that_is_not_loaded_cannot_be_scaled(repository: ModelDirectory) -> None:
     world = repository.serve()
     world.call("unload", {"model": "m"})
 
@@ -178,7 +151,7 @@ def test_a_model_that_is_not_loaded_cannot_be_scaled(repository: Repository) -> 
     assert (Unavailable.number, "model 'm' is not loaded, so it cannot be scaled") == found
 
 
-def test_one_that_cannot_be_started_leaves_what_there_was(repository: Repository) -> None:
+def test_one_that_cannot_be_started_leaves_what_there_was(repository: ModelDirectory) -> None:
     world = repository.serve()
     serials = [one.serial for one in world.generation("m").instances]
     world.stub_behaviours["m"] = "no room for me"
@@ -192,7 +165,7 @@ def test_one_that_cannot_be_started_leaves_what_there_was(repository: Repository
     assert 2 == len(names(world))
 
 
-def test_an_instance_that_is_leaving_does_not_count(repository: Repository) -> None:
+def test_an_instance_that_is_leaving_does_not_count(repository: ModelDirectory) -> None:
     world = repository.serve()
     scale(world, 3)
     world.is_busy = True
@@ -206,7 +179,7 @@ def test_an_instance_that_is_leaving_does_not_count(repository: Repository) -> N
     assert ["m_0_0", "m_0_1"] == [one.name for one in staying]
 
 
-def test_it_waits_for_the_load_before_it(repository: Repository) -> None:
+def test_it_waits_for_the_load_before_it(repository: ModelDirectory) -> None:
     world = repository.serve()
     world.stub_behaviours["m"] = HANGS
     repository.write("second", ONE_GROUP).load_into(world)
@@ -218,6 +191,6 @@ def test_it_waits_for_the_load_before_it(repository: Repository) -> None:
     assert Unavailable.number == asked.error[0]
 
 
-def test_scale_says_how_many(repository: Repository) -> None:
+def test_scale_says_how_many(repository: ModelDirectory) -> None:
     assert "1 instance" == Scale(1).text
     assert "2 instances in group g" == Scale(2, "g").text

@@ -40,6 +40,7 @@ def stat(model: str, last_s: float = 0.0, unanswered: int = 0, sequences: int = 
         "unanswered": unanswered,
         "sequences": sequences,
         "last_arrival_ns": int(last_s * 1e9),
+        "busy_ns": 0,
         "direct_responses": 0,
         "brokered_responses": 0,
     }

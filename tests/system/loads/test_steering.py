@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-MODELS = [MODEL]
+MODELS = [MODEL, "journal"]
 OPTIONS = steering.OPTIONS
 
 
@@ -57,3 +59,34 @@ def test_code_is_rolled_out_without_a_failed_request(server: Server) -> None:
     counts = server.statistics(MODEL)
     assert counts["execution_count"] > counted, "they are of one loading, before and after"
     assert 0 == counts["inference_stats"]["fail"]["count"]
+
+
+AUTOSCALE = """
+parameters { key: "autoscale_max_instances" value { string_value: "3" } }
+parameters { key: "autoscale_queue_milliseconds" value { string_value: "10" } }
+parameters { key: "autoscale_down_after_seconds" value { string_value: "1" } }
+"""
+
+
+@pytest.mark.row("L06")
+def test_instances_follow_the_load(server: Server) -> None:
+    config = server.repository / "journal" / "config.pbtxt"
+    config.write_text(config.read_text() + AUTOSCALE)
+    assert (200, "") == control_model(server, "load", "journal")
+    tensors: list[dict[str, Any]] = [
+        {"name": name, "datatype": datatype, "shape": [1, 1], "data": [value]}
+        for name, datatype, value in (("ID", "BYTES", "a"), ("MS", "INT32", 20))
+    ]
+
+    def ask() -> int:
+        return server.request_json("/v2/models/journal/infer", {"inputs": tensors})[0]
+
+    with ThreadPoolExecutor(8) as clients:
+        while len(server.stub_pids("journal")) < 3:
+            assert {200} == {each.result() for each in [clients.submit(ask) for _ in range(40)]}
+
+    eventually(lambda: len(server.stub_pids("journal")) == 1, 30, "one instance again")
+    _, told = server.request_json("/v2/models/journal/scale")
+    assert {"instances": 1, "ready": 1} == told["versions"]["1"]
+    assert "were enough for 1 s" in told["autoscale"]["last_change"]
+    assert "autoscaling 'journal' to" in server.log_text()

@@ -9,6 +9,7 @@ from zmqtriton.supervisor.control.arguments import required_model_name
 from zmqtriton.supervisor.models.blueprint import Scale
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import describe_instances
+from zmqtriton.supervisor.scaling.autoscaler import Autoscaler, limits_of
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 
 SCALE = "scale"
@@ -16,8 +17,9 @@ VERBS = frozenset({SCALE})
 
 
 class Steering:
-    def __init__(self, models: Mapping[str, Model]) -> None:
+    def __init__(self, models: Mapping[str, Model], autoscaler: Autoscaler) -> None:
         self._models = models
+        self._autoscaler = autoscaler
 
     def handle(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
         """Steer a model; `answer` gets its instances, now or later, or the error."""
@@ -25,7 +27,10 @@ class Steering:
         if "count" in arguments:
             self._scale(model, arguments, answer)
         else:
-            answer(describe_instances(model))
+            answer(self._describe(model))
+
+    def _describe(self, model: Model) -> dict[str, Any]:
+        return describe_instances(model) | self._autoscaler.describe(model)
 
     def _find(self, arguments: dict[str, Any]) -> Model:
         name = required_model_name(arguments)
@@ -40,7 +45,14 @@ class Steering:
         if type(count) is not int or type(group) is not str:
             raise InvalidArgument("'count' must be an integer, and 'group' a string")
 
+        limits = limits_of(model)
+        if limits is not None and not limits.least <= count <= limits.most:
+            raise InvalidArgument(
+                f"model '{model.name}' is scaled by its load, to {limits.least} - {limits.most} "
+                f"instances; {count} is not among them"
+            )
+
         def done(error: ZmqTritonError | None) -> None:
-            answer(error or describe_instances(model))
+            answer(error or self._describe(model))
 
         model.scale(Scale(count, group), done)

@@ -132,7 +132,7 @@ class ActionRunner:
         self._core.object_stores.on_model_read(action.ticket, found)
 
     def _measure_memory(self, action: actions.MeasureMemory) -> None:
-        self._gauge.measure(action.model_by_pid)
+        self._gauge.measure(action.ticket, action.model_by_pid)
 
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
         shutil.rmtree(action.path, ignore_errors=True)

@@ -1,6 +1,6 @@
 """The memory that the server may count on: what the machine or its control group has left.
 
-Asked once, at start. Reads /proc and /sys; decides nothing.
+Reads /proc and /sys; decides nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures the memory of processes in a thread, since the kernel may take long to answer.
 
-`on_memory_measured` is called in the service's loop. Shared pages count in parts (PSS) where the
+`measured` is called in the service's loop. Shared pages count in parts (PSS) where the
 kernel reports that, else whole.
 """
 
@@ -13,29 +13,33 @@ import threading
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 
+from zmqtriton.supervisor.machine.available_memory import available_bytes
+from zmqtriton.supervisor.models.memory_measurements import MemoryReport
+
 _KIB = 1024
 
-OnMeasured = Callable[[Mapping[str, int]], None]
+#: Gets the ticket of the request, and the answer.
+OnMeasured = Callable[[int, MemoryReport], None]
 
 
 class MemoryGauge:
     def __init__(self, selector: selectors.BaseSelector, measured: OnMeasured) -> None:
         self._selector = selector
         self._on_measured = measured
-        self._requests: SimpleQueue[Mapping[int, str] | None] = SimpleQueue()
-        self._results: SimpleQueue[Mapping[str, int]] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[int, Mapping[int, str]] | None] = SimpleQueue()
+        self._results: SimpleQueue[tuple[int, MemoryReport]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ours: socket.socket
         self._theirs: socket.socket
 
-    def measure(self, names: Mapping[int, str]) -> None:
+    def measure(self, ticket: int, names: Mapping[int, str]) -> None:
         """Measure these processes, and add them up by name."""
         if self._thread is None:
             self._ours, self._theirs = socket.socketpair()
             self._selector.register(self._ours, selectors.EVENT_READ, self._deliver_results)
             self._thread = threading.Thread(target=self._measure_loop, name="memory", daemon=True)
             self._thread.start()
-        self._requests.put(names)
+        self._requests.put((ticket, names))
 
     def close(self) -> None:
         if self._thread is not None:
@@ -47,14 +51,15 @@ class MemoryGauge:
 
     def _deliver_results(self) -> None:
         for _ in self._ours.recv(64):
-            self._on_measured(self._results.get())
+            self._on_measured(*self._results.get())
 
     def _measure_loop(self) -> None:
-        while (names := self._requests.get()) is not None:
+        while (request := self._requests.get()) is not None:
+            ticket, names = request
             sums: dict[str, int] = {}
             for pid, name in names.items():
                 sums[name] = sums.get(name, 0) + process_memory_bytes(pid)
-            self._results.put(sums)
+            self._results.put((ticket, MemoryReport(sums, available_bytes())))
             self._theirs.send(b"!")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
+from zmqtriton.config.autoscale import autoscale_limits_of, autoscale_problems
 from zmqtriton.config.backends import (
     BUILTIN_BACKENDS,
     PYTHON,
@@ -284,8 +285,7 @@ class ModelReader:
         environment: Environment | EnvironmentSpec = SERVER_ENVIRONMENT
         is_ensemble = config.HasField("ensemble_scheduling")
         try:
-            self._check_at_creation(config, scanned.path, source)
-            files = read_client_files(config, scanned.path, has_chats=self._has_chats)
+            files = self._client_files(config, scanned.path, source)
             if not is_ensemble:
                 environment = self._environment(config, scanned, source, override)
         except ZmqTritonError as error:
@@ -315,6 +315,7 @@ class ModelReader:
             ensemble=ensemble,
             max_load_s=load_timeout_s(config),
             quota=quota_of(config, self._usual_quota),
+            autoscale=autoscale_limits_of(config),
             callees=() if ensemble else declared_callees(config),
             backend=backend,
             backend_settings=json.dumps(self._settings_of_backend(config.backend)),
@@ -382,19 +383,21 @@ class ModelReader:
         except ConfigError as error:
             raise locate_error(error, source) from None
 
-    def _check_at_creation(self, config: Any, directory: Path, source: Path | None) -> None:
-        """Check what Triton checks when it creates the model.
+    def _client_files(self, config: Any, directory: Path, source: Path | None) -> ClientFiles:
+        """Read what clients are told, after the checks that Triton makes when it creates a model.
 
-        With auto-completion some of it comes later.
+        With auto-completion some of them come later.
         """
         try:
             check_paths(config, directory)
         except ConfigError as error:
             raise locate_error(error, source) from None
-        raise_first(locate(problem, source) for problem in quota_problems(config))
+        problems = (*quota_problems(config), *autoscale_problems(config))
+        raise_first(locate(problem, source) for problem in problems)
         check_states(config, directory)
         if not self._auto_complete:
             check_runnable(config, self._host, source)
+        return read_client_files(config, directory, has_chats=self._has_chats)
 
     def _versions(
         self,

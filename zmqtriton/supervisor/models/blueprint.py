@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from zmqtriton.config.autoscale import AutoscaleLimits
 from zmqtriton.config.canaries import CanarySettings
 from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
@@ -112,6 +113,8 @@ class Blueprint:
     max_load_s: float = 0.0
     #: What its processes may take.
     quota: Quota = NO_QUOTA
+    #: The bounds within which its instances follow its load; None if they do not.
+    autoscale: AutoscaleLimits | None = None
     #: The models that it says it calls.
     callees: tuple[str, ...] = ()
     #: The name and the file of the backend whose code runs it; none if it has code of its own.

@@ -81,6 +81,8 @@ class ModelContext(NamedTuple):
     object_stores: ObjectStores
     #: The versions that are tried beside others.
     canaries: LoadListener
+    #: Hears of each load's end, by the model's name.
+    load_ended: Callable[[str], None]
     #: How often a failed load is tried again.
     load_retries: int
     #: Models are loaded on demand.

@@ -27,10 +27,11 @@ class BrokerCounts:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Callable[[CountsReport], None]] = {}
 
-    def request(self, then: Callable[[CountsReport], None]) -> None:
+    def request(self, then: Callable[[CountsReport], None], model: str = "") -> None:
+        """Ask for the counts of a model, or of all; `then` gets them."""
         number = next(self._numbers)
         self._waiting[number] = then
-        self._introductions.send_to_broker(wire.AskStatistics(number, "", -1))
+        self._introductions.send_to_broker(wire.AskStatistics(number, model, -1))
         self._plan.call_later(_WITHIN_S, lambda: self._answer(number, None, {}))
 
     def handle_statistics(self, message: wire.Statistics) -> None:
@@ -61,6 +62,7 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "sequences": own["sequences"],
         "last_arrival_s": own["last_arrival_ns"] / 1e9,
         "executions": entry["execution_count"],
+        "busy_s": own["busy_ns"] / 1e9,
         "direct_responses": own["direct_responses"],
         "brokered_responses": own["brokered_responses"],
         **({"pace": own["pace"]} if "pace" in own else {}),

@@ -7,13 +7,14 @@ was unloaded by name is not loaded. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.actions import MeasureMemory, RepositoryListing
+from zmqtriton.supervisor.actions import RepositoryListing
 from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.memory_measurements import MemoryMeasurements, MemoryReport
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts, CountsReport
 from zmqtriton.supervisor.on_demand.evictions import Evictor
@@ -75,12 +76,18 @@ class _Failure:
 
 class OnDemandLoader:
     def __init__(
-        self, plan: Plan, policy: Policy, served: OnDemandServer, counts: BrokerCounts
+        self,
+        plan: Plan,
+        policy: Policy,
+        served: OnDemandServer,
+        counts: BrokerCounts,
+        measurements: MemoryMeasurements,
     ) -> None:
         self._plan = plan
         self._is_on = policy.load_on_demand
         self._server = served
         self._counts = counts
+        self._measurements = measurements
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
         self._names: set[str] = set()
@@ -246,11 +253,11 @@ class OnDemandLoader:
             return
         generations = self._server.generations.values()
         pids = {i.pid: g.blueprint.name for g in generations for i in g.instances if i.is_alive}
-        self._plan.enqueue(MeasureMemory({pid: name for pid, name in pids.items() if pid}))
+        living = {pid: name for pid, name in pids.items() if pid}
+        self._measurements.request(living, self._on_memory_measured)
 
-    def on_memory_measured(self, found: Mapping[str, int]) -> None:
-        """Take the answer to MeasureMemory, by model."""
-        self._evictions.record_memory(found)
+    def _on_memory_measured(self, found: MemoryReport) -> None:
+        self._evictions.record_memory(found.by_model)
         self._finish_refresh()
 
     def _finish_refresh(self) -> None:

@@ -166,6 +166,9 @@ SCHEMAS: dict[str, Any] = {
                 "type": "object",
                 "additionalProperties": _object({"instances": _COUNT, "ready": _COUNT}),
             },
+            "autoscale": _object(
+                {"least": _COUNT, "most": _COUNT, "last_change": _STRING, "obstacle": _STRING}
+            ),
         }
     ),
     "InferRequest": _object(

@@ -336,4 +336,5 @@ class ModelLoad:
         self._has_ended = True
         self._context.load_slots.release(self)
         self._model.loads.load_ended(self)
+        self._context.load_ended(self._model.name)
         self._done(error)

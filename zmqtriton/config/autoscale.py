@@ -1,0 +1,115 @@
+"""Autoscaling: the parameters by which a model's instances follow its load."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from zmqtriton.config.errors import Problem
+from zmqtriton.config.instances import MAX_INSTANCES
+from zmqtriton.config.parameters import (
+    AUTOSCALE_DOWN_AFTER_SECONDS,
+    AUTOSCALE_MAX_INSTANCES,
+    AUTOSCALE_MIN_INSTANCES,
+    AUTOSCALE_PARAMETERS,
+    AUTOSCALE_QUEUE_MILLISECONDS,
+    parameter_text,
+)
+
+#: The value of AUTOSCALE_MAX_INSTANCES that means as many as the server may use cores.
+_CORES = "cores"
+_USUAL_QUEUE_MS, _USUAL_DOWN_AFTER_S = 50.0, 30.0
+
+
+class AutoscaleLimits(NamedTuple):
+    """The bounds within which a model's instances follow its load."""
+
+    least: int
+    most: int
+    #: How long its requests may wait before there are more instances.
+    queue_s: float = _USUAL_QUEUE_MS / 1000
+    #: How long fewer must be enough before there are fewer.
+    down_after_s: float = _USUAL_DOWN_AFTER_S
+
+
+def autoscale_limits_of(config: Any) -> AutoscaleLimits | None:
+    """Return the bounds of a model; None if it keeps its instances, or if anything is wrong."""
+    if AUTOSCALE_MAX_INSTANCES not in config.parameters or any(autoscale_problems(config)):
+        return None
+    queue_ms = parameter_text(config, AUTOSCALE_QUEUE_MILLISECONDS)
+    down_after_s = parameter_text(config, AUTOSCALE_DOWN_AFTER_SECONDS)
+    least, most = _bounds(config)
+    return AutoscaleLimits(
+        least,
+        most,
+        float(queue_ms or _USUAL_QUEUE_MS) / 1000,
+        float(down_after_s or _USUAL_DOWN_AFTER_S),
+    )
+
+
+def autoscale_problems(config: Any) -> Iterator[Problem]:
+    """Return bounds that cannot be meant."""
+    given = [name for name in AUTOSCALE_PARAMETERS if name in config.parameters]
+    for name in given:
+        value, field = parameter_text(config, name), ("parameters", name)
+        problem = _common_problem(config) or _CHECKS[name](value)
+        if problem:
+            yield Problem(f"{name} is '{value}', {problem}", field)
+            return
+    if AUTOSCALE_MAX_INSTANCES in given:
+        least, most = _bounds(config)
+        if least > most:
+            text = f"{AUTOSCALE_MIN_INSTANCES} is {least}, more than the {most} that"
+            field = ("parameters", AUTOSCALE_MIN_INSTANCES)
+            yield Problem(f"{text} {AUTOSCALE_MAX_INSTANCES} allows", field)
+
+
+def _bounds(config: Any) -> tuple[int, int]:
+    most = parameter_text(config, AUTOSCALE_MAX_INSTANCES)
+    cores = len(os.sched_getaffinity(0))
+    least = int(parameter_text(config, AUTOSCALE_MIN_INSTANCES) or 1)
+    return least, max(least, cores) if most == _CORES else int(most)
+
+
+def _common_problem(config: Any) -> str:
+    if config.HasField("ensemble_scheduling"):
+        return "which means nothing to an ensemble: it has no instances, its members have"
+    if AUTOSCALE_MAX_INSTANCES not in config.parameters:
+        return f"which means nothing without {AUTOSCALE_MAX_INSTANCES}"
+    if len(config.instance_group) > 1:
+        return "and there are several instance groups; only a model with one is scaled by itself"
+    return ""
+
+
+def _least_problem(value: str) -> str:
+    if value == "0":
+        return "use --load-on-demand with unload_idle_after_seconds to have none while it is idle"
+    return _count_problem(value)
+
+
+def _most_problem(value: str) -> str:
+    return "" if value == _CORES else _count_problem(value)
+
+
+def _count_problem(value: str) -> str:
+    is_number = value.isascii() and value.isdigit() and len(value) < 9
+    is_valid = is_number and 1 <= int(value) <= MAX_INSTANCES
+    return "" if is_valid else f"which is no whole number from 1 to {MAX_INSTANCES}"
+
+
+def _duration_problem(value: str) -> str:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    return "" if 0 < number < 1e6 else "which is no duration above 0"
+
+
+_CHECKS: dict[str, Callable[[str], str]] = {
+    AUTOSCALE_MIN_INSTANCES: _least_problem,
+    AUTOSCALE_MAX_INSTANCES: _most_problem,
+    AUTOSCALE_QUEUE_MILLISECONDS: _duration_problem,
+    AUTOSCALE_DOWN_AFTER_SECONDS: _duration_problem,
+}

@@ -1,0 +1,1 @@
+"""Instances that follow the load of their model."""
