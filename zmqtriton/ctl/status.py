@@ -73,7 +73,7 @@ def _print_tables(found: dict[str, Any]) -> None:
         click.echo()
         header = ("Model", "Quota", "Limit", "Used", "Exceeded")
         print_table(header, [_quota_row(entry) for entry in found["quotas"]])
-        click.echo(f"memory is limited by: {found['memory_limited_by']}")
+        click.echo(f"limits on memory and cores are kept by {found['quotas_kept_by']}")
     if found.get("resources"):
         click.echo()
         header = ("Resource", "Device", "In use", "Held by", "Awaited by")

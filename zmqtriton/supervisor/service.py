@@ -127,7 +127,7 @@ class Service:
         self._core.status.segment_bytes = lambda: self._children.segments.bytes_by_owner
         self._children.quotas.prepare_groups()
         self._core.status.quota_use = self._children.quotas.use_of
-        self._core.status.memory_limited_by = self._children.quotas.means
+        self._core.status.quotas_kept_by = self._children.quotas.means
         if options.trust_client_shm:
             self._children.segments.open_region = self._region_files.open_read_only
         self._log_ring = log_ring.attach()

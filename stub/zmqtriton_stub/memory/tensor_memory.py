@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_of
+from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_bytes, block_of
 from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
@@ -214,7 +214,8 @@ class TensorMemory:
                 # if it was made in spite of that, it would count, and stay, for ever
                 idle = self.arena.trim(0)
                 self._drop([wire.FreeSegment(wanted.segment), *idle])
-                if is_last_try:
+                can_ask_for_less = wanted.size > block_bytes(size)
+                if is_last_try or answer is None or not (idle or can_ask_for_less):
                     raise
 
     def trim(self) -> None:

@@ -93,8 +93,11 @@ MODEL_VARIANTS: dict[str, list[dict[str, Any]]] = {
 
 
 class RandomRun:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, pace: str = "") -> None:
+        """Set up; with a pace, some models begin so many executions per second and no more."""
         self.random = random.Random(seed)
+        self.pace = pace
+        self.paced = self.random.sample(sorted(MODEL_VARIANTS), 4) if pace else []
         self.settings = self._settings()
         self.world = CheckedHarness()
         self.world.core.configure(1, json.dumps(self.settings), lambda: self.world.now)
@@ -153,6 +156,9 @@ class RandomRun:
         dims = [4]
         config = more if "ensemble_scheduling" in more else {**model(name, dims=dims), **more}
         config = {**config, "name": name}
+        if name in self.paced and "ensemble_scheduling" not in config:
+            limit = {"max_executions_per_second": {"string_value": self.pace}}
+            config["parameters"] = {**config.get("parameters", {}), **limit}
         self.world.core.add_generation(wire.AddGeneration(number, name, 1, json.dumps(config)))
         self.world.drain_outbox()
         self.promises.live_models[number] = served = ExpectedModel(number, config)

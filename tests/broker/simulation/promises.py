@@ -46,6 +46,8 @@ class ExpectedModel:
         self.is_limited = False
         text = config.get("parameters", {}).get("MAX_REQUESTS", {}).get("string_value", 0)
         self.max_requests = int(text)
+        #: The time between two executions at least.
+        self.interval_ns = interval_ns(config)
 
     def level(self, row: wire.Request) -> int:
         return row.priority if 0 < row.priority <= self.levels else 2 * bool(self.levels)
@@ -65,12 +67,20 @@ class TrackedRequest:
     was_dispatched: bool = False
 
 
+def interval_ns(config: dict[str, Any]) -> int:
+    """Return the time between two executions at least."""
+    text = config.get("parameters", {}).get("max_executions_per_second", {}).get("string_value", "")
+    return int(1e9 / float(text)) if text else 0
+
+
 class Invariants:
     def __init__(self, world: CheckedHarness, settings: dict[str, Any]) -> None:
         self._world = world
         self._settings = settings
         self.live_models: dict[int, ExpectedModel] = {}
         self._models: dict[int, ExpectedModel] = {}
+        #: When each model whose pace is limited may be executed again.
+        self._next_ns: dict[str, int] = {}
         #: What each stub needs of the rate limiter's resources.
         self.needs: dict[int, dict[str, int]] = {}
         #: Asked and not answered; and all that was ever asked.
@@ -182,6 +192,9 @@ class Invariants:
     def _check_batch(self, serial: int, batch: list[wire.BatchedRequest]) -> None:
         instance = self._world.core.instances[serial]
         served = self.model_of(instance.generation)
+        if served.interval_ns:
+            assert self._is_at_pace(served), f"{serial} is executed too soon"
+            self._next_ns[served.name] = self._world.now + served.interval_ns
         routes = [
             wire.RequestKey(work.peer, work.id) for work in batch if work.id < FIRST_PADDING_ID
         ]
@@ -207,6 +220,9 @@ class Invariants:
             elif not served.is_iterative and not asked.was_dispatched:
                 self._check_order(asked, self._inflight(route))
             asked.was_dispatched = True
+
+    def _is_at_pace(self, served: ExpectedModel) -> bool:
+        return self._world.now >= self._next_ns.get(served.name, 0)
 
     def _inflight(self, route: RequestKey) -> InflightRequest | None:
         peer = self._world.core.peers.get(route[0])
@@ -279,7 +295,7 @@ class Invariants:
         for instance in idle:
             served = self.model_of(instance.generation)
             rest = waiting.get(served.number, [])
-            if not served.is_limited and rest:
+            if not served.is_limited and rest and self._is_at_pace(served):
                 self._check_idle(instance.serial, served, rest)
         self._check_deadlock(waiting)
 
@@ -312,7 +328,8 @@ class Invariants:
             return
         for serial in limited:
             served = self.model_of(self._world.core.instances[serial].generation)
-            is_plain = not (served.is_sequential or served.is_iterative or served.delay_ns)
+            is_patient = served.delay_ns or served.interval_ns
+            is_plain = not (served.is_sequential or served.is_iterative or is_patient)
             assert not is_plain or not waiting.get(served.number), "resources lie idle"
 
     def _check_resources(self) -> None:

@@ -5,11 +5,22 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.simulation.days import RandomRun
+from zmqtriton.broker.scheduling import execution_pace
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_everything_that_is_promised_holds_at_any_moment(seed: int) -> None:
     day = RandomRun(seed)
+
+    day.run(150)
+
+    day.run_to_end()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_holds_where_models_have_a_pace(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution_pace, "_CATCH_UP_NS", 0)
+    day = RandomRun(seed, pace="400000")
 
     day.run(150)
 

@@ -93,6 +93,16 @@ def test_short_memory_is_an_error_and_leaves_nothing(world: FakeSupervisor) -> N
     assert 1 == world.memory.arena.used
 
 
+def test_where_room_for_more_is_refused_it_asks_for_just_enough(world: FakeSupervisor) -> None:
+    world.max_segment_bytes = 500_000
+
+    world.memory.place([_row(LARGE.tobytes())])
+
+    assert LARGE.nbytes <= world.memory.arena.bytes <= 500_000
+    with pytest.raises(Unavailable, match="There is no room for more"):
+        world.memory.place([_row(bytes(9_000_000))])
+
+
 def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
     world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

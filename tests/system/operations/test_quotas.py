@@ -108,7 +108,7 @@ def test_limits_and_what_became_of_them_are_shown(server: Server) -> None:
 
     assert re.search(r"^large +max_segment_bytes +3145728 +\d+ +[1-9]", status, re.MULTILINE)
     assert re.search(r"^growing +cpu_weight +50 +- +- *$", status, re.MULTILINE)
-    assert "memory is limited by: " in status
+    assert "limits on memory and cores are kept by " in status
     assert not re.search("^(large|beside)", _status(server, "growing"), re.MULTILINE)
     labels = {"model": "large", "quota": "max_segment_bytes"}
     assert 3 * MIB == sum_series(server, "zmqtriton_quota_limit", **labels)

@@ -33,7 +33,7 @@ def describe_quotas(
     rows = []
     for quota in sorted(set(quotas)):
         rows += [_row(quota.model, *entry) for entry in _limits(quota, use_of)]
-    return rows + _paces(counts)
+    return sorted([*rows, *_paces(counts)], key=lambda row: str(row["model"]))
 
 
 def _limits(quota: Quota, use_of: Callable[[str], QuotaUse]) -> Iterator[tuple[Any, ...]]:

@@ -64,9 +64,9 @@ class ServerStatus:
         self._client_memory: dict[int, dict[str, int]] = {}
         #: The bytes of shared memory of each process, by serial number.
         self.segment_bytes: Callable[[], Mapping[int, int]] = dict
-        #: What a model has of its quota, and what limits memory, in words.
+        #: What a model has of its quota, and what keeps processes to theirs, in words.
         self.quota_use: Callable[[str], QuotaUse] = lambda model: QuotaUse()
-        self.memory_limited_by = ""
+        self.quotas_kept_by = ""
 
     def started(self, started_s: float) -> None:
         """The supervisor itself has been started."""
@@ -113,7 +113,7 @@ class ServerStatus:
         """Describe the limits of models; empty if there are none."""
         quotas = [generation.blueprint.quota for generation in self._generations.values()]
         rows = describe_quotas(quotas, self.quota_use, counts)
-        return {"quotas": rows, "memory_limited_by": self.memory_limited_by} if rows else {}
+        return {"quotas": rows, "quotas_kept_by": self.quotas_kept_by} if rows else {}
 
     def _describe(self) -> dict[str, Any]:
         phase = self._stopping.phase.value

@@ -65,6 +65,27 @@ def test_cores_are_shared_by_weights_once_a_model_has_one(own: Path, groups: Con
     assert "1000" == _text(own / "zmqtriton-server" / "cpu.weight")
 
 
+@pytest.mark.row("L22")
+@pytest.mark.parametrize(
+    ("events", "is_killed"),
+    [
+        ("oom 1\noom_kill 1\n", True),
+        ("oom 0\noom_kill 0\n", False),
+        # by the limit of a group above
+        ("oom 0\noom_kill 1\n", False),
+    ],
+)
+def test_a_kill_for_another_limit_is_not_this_one(
+    own: Path, groups: ControlGroups, events: str, is_killed: bool
+) -> None:
+    groups.add(7, STUB, Quota("m", max_memory_bytes=4096))
+
+    (own / "zmqtriton-model-1-m" / "7" / "memory.events").write_text(f"high 0\nmax 9\n{events}")
+
+    assert is_killed == groups.was_killed_for_memory(7)
+    assert not groups.was_killed_for_memory(8)
+
+
 #: Run in a control group of its own: what the kernel makes of it.
 _KERNEL = """
     import os, subprocess, sys, time

@@ -29,7 +29,9 @@ _MODEL = "zmqtriton-model-"
 _SERVER_CPU_WEIGHT = 10 * USUAL_CPU_WEIGHT
 _ODD_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]")
 _MOST_CHARACTERS = 100
-_OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+#: The second counts kills for the limits of groups above, too.
+_LIMIT_REACHED = re.compile(r"^oom [1-9]", re.MULTILINE)
+_KILLED = re.compile(r"^oom_kill [1-9]", re.MULTILINE)
 
 
 def prepare_control_groups(proc: Path = Path("/proc")) -> ControlGroups:
@@ -105,27 +107,22 @@ class ControlGroups:
             self._has_cpu = True
         _write(self._model_group(model) / "cpu.weight", str(weight))
 
-    @property
-    def has_cpu_weights(self) -> bool:
-        """True if some model has a weight of its own, so that all have one."""
-        return self._has_cpu
+    def has(self, serial: int) -> bool:
+        """True if the instance has a group."""
+        return serial in self._instances
 
     def memory_bytes(self, serial: int) -> int:
-        """Return the memory of an instance; 0 if it has no group."""
-        group = self._instances.get(serial)
-        try:
-            return int((group / "memory.current").read_text()) if group is not None else 0
-        except OSError:
-            return 0
+        """Return the memory of an instance that has a group."""
+        return int((self._instances[serial] / "memory.current").read_text())
 
     def was_killed_for_memory(self, serial: int) -> bool:
+        """True if the kernel has killed the instance because of its own limit."""
         group = self._instances.get(serial)
         try:
             events = (group / "memory.events").read_text() if group is not None else ""
         except OSError:
             return False
-        found = _OOM_KILLS.search(events)
-        return found is not None and int(found[1]) > 0
+        return bool(_LIMIT_REACHED.search(events) and _KILLED.search(events))
 
     def remove(self, serial: int) -> None:
         """Remove the group of a dead instance, and kill what it has left there."""

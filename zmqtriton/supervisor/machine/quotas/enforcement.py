@@ -37,10 +37,13 @@ _LEAST_NICE, _MOST_NICE = -20, 19
 Report = Callable[[int, str], object]
 
 
-def nice_value(weight: int) -> int:
-    """Return the nice value whose share comes closest to that of a CPU weight."""
+def nice_value(weight: int, usual: int = 0) -> int:
+    """Return the nice value whose share comes closest to that of a CPU weight.
+
+    `usual` is that of the usual weight.
+    """
     steps = math.log(weight / USUAL_CPU_WEIGHT) / math.log(_NICE_RATIO)
-    return max(_LEAST_NICE, min(_MOST_NICE, -round(steps)))
+    return max(_LEAST_NICE, min(_MOST_NICE, usual - round(steps)))
 
 
 class QuotaEnforcement:
@@ -57,6 +60,8 @@ class QuotaEnforcement:
         #: The reason why there are no control groups.
         self._why_no_groups = ""
         self._out_of_memory = OomDetector(now_s=time.monotonic())
+        #: The log says what keeps processes to their limits.
+        self._is_told = False
         #: Limited processes, with their memory when it was last looked at.
         self._memory: dict[int, int] = {}
         #: By model, how often one of its instances has exceeded its memory.
@@ -84,6 +89,11 @@ class QuotaEnforcement:
                 self._groups.add(child.serial, child.pid, quota)
             except OSError as error:
                 _log.error("model '%s' has no control group: %s", quota.model, error)
+                self._groups.remove(child.serial)
+        is_limited = quota.max_memory_bytes or quota.cpu_weight != USUAL_CPU_WEIGHT
+        if is_limited and not self._is_told:
+            self._is_told = True
+            _log.info("limits on memory and cores of models are kept by %s", self.means)
         if quota.max_memory_bytes:
             self._memory[child.serial] = 0
         if quota.cpu_weight != USUAL_CPU_WEIGHT:
@@ -94,12 +104,13 @@ class QuotaEnforcement:
             with suppress(OSError):  # without that controller there are still nice values
                 self._groups.set_cpu_weight(quota.model, quota.cpu_weight)
                 return
+        nice = nice_value(quota.cpu_weight, os.getpriority(os.PRIO_PROCESS, 0))
         try:
-            os.setpriority(os.PRIO_PGRP, pid, nice_value(quota.cpu_weight))
+            os.setpriority(os.PRIO_PGRP, pid, nice)
         except OSError as error:
             text = "model '%s' runs without its %s (%d): nice value %d: %s"
-            nice, reason = nice_value(quota.cpu_weight), error.strerror
-            _log.warning(text, quota.model, CPU_WEIGHT, quota.cpu_weight, nice, reason)
+            what = (quota.model, CPU_WEIGHT, quota.cpu_weight, nice, error.strerror)
+            _log.warning(text, *what)
 
     def end(self, child: Child, reason: str) -> str:
         """Take note of a death; return its reason, which may be a limit."""
@@ -131,7 +142,7 @@ class QuotaEnforcement:
 
     def _look(self, child: Child) -> None:
         serial, most = child.serial, child.quota.max_memory_bytes
-        if self._groups is not None:
+        if self._groups is not None and self._groups.has(serial):
             self._memory[serial] = self._groups.memory_bytes(serial)
             return
         used = own_memory_bytes(child.pid) + self._segments.bytes_of(serial)
@@ -153,10 +164,10 @@ class QuotaEnforcement:
 
     @property
     def means(self) -> str:
-        """Return what limits memory, in words."""
+        """Return what keeps processes to their limits, in words."""
         if self._groups is not None:
             return f"control groups below {self._groups.own}"
-        return f"measured every second: {self._why_no_groups}"
+        return f"looking every second, and nice values, since {self._why_no_groups}"
 
     def close(self) -> None:
         """Leave nothing behind; all children are dead."""
