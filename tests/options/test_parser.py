@@ -567,6 +567,18 @@ def test_a_restricted_category_belongs_to_one_group() -> None:
     ) == refused("--http-restricted-api=health:a=1", "--http-restricted-api=trace,health:b=2")
 
 
+@pytest.mark.row("L09")
+def test_a_token_and_a_key_cannot_share_a_header() -> None:
+    key = "--http-restricted-api=openai:Authorization=Bearer x"
+
+    assert parsed(key).http_restricted_api
+    assert parsed("--tokens=/t", "--grpc-restricted-protocol=trace:authorization=x").tokens
+    assert (
+        "Error: '--tokens' takes the header 'authorization', so '--http-restricted-api' needs "
+        "another one."
+    ) == refused("--tokens=/t", key)
+
+
 @pytest.mark.row("--grpc-restricted-protocol")
 def test_grpc_restrictions_ask_for_a_prefixed_header() -> None:
     read = OPTIONS_BY_NAME["grpc-restricted-protocol"].parse_value

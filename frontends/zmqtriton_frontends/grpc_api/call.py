@@ -37,6 +37,10 @@ class Call(Protocol):
         """Return where the client is, or the proxy that it comes by; "" if that is not known."""
 
     @property
+    def authorization(self) -> Sequence[str]:
+        """The values of the metadata by which a client says who it is."""
+
+    @property
     def grant(self) -> Grant | None:
         """Return what the client's token is good for; None where no tokens are needed."""
 
@@ -68,3 +72,7 @@ class GrantedCall:
     @property
     def address(self) -> str:
         return self._call.address
+
+    @property
+    def authorization(self) -> Sequence[str]:
+        return self._call.authorization

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.access.bearer_tokens import (
-    HEADER,
     BearerTokens,
     bearer_tokens_of,
     check_target,
@@ -104,17 +103,12 @@ def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
         return rpc
 
     def check(call: Call) -> Call:
-        given = [value for name, value in call.metadata if name == HEADER]
-        grant = tokens.check([_text(value) for value in given], call.address, need)
+        grant = tokens.check(call.authorization, call.address, need)
         if not rpc.names_model:
             check_target(grant, need, "")
         return GrantedCall(call, grant)
 
     return _checked(rpc, check)
-
-
-def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode("latin-1")
 
 
 def _checked(rpc: Rpc, check: Callable[[Call], Call]) -> Rpc:

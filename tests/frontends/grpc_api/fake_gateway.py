@@ -196,6 +196,7 @@ class FakeCall:
         self.metadata: list[tuple[str, str | bytes]] = []
         self.is_cancelled = False
         self.address = "127.0.0.1"
+        self.authorization: list[str] = []
         self.grant: Grant | None = None
         self.trailers: list[tuple[str, str | bytes]] = []
 

@@ -28,6 +28,7 @@ class HttpHarness:
         self.gateway: FakeGateway = gateway
         self.falcon_requests = 0
         table, access = app.routes(gateway), Access(gateway.settings)
+        self.tokens = access.tokens
         self._falcon: Any = app.build(gateway, table, access)
         self.connections = ConnectionHarness(
             app.fast_path(gateway, table, access) if has_fast_path else None

@@ -219,6 +219,7 @@ def test_a_token_for_some_models_sees_no_others(client: Client) -> None:
     for method, path in (
         ("POST", "/v2/repository/index"),
         ("GET", "/v2/models/stats"),
+        ("GET", "/v2/load"),
         ("GET", "/v1/models"),
         ("GET", "/openapi.json"),
     ):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.transport.lifecycle import pushback
 from zmqtriton_frontends.http2.header_blocks import Headers, literal, status
@@ -25,6 +26,7 @@ INTERNAL = 13
 _OWN = frozenset(
     (b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding")
 )
+_AUTHORIZATION = HEADER.encode()
 _NAME = re.compile(rb":?[0-9a-z!#$%&'*+.^_`|~-]+")
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -40,6 +42,8 @@ class Opening(NamedTuple):
     headers: Headers = ()
     #: How long the client waits; below 0 for ever.
     timeout_s: float = -1.0
+    #: The values by which the client says who it is.
+    authorization: tuple[str, ...] = ()
     #: The compression of compressed messages.
     encoding: str = ""
     #: The compressions that the client reads.
@@ -96,6 +100,9 @@ def _with_fields(opening: Opening, fields: dict[bytes, bytes]) -> Opening:
     accepts = fields.get(b"grpc-accept-encoding", b"").decode("latin-1").split(",")
     return opening._replace(
         timeout_s=timeout_s,
+        authorization=tuple(
+            value.decode("latin-1") for name, value in opening.headers if name == _AUTHORIZATION
+        ),
         encoding=encoding,
         accepts=frozenset(name.strip() for name in accepts),
     )

@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
@@ -111,6 +112,11 @@ class GrpcCall:
     @property
     def is_cancelled(self) -> bool:
         return bool(self._context.cancelled())
+
+    @property
+    def authorization(self) -> Sequence[str]:
+        pairs = ((name, value) for name, value in self.metadata if name == HEADER)
+        return [v if isinstance(v, str) else v.decode("latin-1") for _, v in pairs]
 
     @property
     def address(self) -> str:

@@ -131,6 +131,10 @@ class NativeCall(Stream):
         return not self.is_open
 
     @property
+    def authorization(self) -> tuple[str, ...]:
+        return self._context.opening.authorization
+
+    @property
     def address(self) -> str:
         place = self._context.info("peername")
         return place[0] if isinstance(place, tuple) else ""

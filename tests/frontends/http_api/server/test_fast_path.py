@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from tests.frontends.http_api.fakes import FakeGateway
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import raw_request
+from zmqtriton_floor.access.token_file import Grant, digest
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http1 import heads
@@ -131,6 +133,38 @@ def test_a_restricted_inference_is_short_with_its_key_alone(
         writer.close()
 
     run_scenario(scenario, http_restricted_api=[[["inference"], "admin", "right"]])
+
+
+@pytest.mark.row("L09")
+def test_an_inference_is_short_with_a_token_as_long_as_that_is_valid(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+
+    def write(*names: str) -> None:
+        lines = [Grant(name, digest(name), frozenset({"infer"}), ("id*",)).line() for name in names]
+        path.write_text("\n".join(lines))
+        path.chmod(0o600)
+
+    async def scenario(house: HttpHarness) -> None:
+        assert house.tokens is not None
+        request = raw_request("POST", INFER, JSON, Authorization="Bearer first")
+        other = raw_request("POST", "/v2/models/strings/infer", JSON, Authorization="Bearer first")
+        reader, writer = await house.connections.connect(request * 3)
+        assert [(await read(reader))[9:12] for _ in range(3)] == [b"200"] * 3
+        assert house.falcon_requests == 0
+        writer.write(other + request)
+        assert [(await read(reader))[9:12] for _ in range(2)] == [b"403", b"200"]
+        assert house.falcon_requests == 1
+
+        write("second")
+        house.tokens.look()
+        house.tokens.look()
+        writer.write(request + request.replace(b"first", b"second"))
+        assert [(await read(reader))[9:12] for _ in range(2)] == [b"401", b"200"]
+        assert house.falcon_requests == 2
+        writer.close()
+
+    write("first")
+    run_scenario(scenario, tokens=str(path))
 
 
 @pytest.mark.row("C34")
