@@ -21,12 +21,12 @@ from zmqtriton_frontends.gateway.broker_connection import BrokerConnection
 from zmqtriton_frontends.gateway.outbox import Outbox
 from zmqtriton_frontends.gateway.questions import Questions
 from zmqtriton_frontends.gateway.replies import AwaitedReply, Reply, StageReceivers
+from zmqtriton_frontends.gateway.shadows import Shadows
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.inference import load_on_demand
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import CATALOGUE_MESSAGES, STOPPING, Catalogue
-from zmqtriton_frontends.inference.client_regions import NO_PLACES
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.tensors.payload import Payload
@@ -66,6 +66,7 @@ class Gateway:
             wire.RegionReleased(number)
         )
         self.streams = Streams(self._replies, self._outbox.grant)
+        self.shadows = Shadows(self)
         #: The server stops: only open sequences go on; and later not even these.
         self.is_stopping = self.is_ending = False
         #: How long after the word to stop requests are still taken: of clients whose connections
@@ -94,6 +95,7 @@ class Gateway:
         self.catalogue.regions.close()
         self._supervisor.close()
         self.streams.close()
+        self.shadows.close()
         if self.serial:
             self.payload.close()
         self._outbox.disconnect()
@@ -104,7 +106,9 @@ class Gateway:
         """Return the one response. Raises the error in its place."""
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
-                return claim.store(await self.infer(request._replace(places=NO_PLACES)))
+                return claim.store(await self.infer(request.without_places()))
+        if request.canary is not None:
+            return await self.shadows.infer(request)
         own_id = await self._send(request)
         reply = self._replies[own_id] = AwaitedReply(self._loop, self.payload.discard)
         try:
@@ -120,8 +124,11 @@ class Gateway:
     def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
         """Begin a request whose places are claimed; `reply` gets the response's body.
 
-        Returns its id; None if memory has to be made first, which infer() waits for.
+        Returns its id; None if memory has to be made first, or another version gets a copy, which
+        is for infer() to do.
         """
+        if request.canary is not None:
+            return None
         if is_large(request.body):
             placed = self.payload.place_now(request)
             if placed is None:
@@ -140,7 +147,7 @@ class Gateway:
         """
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
-                async with aclosing(self.stream(request._replace(places=NO_PLACES))) as items:
+                async with aclosing(self.stream(request.without_places())) as items:
                     async for item in items:
                         yield item.stored(claim.store)
             return

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.client_regions import NO_PLACES, Claim
+from zmqtriton_frontends.inference.client_regions import Claim
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.tensors.references import PlacedBody, read_response
 
@@ -51,7 +51,7 @@ class PendingRequest:
             self._give_back()
             raise
         if own_id is None:
-            checked = checked._replace(places=NO_PLACES)  # they are claimed here
+            checked = checked.without_places()  # they are claimed here
             self._await(self._gateway.infer(checked), self._take)
         else:
             self._id = own_id

@@ -65,6 +65,10 @@ class CheckedRequest(NamedTuple):
     #: Gets a copy of it, whose answer is compared.
     canary: Canary | None = None
 
+    def without_places(self) -> CheckedRequest:
+        """Return the same request for who writes outputs to clients' memory itself."""
+        return self._replace(places=NO_PLACES)
+
     def with_stages(self, stages: Stages) -> CheckedRequest:
         """Return the same request, which asks the broker for its stages."""
         options = self.options._replace(flags=self.options.flags | WANT_STAGES)

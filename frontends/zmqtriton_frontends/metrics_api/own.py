@@ -137,6 +137,7 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         *_resources(broker.get("resources", [])),
         *_quotas(status.get("quotas", [])),
         *_on_demand(status.get("on_demand", {})),
+        *_canaries(status.get("canaries", {})),
     ]
     return "\n".join(lines) + "\n"
 
@@ -208,6 +209,25 @@ def _quotas(quotas: list[dict[str, Any]]) -> Iterator[str]:
             if entry[key] is not None:
                 labels = labels_text(model=entry["model"], quota=entry["quota"])
                 yield f"zmqtriton_{name}{labels} {number(entry[key])}"
+
+
+def _canaries(found: Mapping[str, Any]) -> Iterator[str]:
+    """Return the text for versions that are tried beside others; "" if none ever was."""
+    if not found.get("models"):
+        return
+    yield from _family("canary_weight", "Percentage of requests that a canary gets", "gauge")
+    for row in found["models"]:
+        if row["phase"] == "RUNNING":
+            labels = labels_text(model=row["model"], version=str(row["canary"]))
+            yield f"zmqtriton_canary_weight{labels} {number(row['weight'])}"
+    yield from _family("canary_ends_total", "Canaries that were promoted or aborted", "counter")
+    for model, result, count in found["ends"]:
+        yield f"zmqtriton_canary_ends_total{labels_text(model=model, result=result)} {count}"
+    name = "canary_comparisons_total"
+    yield from _family(name, "Requests that were copied to a canary, by what came of it", "counter")
+    for model, version, result, count in found["comparisons"]:
+        labels = labels_text(model=model, version=version, result=result)
+        yield f"zmqtriton_{name}{labels} {count}"
 
 
 def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:

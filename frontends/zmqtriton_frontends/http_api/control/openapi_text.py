@@ -54,6 +54,14 @@ OPERATIONS = {
     "Steering.change_scale": _answers(
         "Give a model another number of instances while it serves", "Scale", "ScaleRequest"
     ),
+    "Steering.canary": _answers("The current or last canary of a model", "Canary"),
+    "Steering.change_canary": _answers(
+        "Try a version of a model beside the one that serves, or change how",
+        "Canary",
+        "CanaryRequest",
+    ),
+    "Steering.promote_canary": _answers("Let the canary serve all requests", "Canary"),
+    "Steering.abort_canary": _answers("Let the stable version serve all requests again", "Canary"),
     "Inference.infer": _answers(
         "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
     ),
@@ -169,6 +177,24 @@ SCHEMAS: dict[str, Any] = {
             "autoscale": _object(
                 {"least": _COUNT, "most": _COUNT, "last_change": _STRING, "obstacle": _STRING}
             ),
+        }
+    ),
+    "CanaryRequest": _object(
+        {
+            "version": _COUNT,
+            **{name: _NUMBER for name in ("weight", "shadow", "tolerance", "min_requests")},
+            **{name: {} for name in ("abort_failures", "abort_latency", "promote_after")},
+            "header": _STRING,
+        }
+    ),
+    "Canary": _object(
+        {
+            "model": _STRING,
+            "phase": _STRING,
+            "stable": _COUNT,
+            "canary": _COUNT,
+            "weight": _NUMBER,
+            "reason": _STRING,
         }
     ),
     "InferRequest": _object(

@@ -45,6 +45,10 @@ class Steering:
         return [
             self._route("GET", "/v2/models/{model:name}/scale", self.scale),
             self._route("POST", "/v2/models/{model:name}/scale", self.change_scale),
+            self._route("GET", "/v2/models/{model:name}/canary", self.canary),
+            self._route("POST", "/v2/models/{model:name}/canary", self.change_canary),
+            self._route("POST", "/v2/models/{model:name}/canary/promote", self.promote_canary),
+            self._route("POST", "/v2/models/{model:name}/canary/abort", self.abort_canary),
         ]
 
     def _route(self, method: str, path: str, responder: Responder) -> Route:
@@ -59,6 +63,29 @@ class Steering:
             raise InvalidArgument('the number of instances is missing: {"count": 2}')
         call = {**document, "model": model}
         resp.data = json_documents.write(await self._gateway.call("scale", call))
+
+    async def canary(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        found = await self._gateway.call("canary.status", {"model": model})
+        resp.data = json_documents.write(found[0])
+
+    async def change_canary(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        """Start a canary if a version is named, else change the one that runs."""
+        document = await self._changes(req)
+        verb = "canary.start" if "version" in document else "canary.change"
+        await self._call_about_canary(resp, verb, {**document, "model": model})
+
+    async def promote_canary(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        await self._changes(req)
+        await self._call_about_canary(resp, "canary.promote", {"model": model})
+
+    async def abort_canary(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        await self._changes(req)
+        await self._call_about_canary(resp, "canary.abort", {"model": model})
+
+    async def _call_about_canary(
+        self, resp: falcon.asgi.Response, verb: str, call: dict[str, Any]
+    ) -> None:
+        resp.data = json_documents.write(await self._gateway.call(verb, call))
 
     async def _changes(self, req: Request) -> dict[str, Any]:
         """Return the body's object, if the client may change anything."""

@@ -1,0 +1,266 @@
+"""Copies of requests to a canary, whose answers are compared with the stable version's.
+
+A copy is a request of its own, sent after the first; nobody waits for it, and its client never
+hears of it. What copies hold is bounded: beyond that they are skipped. What came of them is told to
+the supervisor from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Protocol
+
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.gateway.replies import Reply
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.catalogue import Canary
+from zmqtriton_frontends.inference.client_regions import RegionContents
+from zmqtriton_frontends.tensors.comparing import find_difference
+from zmqtriton_frontends.tensors.payload import Payload
+from zmqtriton_frontends.tensors.references import PlacedBody, read_response
+
+VERB = "canary.compared"
+#: How many copies are under way at most, and what they and their answers hold.
+MOST_COPIES, MOST_BYTES = 32, 64 << 20
+_REPORT_AFTER_S = 0.5
+_MOST_DIFFERENCES = 5
+
+
+class Sender(Protocol):
+    """The gateway, as far as copies need it."""
+
+    payload: Payload
+
+    async def infer(self, request: CheckedRequest) -> ResponseBody:
+        """Return the one response."""
+
+    def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
+        """Begin a request; None if memory has to be made first."""
+
+    def cancel(self, own_id: int) -> None:
+        """Cancel a request."""
+
+    def call(self, verb: str, arguments: dict[str, Any]) -> Awaitable[Any]:
+        """Make a control call."""
+
+
+class Shadows:
+    def __init__(self, gateway: Sender) -> None:
+        self._gateway = gateway
+        self.copies = self._bytes = 0
+        #: What came of copies and was not told, by model and version.
+        self._results: dict[tuple[str, int], _Results] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_report_due = False
+        #: Compares what would hold up the loop.
+        self._thread: ThreadPoolExecutor | None = None
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def infer(self, request: CheckedRequest) -> ResponseBody:
+        """Return the stable version's response; compare it when the copy is answered, too."""
+        copy, asked = _Copy(self, self._gateway, request), request.on_asked
+
+        def on_asked() -> None:
+            if asked is not None:
+                asked()
+            copy.send()
+
+        try:
+            plain = request._replace(canary=None, on_asked=on_asked)
+            response = await self._gateway.infer(plain)
+        except BaseException:
+            copy.drop()
+            raise
+        copy.take_stable(response)
+        return response
+
+    # ------------------------------------------------------------- for copies
+
+    def reserve(self, size: int) -> bool:
+        """Reserve so many bytes; False if copies hold too much already."""
+        if self._bytes + size > MOST_BYTES:
+            return False
+        self._bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        self._bytes -= size
+
+    def run(self, awaited: Any) -> None:
+        task = asyncio.get_running_loop().create_task(awaited)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def find_difference(
+        self, expected: ResponseBody, found: ResponseBody, tolerance: float
+    ) -> str:
+        """Compare in a thread, while the loop goes on."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "comparing")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, find_difference, expected, found, tolerance)
+
+    def count(self, canary: Canary, result: str, text: str = "") -> None:
+        """Count what came of a copy."""
+        key = canary.version.name, canary.version.version
+        results = self._results.setdefault(key, _Results())
+        results.counts[result] += 1
+        if text:
+            results.differences.append(text)
+        if not self._is_report_due:
+            self._is_report_due = True
+            asyncio.get_running_loop().call_later(_REPORT_AFTER_S, lambda: self.run(self._report()))
+
+    async def _report(self) -> None:
+        results, self._results, self._is_report_due = self._results, {}, False
+        for (model, version), found in results.items():
+            told = {**found.counts, "differences": list(found.differences)}
+            with suppress(ZmqTritonError):  # the server ends
+                await self._gateway.call(VERB, {"model": model, "version": version, **told})
+
+
+class _Results:
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.differences: deque[str] = deque(maxlen=_MOST_DIFFERENCES)
+
+
+class _Copy:
+    """One copy: the reply to it, and what it is compared with."""
+
+    def __init__(self, shadows: Shadows, gateway: Sender, request: CheckedRequest) -> None:
+        assert request.canary is not None
+        self._shadows = shadows
+        self._gateway = gateway
+        self._canary = request.canary
+        self._request: CheckedRequest | None = request
+        self._label = request.body.request_id
+        self._id = 0
+        self._held = 0
+        self._is_over = False
+        self._stable: ResponseBody | None = None
+        self._answer: ResponseBody | None = None
+
+    def send(self) -> None:
+        """Send it, unless too much is under way."""
+        request, self._request = self._request, None
+        if request is None or self._is_over:
+            return
+        self._shadows.copies += 1
+        size = sum(len(tensor.data) for tensor in request.body.inputs)
+        # its client may change these once it has its answer
+        is_lent = any(type(tensor.data) is RegionContents for tensor in request.body.inputs)
+        if is_lent or self._shadows.copies > MOST_COPIES or not self._hold(size):
+            self._end("skipped")
+            return
+        try:
+            model = self._canary.version
+            options = Options(0, *request.options[1:])
+            checked = CheckedRequest(
+                model, request.body, model.signature.check(request.body), options
+            )
+            own_id = self._gateway.begin(checked, self)
+        except ZmqTritonError as error:
+            self._end("failed", error.text)
+            return
+        if own_id is None:
+            self._end("skipped")
+        else:
+            self._id = own_id
+
+    def _hold(self, size: int) -> bool:
+        is_held = self._shadows.reserve(size)
+        self._held += size if is_held else 0
+        return is_held
+
+    def take_stable(self, response: ResponseBody) -> None:
+        """Take the answer that the client gets."""
+        if self._is_over:
+            return
+        if self._hold(_size(response)):
+            self._stable = response
+            self._compare()
+        else:
+            self.drop()
+
+    def drop(self) -> None:
+        """Cancel it: there is nothing to compare with."""
+        if self._is_over:
+            return
+        if self._request is not None:
+            self._is_over = True  # it was never sent
+            return
+        self._gateway.cancel(self._id)
+        self._end("skipped")
+
+    # ---------------------------------------------------- called by the gateway
+
+    def set_result(self, body: bytes, /) -> None:
+        """Take the canary's answer."""
+        try:
+            response = read_response(body)
+            if type(body) is PlacedBody:
+                self._shadows.run(self._open(response))
+            else:
+                self._take(response)
+        except ZmqTritonError as error:
+            self.set_exception(error)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._end("failed", str(error))
+
+    async def _open(self, response: ResponseBody) -> None:
+        try:
+            self._take(await self._gateway.payload.open(response))
+        except ZmqTritonError as error:
+            self.set_exception(error)
+
+    # ------------------------------------------------------------- comparing
+
+    def _take(self, response: ResponseBody) -> None:
+        if self._is_over:
+            return
+        if self._hold(_size(response)):
+            self._answer = response
+            self._compare()
+        else:
+            self._end("skipped")
+
+    def _compare(self) -> None:
+        stable, answer = self._stable, self._answer
+        if stable is None or answer is None:
+            return
+        if _size(stable) > INLINE_BYTES:
+            self._shadows.run(self._compare_aside(stable, answer))
+        else:
+            self._judge(find_difference(stable, answer, self._canary.tolerance))
+
+    async def _compare_aside(self, stable: ResponseBody, answer: ResponseBody) -> None:
+        tolerance = self._canary.tolerance
+        self._judge(await self._shadows.find_difference(stable, answer, tolerance))
+
+    def _judge(self, difference: str) -> None:
+        self._end("different" if difference else "equal", difference)
+
+    def _end(self, result: str, text: str = "") -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        self._stable = self._answer = None
+        self._shadows.copies -= 1
+        self._shadows.release(self._held)
+        label = f"request '{self._label}': " if self._label and text else ""
+        self._shadows.count(self._canary, result, label + text)
+
+
+def _size(response: ResponseBody) -> int:
+    return sum(len(memoryview(tensor.data).cast("B")) for tensor in response.outputs)

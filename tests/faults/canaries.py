@@ -1,0 +1,90 @@
+"""Canaries under a steady load: versions that are tried, promoted and aborted, and what failed.
+
+`python -m tests.faults.canaries` does so often and prints the figures;
+tests/system/loads/test_canaries.py has it in small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
+PER_SECOND = 100
+#: In place of the model's execute.
+BROKEN = "        raise pb_utils.TritonModelException('broken on purpose')\n"
+
+
+def canary(server: Server, what: str = "", document: Any = None, model: str = MODEL) -> Any:
+    """Call the canary of a model over HTTP; no document asks only."""
+    path = f"/v2/models/{model}/canary{what}"
+    status, answer = server.request_json(path, document)
+    assert status == 200, answer
+    return answer
+
+
+def add_version(server: Server, *, is_broken: bool = False, model: str = MODEL) -> int:
+    """Copy the newest version to the next number, which is its stamp; return it."""
+    directory = server.repository / model
+    newest = max(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
+    code = directory / str(newest) / "model.py"
+    text = re.sub(r"(?m)^STAMP = .*$", f"STAMP = {newest + 1}", code.read_text())
+    text = text.replace(BROKEN, "")
+    if is_broken:
+        text = text.replace("        responses = []\n", f"{BROKEN}        responses = []\n")
+    new = directory / str(newest + 1)
+    shutil.copytree(code.parent, new, ignore=shutil.ignore_patterns("__pycache__"))
+    (new / "model.py").write_text(text)
+    return newest + 1
+
+
+def versions_of(load: SteadyLoad, after: int = 0) -> set[int]:
+    """Return the versions that have answered, as their stamps say."""
+    return {answer.stamps[0] for answer in load.answers[after:] if answer.stamps}
+
+
+def try_and_end(server: Server, load: SteadyLoad, end: str, **settings: Any) -> int:
+    """Try a new version, and promote or abort it; return it."""
+    version = add_version(server)
+    canary(server, document={"version": version, "weight": 50, **settings})
+    eventually(lambda: version in versions_of(load), 30, "an answer of the canary")
+    found = canary(server, f"/{end}", {})
+    assert version == found["canary"]
+    asked = len(load.answers)
+    stays = version if end == "promote" else found["stable"]
+    eventually(lambda: len(load.answers) > asked + 40, 30, "more answers")
+    assert {stays} == versions_of(load, asked + 20), "all go to one"
+    return version
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=50)
+    wanted = parser.parse_args()
+    chosen = random.Random(1)
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder) / "s", [MODEL], options=OPTIONS)
+        write_stamp(server, 1)
+        with server, SteadyLoad(server.http_port, per_second=PER_SECOND) as load:
+            for number in range(wanted.times):
+                end = chosen.choice(["promote", "abort"])
+                began_s = time.monotonic()
+                version = try_and_end(server, load, end)
+                took_s = time.monotonic() - began_s
+                print(f"{number}: version {version}, {end}: {took_s:.2f} s", flush=True)
+            failed = load.failed()
+        print(f"{len(load.answers)} requests, {len(failed)} failed {failed[:3]}")
+
+
+if __name__ == "__main__":
+    main()

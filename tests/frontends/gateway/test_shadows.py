@@ -1,0 +1,211 @@
+"""Copies of requests: when they are sent, what becomes of their answers, and what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontends.inference.test_divided_models import news
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor, TrafficSplit, encode_body
+from zmqtriton_frontends.gateway import shadows
+from zmqtriton_frontends.gateway.replies import Reply
+from zmqtriton_frontends.gateway.shadows import Shadows
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.catalogue import Catalogue
+
+
+def answer(*values: float) -> ResponseBody:
+    data = np.array(values, np.float32).tobytes()
+    return ResponseBody({}, [Tensor("Y", 11, [len(values)], data)])
+
+
+class FakeGateway:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.payload: Any = None
+        self.order: list[str] = []
+        self.stable: asyncio.Future[ResponseBody] = asyncio.get_running_loop().create_future()
+        self.replies: list[Reply] = []
+        self.cancelled: list[int] = []
+        self.told: list[dict[str, Any]] = []
+        self.has_room = True
+
+    async def infer(self, request: CheckedRequest) -> ResponseBody:
+        assert request.canary is None
+        self.order.append(f"version {request.model.version}")
+        if request.on_asked is not None:
+            request.on_asked()
+        return await self.stable
+
+    def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
+        self.order.append(f"copy to version {request.model.version}")
+        self.replies.append(reply)
+        return len(self.replies) if self.has_room else None
+
+    def cancel(self, own_id: int) -> None:
+        self.cancelled.append(own_id)
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> None:
+        assert verb == "canary.compared"
+        self.told.append(arguments)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.gateway = FakeGateway()
+        self.shadows = Shadows(self.gateway)
+        catalogue = Catalogue()
+        catalogue.hear(TrafficSplit("m", 1, 2, 0, "", "", 10_000, "0.1"))
+        catalogue.hear(news(1))
+        catalogue.hear(news(2))
+        self.request = prepare(
+            catalogue, catalogue.find("m"), RequestBody("r", {}, [], []), Options()
+        )
+
+    def ask(self) -> asyncio.Task[ResponseBody]:
+        return asyncio.ensure_future(self.shadows.infer(self.request))
+
+    async def results(self) -> dict[str, Any]:
+        """Return what the supervisor is told next."""
+        while not self.gateway.told:
+            await asyncio.sleep(0.01)
+        told = self.gateway.told.pop()
+        assert ("m", 2) == (told.pop("model"), told.pop("version"))
+        return told
+
+
+def run(test: Callable[[Scene], Awaitable[None]]) -> None:
+    async def scene() -> None:
+        made = Scene()
+        try:
+            await asyncio.wait_for(test(made), 20)
+            assert (0, 0) == (made.shadows.copies, made.shadows._bytes)
+        finally:
+            made.shadows.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.row("L16")
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((1.05,), {"equal": 1, "differences": []}),
+        (
+            (3.0,),
+            {
+                "different": 1,
+                "differences": ["request 'r': output 'Y' differs in 1 of 1 elements, by up to 2"],
+            },
+        ),
+    ],
+)
+def test_the_copy_follows_the_request_and_its_answer_is_compared(
+    values: tuple[float, ...], expected: dict[str, Any]
+) -> None:
+    async def test(scene: Scene) -> None:
+        asked = scene.ask()
+        await asyncio.sleep(0)
+        assert ["version 1", "copy to version 2"] == scene.gateway.order
+
+        scene.gateway.stable.set_result(answer(1.0))
+        assert answer(1.0) == await asked
+        scene.gateway.replies[0].set_result(encode_body(answer(*values)))
+        assert expected == await scene.results()
+
+    run(test)
+
+
+def test_a_canary_may_answer_first_or_fail() -> None:
+    async def test(scene: Scene) -> None:
+        asked = scene.ask()
+        await asyncio.sleep(0)
+        scene.gateway.replies[0].set_exception(Unavailable("no"))
+        scene.gateway.stable.set_result(answer(1.0))
+        assert answer(1.0) == await asked
+        found = await scene.results()
+        assert {"failed": 1, "differences": ["request 'r': no"]} == found
+
+    run(test)
+
+
+def test_large_answers_are_compared_too() -> None:
+    async def test(scene: Scene) -> None:
+        asked = scene.ask()
+        await asyncio.sleep(0)
+        large = answer(*[1.0] * 100_000)
+        scene.gateway.replies[0].set_result(encode_body(large))
+        scene.gateway.stable.set_result(large)
+        await asked
+        assert {"equal": 1, "differences": []} == await scene.results()
+
+    run(test)
+
+
+def test_a_copy_whose_request_fails_or_is_cancelled_is_cancelled() -> None:
+    async def test(scene: Scene) -> None:
+        asked = scene.ask()
+        await asyncio.sleep(0)
+        scene.gateway.stable.set_exception(Unavailable("gone"))
+        with pytest.raises(Unavailable, match="gone"):
+            await asked
+        assert [1] == scene.gateway.cancelled
+
+        scene.gateway.stable = asyncio.get_running_loop().create_future()
+        asked = scene.ask()
+        await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert [1, 2] == scene.gateway.cancelled
+        scene.gateway.replies[1].set_result(encode_body(answer(1.0)))  # nobody wants it
+        assert {"skipped": 2, "differences": []} == await scene.results()
+
+    run(test)
+
+
+def test_copies_beyond_the_bounds_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadows, "MOST_COPIES", 1)
+
+    async def test(scene: Scene) -> None:
+        first, second = scene.ask(), scene.ask()
+        await asyncio.sleep(0)
+        assert 1 == len(scene.gateway.replies)
+        scene.gateway.stable.set_result(answer(1.0))
+        await asyncio.gather(first, second)
+        scene.gateway.replies[0].set_result(encode_body(answer(1.0)))
+        assert {"skipped": 1, "equal": 1, "differences": []} == await scene.results()
+
+    run(test)
+
+
+def test_answers_beyond_the_bounds_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadows, "MOST_BYTES", 6)
+
+    async def test(scene: Scene) -> None:
+        asked = scene.ask()
+        await asyncio.sleep(0)
+        scene.gateway.stable.set_result(answer(1.0))
+        await asked
+        scene.gateway.replies[0].set_result(encode_body(answer(1.0)))
+        assert {"skipped": 1, "differences": []} == await scene.results()
+
+    run(test)
+
+
+def test_without_room_for_its_tensors_there_is_no_copy() -> None:
+    async def test(scene: Scene) -> None:
+        scene.gateway.has_room = False
+        asked = scene.ask()
+        await asyncio.sleep(0)
+        scene.gateway.stable.set_result(answer(1.0))
+        await asked
+        assert {"skipped": 1, "differences": []} == await scene.results()
+
+    run(test)

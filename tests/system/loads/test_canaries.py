@@ -1,0 +1,241 @@
+"""Canaries from outside: what clients are answered while a version is tried, and after it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+from tritonclient.utils import InferenceServerException
+
+from tests.faults.canaries import add_version, canary, try_and_end, versions_of
+from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from zmqtriton_floor.traffic import ALL, goes_to_canary
+from zmqtriton_floor.wire import TrafficSplit
+
+pytestmark = pytest.mark.system
+
+SEQUENCES = "sequences"
+MODELS = [MODEL, SEQUENCES]
+OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
+
+
+def prepare(server: Server) -> None:
+    write_stamp(server, 1)
+
+
+@pytest.fixture(autouse=True)
+def no_canary_is_left(server: Server) -> Iterator[None]:
+    yield
+    status, found = server.request_json(f"/v2/models/{MODEL}/canary")
+    if status == 200 and found["phase"] == "RUNNING":
+        canary(server, "/abort", {})
+
+
+def ask_http(server: Server, version: str = "", **headers: str) -> int:
+    """Return the version that has answered."""
+    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+        tensor = http_client.InferInput("ID", [1, 1], "INT32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
+        found = client.infer(MODEL, [tensor], version, headers=headers)
+    return int(found.get_response()["model_version"])
+
+
+def ask_grpc(server: Server, version: str = "", **headers: str) -> int:
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        tensor = grpc_client.InferInput("ID", [1, 1], "INT32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
+        found = client.infer(MODEL, [tensor], version, headers=headers)
+    return int(found.get_response().model_version)
+
+
+def ctl(server: Server, *words: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--server", str(server.http_port)]
+    done = subprocess.run(
+        [*command, "canary", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def serving(server: Server, model: str = MODEL) -> list[int]:
+    _, entries = server.request_json("/v2/repository/index", {"ready": True})
+    return [int(entry["version"]) for entry in entries if entry["name"] == model]
+
+
+@pytest.mark.row("L16")
+def test_versions_are_promoted_and_aborted_without_a_failed_request(server: Server) -> None:
+    with SteadyLoad(server.http_port, per_second=100) as load:
+        aborted = try_and_end(server, load, "abort")
+        promoted = try_and_end(server, load, "promote", header="X-Try")
+
+    assert [] == load.failed()
+    assert aborted != promoted
+    eventually(lambda: serving(server) == [promoted], 30, "the old version's end")
+    assert "PROMOTED" == canary(server)["phase"]
+
+
+@pytest.mark.row("L16")
+def test_a_version_that_fails_is_aborted_by_itself(server: Server) -> None:
+    (stable,) = serving(server)
+    broken = add_version(server, is_broken=True)
+
+    with SteadyLoad(server.http_port, per_second=100) as load:
+        canary(server, document={"version": broken, "weight": 20, "min_requests": 10})
+        eventually(lambda: canary(server)["phase"] == "ABORTED", 30, "the end of the canary")
+        asked = len(load.answers)
+        eventually(lambda: len(load.answers) > asked + 20, 30, "more answers")
+
+    failed = load.failed()
+    assert failed
+    assert {500} == {answer.status for answer in failed}
+    assert all("broken on purpose" in answer.text for answer in failed)
+    assert all(answer.status == 200 for answer in load.answers[asked + 10 :])
+    found = canary(server)
+    assert found["is_automatic"]
+    assert "requests failed, 100.0 % against 0.0 % of the stable version" in found["reason"]
+    assert [stable] == serving(server)
+    assert found["reason"] in server.log_text()
+    name = f'zmqtriton_canary_ends_total{{model="{MODEL}",result="aborted"}}'
+    assert name in server.metrics_text()
+
+
+@pytest.mark.row("L16")
+def test_a_header_chooses_the_canary_over_http_and_grpc(server: Server) -> None:
+    (stable,) = serving(server)
+    tried = add_version(server)
+    status, text = ctl(server, "start", MODEL, str(tried), "--header", "X-Try: 1")
+    assert status == 0, text
+
+    for ask in (ask_http, ask_grpc):
+        assert stable == ask(server)
+        assert tried == ask(server, **{"x-try": "1"})
+        assert stable == ask(server, **{"x-try": "0"})
+        assert (stable, tried) == (ask(server, str(stable)), ask(server, str(tried)))
+
+    canary(server, document={"weight": "100%"})
+    assert tried == ask_http(server) == ask_grpc(server)
+    assert f'zmqtriton_canary_weight{{model="{MODEL}",version="{tried}"}} 100' in (
+        server.metrics_text()
+    )
+    canary(server, "/abort", {})
+    assert stable == ask_http(server)
+    assert f"{MODEL}: aborted: an operator has aborted it" in ctl(server, "status")[1]
+
+
+@pytest.mark.row("L16")
+def test_copies_are_compared_and_clients_hear_of_none(server: Server) -> None:
+    (stable,) = serving(server)
+    tried = add_version(server)
+    canary(server, document={"version": tried, "shadow": "100%"})
+
+    assert {stable} == {ask(server) for ask in (ask_http, ask_grpc) for _ in range(10)}
+
+    eventually(lambda: canary(server)["comparisons"]["different"] == 20, 30, "20 comparisons")
+    found = canary(server)["comparisons"]
+    assert "output 'IMPORTED' differs in 1 of 1 elements, by up to" in found["differences"][-1]
+    assert 0 == found["equal"] == found["failed"]
+    canary(server, document={"tolerance": 100})
+    assert stable == ask_http(server)
+    eventually(lambda: canary(server)["comparisons"]["equal"] == 1, 30, "an equal one")
+    labels = f'model="{MODEL}",result="different",version="{tried}"'
+    assert f"zmqtriton_canary_comparisons_total{{{labels}}} 20" in server.metrics_text()
+
+
+def add_to_sequence(server: Server, sequence: int, value: int, **flags: Any) -> int:
+    """Return the sum."""
+    document = {
+        "parameters": {"sequence_id": sequence, **flags},
+        "inputs": [{"name": "VALUE", "datatype": "INT32", "shape": [1, 1], "data": [value]}],
+    }
+    request = urllib.request.Request(
+        f"{server.url}/v2/models/{SEQUENCES}/infer", json.dumps(document).encode()
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        found = json.load(answer)
+    total: int = found["outputs"][0]["data"][0]
+    return total
+
+
+@pytest.mark.row("L16")
+def test_sequences_stay_with_their_version_through_changes_and_the_end(server: Server) -> None:
+    tried = add_version(server, model=SEQUENCES)
+    split = TrafficSplit(SEQUENCES, 1, tried, ALL // 2)
+    stable = [number for number in range(1, 50) if not goes_to_canary(split, number)][:2]
+    moved = [number for number in range(1, 50) if goes_to_canary(split, number)][:2]
+    sequences = [*stable, *moved]
+    canary(server, document={"version": tried, "weight": 50}, model=SEQUENCES)
+    for sequence in sequences:
+        assert 1 == add_to_sequence(server, sequence, 1, sequence_start=True)
+
+    canary(server, document={"weight": 100}, model=SEQUENCES)
+    assert {3} == {add_to_sequence(server, sequence, 2) for sequence in sequences}
+    canary(server, document={"weight": 0}, model=SEQUENCES)
+    assert {6} == {add_to_sequence(server, sequence, 3) for sequence in sequences}
+    assert [6, 6] == [
+        server.statistics(SEQUENCES, str(version))["inference_stats"]["success"]["count"]
+        for version in (1, tried)
+    ]
+
+    canary(server, "/promote", {}, model=SEQUENCES)
+    assert {10} == {
+        add_to_sequence(server, sequence, 4, sequence_end=True) for sequence in sequences
+    }
+    eventually(lambda: serving(server, SEQUENCES) == [tried], 30, "the end of the old version")
+
+
+@pytest.mark.row("L16")
+def test_a_canary_outlives_the_broker_and_the_frontends(server: Server) -> None:
+    (stable,) = serving(server)
+    tried = add_version(server)
+    canary(server, document={"version": tried, "header": "X-Try"})
+
+    for role in ("broker", "grpc"):
+        (pid,) = server.pids()[role]
+        subprocess.run(["kill", "-9", str(pid)], check=True)
+        eventually(partial(_is_replaced, server, role, pid), 30, f"a new {role}")
+        eventually(lambda: server.status("/v2/health/ready") == 200, 30, "readiness")
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        eventually(lambda: _is_live(client), 30, "a gRPC server")
+
+    assert (stable, tried) == (ask_grpc(server), ask_grpc(server, **{"x-try": "1"}))
+    assert (stable, tried) == (ask_http(server), ask_http(server, **{"x-try": "1"}))
+
+
+def _is_live(client: grpc_client.InferenceServerClient) -> bool:
+    with suppress(InferenceServerException):
+        return bool(client.is_server_live())
+    return False
+
+
+def _is_replaced(server: Server, role: str, pid: int) -> bool:
+    return server.pids().get(role, [pid]) != [pid]
+
+
+@pytest.mark.row("L16")
+def test_what_cannot_be_is_refused_with_the_reason(server: Server) -> None:
+    def refused(document: Any) -> tuple[int, str]:
+        status, answer = server.request_json(f"/v2/models/{MODEL}/canary", document)
+        return status, answer["error"]
+
+    (stable,) = serving(server)
+    assert 400 == refused({"version": 999, "weight": 10})[0]
+    assert (400, "a canary needs a 'weight', a 'header' or a 'shadow', or gets nothing") == (
+        refused({"version": 999})
+    )
+    assert 404 == refused({"weight": 10})[0]
+    with SteadyLoad(server.http_port, per_second=50) as load:
+        assert 400 == refused({"version": 999, "weight": 10})[0]
+        eventually(lambda: len(load.answers) > 10, 30, "answers")
+    assert [] == load.failed()
+    assert {stable} == versions_of(load) == set(serving(server))
