@@ -64,6 +64,10 @@ def test_cores_are_shared_by_weights_once_a_model_has_one(own: Path, groups: Con
     assert "250" == _text(own / "zmqtriton-model-1-m" / "cpu.weight")
     assert "1000" == _text(own / "zmqtriton-server" / "cpu.weight")
 
+    # the model is loaded anew without one
+    groups.add(8, STUB, Quota("m"))
+    assert "100" == _text(own / "zmqtriton-model-1-m" / "cpu.weight")
+
 
 @pytest.mark.row("L22")
 @pytest.mark.parametrize(

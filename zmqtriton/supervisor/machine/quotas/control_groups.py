@@ -88,6 +88,8 @@ class ControlGroups:
             _write_if_there(instance / "memory.swap.max", "0")
             _write(instance / "memory.oom.group", "1")
         _write(instance / "cgroup.procs", str(pid))
+        if self._has_cpu:  # a reload may have taken the model's own away
+            self.set_cpu_weight(quota.model, quota.cpu_weight)
 
     def _model_group(self, model: str) -> Path:
         group = self._models.get(model)
