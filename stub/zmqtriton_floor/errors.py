@@ -10,6 +10,7 @@
        ├─ Unsupported           UNSUPPORTED
        ├─ AlreadyExists         ALREADY_EXISTS
        ├─ Cancelled             CANCELLED
+       ├─ DeadlineExceeded      DEADLINE_EXCEEDED   not one of Triton's
        └─ ProtocolError         INTERNAL      a message of ours that does not decode
 
 Errors cross processes as (number, text), never pickled; `from_number` makes them errors again.
@@ -89,6 +90,12 @@ class Cancelled(ZmqTritonError):
     code, number, http_status, grpc_status = "CANCELLED", 8, 400, 1
 
 
+class DeadlineExceeded(ZmqTritonError):
+    """Raised when the time is over that a client has given the request."""
+
+    code, number, http_status, grpc_status = "DEADLINE_EXCEEDED", 9, 504, 4
+
+
 class ProtocolError(ZmqTritonError):
     """Raised when a message between our processes does not decode; names kind and field."""
 
@@ -104,6 +111,7 @@ _BY_NUMBER: dict[int, type[ZmqTritonError]] = {
         Unsupported,
         AlreadyExists,
         Cancelled,
+        DeadlineExceeded,
     )
 }
 BY_CODE: dict[str, type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.values()}

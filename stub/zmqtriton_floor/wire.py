@@ -80,6 +80,7 @@ ANSWERS_WAIT = 4096  # set by the broker: not all answers have left it, since so
 WANT_STAGES = 8192  # of a client's request: StageTimes come with each reply
 STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one does not count
 FINAL = 1  # a flag of an outcome and of a reply
+ABANDONED = 2  # of a reply: nothing more is passed on; the final one only frees the inputs
 
 
 # ---------------------------------------------------------------------- rows
@@ -101,6 +102,8 @@ class Request(NamedTuple):
     correlation: Correlation  # 0 or "": no sequence
     cache_key: Blob = b""  # 32 bytes; equal keys have equal answers; empty: no cache lookup
     trace: Name = ""  # the span that it belongs to, see spans.py; "": not traced
+    caller_peer: Count = 0  # from a model: the peer and ...
+    caller_id: Count = 0  # ... the id of the request that it asks this for; 0: for none
 
 
 class BatchedRequest(NamedTuple):
@@ -114,6 +117,7 @@ class BatchedRequest(NamedTuple):
     priority: Count
     timeout_us: Count
     trace: Name = ""  # of the request's own span
+    deadline_ns: Count = 0
 
 
 class Block(NamedTuple):

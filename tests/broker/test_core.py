@@ -11,6 +11,7 @@ from zmqtriton.broker.requests.limits import MAX_UNANSWERED, MAX_UNANSWERED_BYTE
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     Cancelled,
+    DeadlineExceeded,
     InternalError,
     InvalidArgument,
     ProtocolError,
@@ -132,9 +133,10 @@ def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(world: BrokerHa
     assert [] == world.finals(F, 2)
     world.tick(1)
 
-    expected = wire.Reply(2, Unavailable.number, "Request timeout expired", wire.FINAL)
-    assert [expected] == world.finals(F, 2)
+    text = "deadline exceeded: the request waited for 0.000 s in the queue of 'm'"
+    assert [wire.Reply(2, DeadlineExceeded.number, text, wire.FINAL)] == world.finals(F, 2)
     assert world.core.due_ns is None
+    assert 1 == world.core.generations[1].statistics.deadlines
 
 
 def test_a_deadline_that_passes_in_execution_cancels(world: BrokerHarness) -> None:
@@ -144,6 +146,21 @@ def test_a_deadline_that_passes_in_execution_cancels(world: BrokerHarness) -> No
     world.tick(10_000)
 
     assert [(S, wire.RequestKey(F, 1))] == world.cancelled_executions
+    text = "deadline exceeded: model 'm' was executing the request for 0.000 s"
+    early = wire.Reply(1, DeadlineExceeded.number, text, wire.ABANDONED)
+    assert [early] == world.replies[F, 1]
+    world.finish_batch(S)
+    assert [early, wire.Reply(1, 0, "", wire.FINAL, 0, S)] == world.replies[F, 1]
+
+
+def test_of_what_was_sent_ahead_it_is_told_that_it_waited(world: BrokerHarness) -> None:
+    world.add_stub(S, page=Page())
+    world.infer(F, request(1), request(2, deadline_ns=2_000_001_000))
+
+    world.tick(2_000_000_000)
+
+    [early] = world.replies[F, 2]
+    assert "the request waited for 2.000 s in the queue of 'm'" in early.text
 
 
 def test_a_frontend_that_dies_has_its_requests_cancelled(world: BrokerHarness) -> None:

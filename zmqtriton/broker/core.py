@@ -29,7 +29,7 @@ from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
-from zmqtriton.broker.scheduling.instances import EARLIER, ExecutionProgress, Instance
+from zmqtriton.broker.scheduling.instances import EARLIER, Batch, ExecutionProgress, Instance
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.rescheduling import Rescheduling
 from zmqtriton.broker.scheduling.retirement import Retirement
@@ -268,8 +268,18 @@ class Core:
                 row = generation.adapt_bls_row(row)
                 self._retirement.note_call(serial, generation)
             request = InflightRequest(serial, row, body, generation, now_ns)
+            if row.caller_id:
+                request.caller = self._find_caller(serial, row)
             peer.requests[row.id] = request
             self._lifecycle.submit(request, now_ns)
+
+    def _find_caller(self, serial: int, row: wire.Request) -> Batch | None:
+        """Find the batch for which a model asks; None if all of it is answered."""
+        instance = self.instances.get(serial)
+        if instance is None:
+            return None
+        caller = instance.open_requests.get((row.caller_peer, row.caller_id))
+        return None if caller is None else caller.batch
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
         """Cancel a request: a queued one is never executed; otherwise its stub is told."""
@@ -360,8 +370,7 @@ class Core:
                     error = timer.request.generation.refusal(_EXPIRED)
                     self._lifecycle.refuse(timer.request, error, statistics.REJECTED, now_ns)
             elif timer.request is not None:
-                if not timer.request.is_cancelled:
-                    self._expire(timer.request, now_ns)
+                self._lifecycle.expire(timer.request, now_ns)
             elif timer.instance is not None:
                 generation = self.generations[timer.instance.generation]
                 self._dispatch.run_out(timer.instance, generation)
@@ -369,12 +378,6 @@ class Core:
                 timer.generation.timer_ns = 0
                 self._sequence_admission.check_timeouts(timer.generation, now_ns)
                 self._dispatch.mark_for_dispatch(timer.generation)
-
-    def _expire(self, request: InflightRequest, now_ns: int) -> None:
-        """Give up a request whose deadline has passed."""
-        is_waiting = request.state is RequestState.QUEUED
-        error = request.generation.refusal(_EXPIRED) if is_waiting else _EXPIRED
-        self._lifecycle.abandon(request, error, statistics.REJECTED, now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, *times_ns: int) -> None:
         """Answer a request for counters. The times are described at `Reports.answer`."""

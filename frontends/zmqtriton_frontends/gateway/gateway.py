@@ -274,6 +274,9 @@ class Gateway:
             self._outbox.unanswered.answered(row.id)
             if row.id in self.payload.placed:
                 self.payload.answered(row.id)
+        elif row.flags & wire.ABANDONED:
+            self._replies[row.id] = None
+            self._outbox.unanswered.cancelled(row.id)
         if isinstance(reply, ResponseStream):
             self.streams.take_reply(reply, row, body)
         elif reply is None:

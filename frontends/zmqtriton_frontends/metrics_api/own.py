@@ -65,6 +65,13 @@ def render_models(known: list[Series], status: Mapping[str, Any], busyness: Busy
             lambda series: series.own.get("unanswered", 0) - series.own.get("pending", 0),
         ),
         (
+            "deadlines_exceeded_total",
+            "counter",
+            "Number of requests whose deadline has passed before their answer",
+            known,
+            lambda series: series.own.get("deadlines", 0),
+        ),
+        (
             "instances",
             "gauge",
             "Number of instances that can execute or are executing",

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BYTES
-from zmqtriton_floor.errors import InternalError, InvalidArgument, ProtocolError, ZmqTritonError
+from zmqtriton_floor.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InternalError,
+    InvalidArgument,
+    ProtocolError,
+    ZmqTritonError,
+)
 from zmqtriton_floor.signature import batch_key
 from zmqtriton_stub import instance
+from zmqtriton_stub.api.callers import NOBODY, find_caller
 from zmqtriton_stub.api.errors import ErrorCode, TritonError, TritonModelException
 from zmqtriton_stub.api.inference import (
     TRITONSERVER_MEMORY_GPU,
@@ -232,6 +240,10 @@ def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:
     return row._replace(data=gpu.uploaded(number, data))
 
 
+def _calls_are_detached() -> bool:
+    return instance.current is not None and instance.current.has_detached_calls
+
+
 def _memory() -> TensorMemory | None:
     return None if instance.current is None else instance.current.memory
 
@@ -243,6 +255,7 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
     trace = request._trace
     if trace is not None and trace._parent:
         flags |= trace._flags
+    caller = NOBODY if request._is_detached or _calls_are_detached() else find_caller()
     row = wire.Request(
         0,
         0,
@@ -251,11 +264,13 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
         request._flags & (wire.SEQUENCE_START | wire.SEQUENCE_END) | flags,
         0,
         request._timeout,
-        0,
+        caller.deadline_ns,
         shape[0] if shape else 0,
         batch_key(inputs, 1),
         request._correlation_id,
         trace=trace._parent if trace is not None else "",
+        caller_peer=caller.peer,
+        caller_id=caller.own_id,
     )
     try:
         # a message that does not decode is dropped by the broker, and nobody would answer
@@ -306,6 +321,8 @@ def open_reply(
 
 
 def _failure(number: int, text: str) -> InferenceResponse:
+    if number == DeadlineExceeded.number:
+        number = Cancelled.number  # Triton's models know no other code for it
     known = any(code.number == number for code in ErrorCode)
     code = ErrorCode(number - 1) if known else ErrorCode.INTERNAL
     return InferenceResponse(error=TritonError(text, code))

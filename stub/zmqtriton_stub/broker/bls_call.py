@@ -78,6 +78,11 @@ class BlsCall:
         if self.notify is not None:
             self.notify(self)
 
+    def give_up(self, error: ZmqTritonError) -> None:
+        """Let an error be the last reply that the model gets, before the final one has come."""
+        self.is_dropped = self.is_cancelled = True
+        self.refuse(error)
+
     def refuse(self, error: ZmqTritonError) -> None:
         """End the call with an error of our own as its final reply."""
         self.is_answered = True

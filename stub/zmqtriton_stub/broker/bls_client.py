@@ -15,7 +15,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
 
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import (
+    InternalError,
+    ProtocolError,
+    Unavailable,
+    ZmqTritonError,
+    from_number,
+)
 from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.broker.bls_call import BlsCall, Notify, ReplyWithBody, blocks_of
 from zmqtriton_stub.broker.reply_waits import Duties, ReplyWaits
@@ -143,10 +149,8 @@ class BlsClient:
     def drop(self, question: BlsCall) -> None:
         """Drop the replies to come; the other model may finish as if somebody took them."""
         with self._changing:
-            if question.is_dropped:
-                return
+            is_open = not (question.is_dropped or question.is_answered)
             question.is_dropped = True
-            is_open = not question.is_answered
             self.orphans += is_open
         while not question.inbox.empty():
             answered = question.inbox.get()
@@ -323,12 +327,15 @@ class BlsClient:
     def _take_reply(self, question: BlsCall, row: wire.Reply, body: bytes) -> None:
         with self._changing:
             # an answer of the broker itself has no number
-            if row.source and row.number != question.received and not question.is_dropped:
-                self._outgoing.append(wire.Cancel([row.id]))
-                question.is_dropped = True
+            has_gap = row.source and row.number != question.received
+            if not question.is_dropped and (has_gap or row.flags & wire.ABANDONED):
+                if has_gap:
+                    self._outgoing.append(wire.Cancel([row.id]))
                 self.orphans += 1
                 self._wake()
-                question.refuse(_GAP)
+                question.give_up(_GAP if has_gap else from_number(row.code, row.text))
+            if row.flags & wire.ABANDONED:
+                return
             question.received += 1
             if row.flags & wire.FINAL:
                 question.is_answered = True

@@ -18,7 +18,7 @@ import zmq
 
 from tests.support.routers import FakeRouter
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
@@ -219,6 +219,32 @@ def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(tmp_path: Path)
             [again] = await world.hear_requests()
             cancel, _ = await world.hear()
             world.refuse(asked.id)
+            await world.until(lambda: not world.gateway.in_flight)
+
+            assert again.id == asked.id
+            assert cancel == wire.Cancel([asked.id])
+
+    run(test())
+
+
+def test_what_the_broker_gives_up_is_answered_at_once_and_open_until_its_end(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            waiting = world.infer()
+            [asked] = await world.hear_requests()
+            early = wire.Reply(asked.id, DeadlineExceeded.number, "too late", wire.ABANDONED)
+            world.say(wire.Replies([early]), b"")
+
+            with pytest.raises(DeadlineExceeded, match="too late"):
+                await waiting
+            assert 1 == world.gateway.in_flight
+            world.die()
+            await world.replace(2)
+            [again] = await world.hear_requests()
+            cancel, _ = await world.hear()
+            world.answer(asked.id)
             await world.until(lambda: not world.gateway.in_flight)
 
             assert again.id == asked.id

@@ -32,7 +32,13 @@ def lines(known: list[Series], *stubs: dict[str, Any]) -> list[str]:
 
 
 def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
-    own = {"unanswered": 7, "pending": 4, "instances": 2, "busy_ns": 3 * _SECOND // 2}
+    own = {
+        "unanswered": 7,
+        "pending": 4,
+        "deadlines": 3,
+        "instances": 2,
+        "busy_ns": 3 * _SECOND // 2,
+    }
     stub = {"model": "m", "version": 1, "restarts": 2}
 
     found = lines([series(**own)], stub, stub)
@@ -40,6 +46,7 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
     of = '{_a="b",model="m",version="1"}'
     assert found == [
         f"zmqtriton_executing_count{of} 3",
+        f"zmqtriton_deadlines_exceeded_total{of} 3",
         f"zmqtriton_instances{of} 2",
         f"zmqtriton_instance_busy_ratio{of} 0",
         f"zmqtriton_instance_busy_seconds_total{of} 1.5",
@@ -50,7 +57,11 @@ def test_a_model_tells_what_it_executes_and_how_long_it_did() -> None:
 def test_an_ensemble_has_no_instances_to_tell_of() -> None:
     found = lines([series(unanswered=2, pending=0, instances=0, busy_ns=0)])
 
-    assert found == ['zmqtriton_executing_count{_a="b",model="m",version="1"} 2']
+    of = '{_a="b",model="m",version="1"}'
+    assert found == [
+        f"zmqtriton_executing_count{of} 2",
+        f"zmqtriton_deadlines_exceeded_total{of} 0",
+    ]
 
 
 def test_the_ratio_is_that_of_all_instances_in_the_last_interval() -> None:

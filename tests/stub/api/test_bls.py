@@ -11,7 +11,7 @@ import pytest
 
 from tests.stub.fakes import LOAD, fp32
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import BY_CODE, ZmqTritonError
+from zmqtriton_floor.errors import BY_CODE, DeadlineExceeded, ZmqTritonError
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance
 from zmqtriton_stub.api import pb_utils
@@ -175,7 +175,17 @@ def test_a_response_has_outputs_and_parameters(asker: FakeAsker) -> None:
     assert '{"a":1.5}' == response.parameters()
 
 
-@pytest.mark.parametrize("code", list(BY_CODE))
+def test_a_deadline_that_has_passed_is_a_cancellation(asker: FakeAsker) -> None:
+    """Models know Triton's codes alone."""
+    asker.replies = [(wire.Reply(1, DeadlineExceeded.number, "why", wire.FINAL), b"")]
+
+    error = _request().exec().error()
+
+    assert error is not None
+    assert ("CANCELLED", "why") == (error.code().name, error.message())
+
+
+@pytest.mark.parametrize("code", [code for code in BY_CODE if code != DeadlineExceeded.code])
 @pytest.mark.row("A56")
 def test_errors_keep_their_codes(asker: FakeAsker, code: str) -> None:
     asker.replies = [(wire.Reply(1, BY_CODE[code].number, "why", wire.FINAL), b"")]

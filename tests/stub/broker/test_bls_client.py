@@ -16,7 +16,12 @@ import pytest
 from tests.support.routers import FakeRouter
 from tests.support.waiting import eventually
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
+from zmqtriton_floor.errors import (
+    DeadlineExceeded,
+    InternalError,
+    InvalidArgument,
+    Unavailable,
+)
 from zmqtriton_stub.api.bls import ResponseIterator
 from zmqtriton_stub.broker.bls_call import BlsCall
 from zmqtriton_stub.broker.bls_client import BlsClient
@@ -295,6 +300,54 @@ def test_a_missing_response_ends_the_stream_with_an_error(world: World) -> None:
     assert world.asker.orphans
     world.broker.reply(question.row.id, number=4)
     world.turn_until(lambda: not world.asker.orphans)
+
+
+def test_what_the_broker_gives_up_is_answered_before_its_inputs_are_free(world: World) -> None:
+    question = world.asker.ask(_ROW, b"", [wire.Block(7, 1, 2)])
+    world.broker.hear_all(wire.Infer, 1)
+    world.broker.reply(question.row.id, "read", _referring(1), flags=0)
+    world.broker.reply(question.row.id, "unread", _referring(2), flags=0, number=1)
+    number = DeadlineExceeded.number
+    world.broker.reply(question.row.id, code=number, source=0, flags=wire.ABANDONED)
+    texts = [_text(world.asker.wait(question)) for _ in range(2)]
+    reply, _ = world.asker.wait(question)
+
+    assert ["read", "unread"] == texts
+    assert (number, wire.FINAL) == (reply.code, reply.flags)
+    assert [] == world.memory.freed
+    world.broker.reply(question.row.id, "dropped", _referring(3), number=2)
+    world.turn_until(lambda: not world.asker.orphans)
+    assert [wire.Block(7, 1, 2)] == world.memory.freed
+    assert [wire.Block(_STUB, 1, 3)] == world.memory.released
+
+
+def test_of_what_was_given_up_the_unread_is_released_with_its_iterator(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    iterator = ResponseIterator(world.asker, question)
+    world.broker.reply(question.row.id, "unread", _referring(1), flags=0)
+    world.broker.reply(question.row.id, code=8, source=0, flags=wire.ABANDONED)
+    world.turn_until(lambda: question.is_answered)
+
+    del iterator
+    gc.collect()
+
+    assert [wire.Block(_STUB, 1, 1)] == world.memory.released
+    assert 1 == world.asker.orphans
+    world.broker.reply(question.row.id, number=1)
+    world.turn_until(lambda: not world.asker.orphans)
+
+
+def test_the_next_broker_is_told_that_it_was_given_up(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    world.broker.reply(question.row.id, code=8, source=0, flags=wire.ABANDONED)
+    world.asker.wait(question)
+
+    world.change_broker()
+
+    assert [question.row.id] == [a.requests[0].id for a in world.broker.hear_all(wire.Infer, 1)]
+    assert [wire.Cancel([question.row.id])] == world.broker.hear_all(wire.Cancel, 1)
 
 
 def test_an_iterator_that_is_let_go_lets_the_other_model_go_on(world: World) -> None:

@@ -397,9 +397,8 @@ def _request(
     priority, timeout_us = asked.priority, asked.timeout_us
     flags |= wire.UNCHECKED | asked.flags & wire.TRACE_TENSORS
     flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
-    deadline_ns = 0  # the deadline of the run ends its steps
     row = wire.Request(
-        *(own_id, generation.number, "", -1, flags, priority, timeout_us, deadline_ns),
+        *(own_id, generation.number, "", -1, flags, priority, timeout_us, asked.deadline_ns),
         *(size, key, correlation),
         trace=run.request.trace,
     )

@@ -50,6 +50,8 @@ class ModelStatistics:
         self.cache_hit = Duration()
         self.cache_miss = Duration()
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
+        #: Requests whose deadline has passed.
+        self.deadlines = 0
         #: Whether responded() is to hear of those too that are no streams'.
         self.times_responses = False
         #: Of a decoupled model; None for others, which give one response each.
@@ -183,6 +185,7 @@ class ModelStatistics:
         """Return the figures that the protocol has no field for."""
         return {
             "failures": dict(self.failures),
+            "deadlines": self.deadlines,
             "direct_responses": self.direct,
             "brokered_responses": self.brokered,
         }

@@ -50,6 +50,16 @@ class Answers:
         else:
             self._send(order.pass_on(request, (request.peer, reply, body)))
 
+    def reply_early(self, request: InflightRequest, error: ZmqTritonError) -> None:
+        """Tell whoever asked that nothing more comes; the final reply follows nevertheless.
+
+        The inputs belong to the stub until then.
+        """
+        if self._deadlocks.open_calls:
+            self._deadlocks.discard(request)
+        reply = wire.Reply(request.row.id, error.number, error.text, wire.ABANDONED)
+        self._send([(request.peer, reply, b"")])
+
     def reject(self, peer: int, own_id: int, error: ZmqTritonError) -> None:
         """Refuse a request that was never admitted."""
         self._send([(peer, _error_reply(own_id, error), b"")])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zmqtriton.broker.ensembles.runs import Call, EnsembleRun
     from zmqtriton.broker.memory.response_cache import CacheKey
     from zmqtriton.broker.scheduling.generation import Generation
-    from zmqtriton.broker.scheduling.instances import Instance
+    from zmqtriton.broker.scheduling.instances import Batch, Instance
     from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
     from zmqtriton.broker.sequences.slots import Sequence
 
@@ -33,9 +33,11 @@ class InflightRequest:
 
     __slots__ = (
         "arrived_ns",
+        "batch",
         "body",
         "brokered_responses",
         "call",
+        "caller",
         "dispatched_ns",
         "elements",
         "ensemble_run",
@@ -44,6 +46,7 @@ class InflightRequest:
         "has_failed",
         "has_run",
         "instance",
+        "is_abandoned",
         "is_cancelled",
         "is_late",
         "key",
@@ -79,6 +82,8 @@ class InflightRequest:
         self.state = RequestState.QUEUED
         #: The client has given it up; it still gets its final answer.
         self.is_cancelled = False
+        #: Whoever asked was told that nothing more comes, and waits no longer.
+        self.is_abandoned = False
         #: Its place in a queue; None if it is in no queue.
         self.level: PriorityLevel | None = None
         #: It has waited for longer than it may, and now waits behind the others.
@@ -101,6 +106,10 @@ class InflightRequest:
         self.miss: tuple[CacheKey, int] | None = None
         #: For a member request of an ensemble: its place in the run.
         self.call: Call | None = None
+        #: The requests with which it was executed last.
+        self.batch: Batch | None = None
+        #: For a request of a model: the batch that it was made for.
+        self.caller: Batch | None = None
 
     @property
     def trace(self) -> str:
@@ -113,19 +122,21 @@ class InflightRequest:
         return BatchedRequest(
             *(batch, self.peer, row.id, row.flags, row.correlation, row.priority, row.timeout_us),
             self.trace if row.trace else "",
+            row.deadline_ns,
         )
 
-    def dispatch(self, instance: Instance, now_ns: int) -> None:
+    def dispatch(self, instance: Instance, now_ns: int, batch: Batch | None = None) -> None:
         assert self.state is RequestState.QUEUED, self.state
         self.state = RequestState.EXECUTING
         self.instance = instance
+        self.batch = batch
         self.dispatched_ns = now_ns
 
     def recall(self) -> None:
         """Take back a request that a dead stub had not begun."""
         assert self.state is RequestState.EXECUTING, self.state
         self.state = RequestState.QUEUED
-        self.instance = None
+        self.instance = self.batch = None
 
     def reschedule(self, now_ns: int) -> None:
         """Queue it for another execution, as its stub has asked."""
@@ -151,5 +162,5 @@ class InflightRequest:
     def answer(self) -> None:
         assert self.state is not RequestState.ANSWERED
         self.state = RequestState.ANSWERED
-        self.instance = None
+        self.instance = self.batch = self.caller = None
         self.body = b""

@@ -14,6 +14,7 @@ from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests import stage_times
 from zmqtriton.broker.requests.answers import Answers, overload_error
+from zmqtriton.broker.requests.deadlines import overdue
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.limits import Limits
@@ -23,7 +24,9 @@ from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.sequences.admission import SequenceAdmission
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import Cancelled, DeadlineExceeded, ZmqTritonError
+
+_CALLER_CANCELLED = Cancelled("request was cancelled, because the one that it was made for was")
 
 
 class Lifecycle:
@@ -75,7 +78,7 @@ class Lifecycle:
         generation.statistics.last_arrival_ns = now_ns
         if generation.is_cached and self._cache_lookup.answer_from_cache(request, now_ns):
             return
-        if row.deadline_ns:
+        if row.deadline_ns and request.call is None:  # steps end with their ensemble
             self._timers.start(row.deadline_ns, request=request)
         if request.peer in self._instances or request.call is not None:
             self._deadlocks.add(request, now_ns)
@@ -91,6 +94,8 @@ class Lifecycle:
             if request.level is not None and request.level.is_limited:
                 self._limit(request, now_ns)
         self._dispatch.mark_for_dispatch(generation)
+        if request.caller is not None and request.caller.is_cancelled:
+            self.end_early(request, _CALLER_CANCELLED, statistics.CANCELED, now_ns)
 
     def _limit(self, request: InflightRequest, now_ns: int) -> None:
         """Apply the limits of the request's queue to it."""
@@ -105,12 +110,44 @@ class Lifecycle:
         self._dispatch.start_queue_timer(request)
         self._dispatch.mark_for_dispatch(request.generation)
 
+    def expire(self, request: InflightRequest, now_ns: int) -> None:
+        """End a request whose deadline has passed."""
+        if not (request.is_abandoned or request.state is RequestState.ANSWERED):
+            request.generation.statistics.deadlines += 1
+            error = overdue(request, now_ns)
+            if request.state is RequestState.QUEUED:
+                error = request.generation.refusal(error)
+            self.end_early(request, error, statistics.REJECTED, now_ns)
+
+    def end_early(
+        self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
+    ) -> None:
+        """Abandon a request and answer whoever asked at once, though a stub may still have it."""
+        if not request.is_cancelled:
+            self.abandon(request, error, reason, now_ns)
+        if request.state is RequestState.EXECUTING and not request.is_abandoned:
+            request.is_abandoned = True
+            self._answers.reply_early(request, error)
+
+    def _cancel_calls(self, request: InflightRequest, error: ZmqTritonError, now_ns: int) -> None:
+        """Cancel what its model has asked of others for this request and for nobody else."""
+        batch, instance = request.batch, request.instance
+        if batch is None or instance is None or not batch.is_cancelled:
+            return
+        for call in [one for one in instance.open_calls.values() if one.caller is batch]:
+            if isinstance(error, DeadlineExceeded):
+                self.expire(call, now_ns)
+            elif call.state is not RequestState.ANSWERED:
+                self.end_early(call, _CALLER_CANCELLED, statistics.CANCELED, now_ns)
+
     def abandon(
         self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
     ) -> None:
         """Cancel a request that nobody waits for any more; its final answer still comes."""
         request.is_cancelled = True
         self._answers.leave_order(request)
+        if request.instance is not None and request.instance.open_calls:
+            self._cancel_calls(request, error, now_ns)
         if request.state is RequestState.QUEUED:
             self.refuse(request, error, reason, now_ns)
         elif request.ensemble_run is not None:

@@ -17,7 +17,7 @@ from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.protocols import Infers
 from zmqtriton.broker.scheduling.generations import GenerationRegistry, NotServed
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
 
 _VERB = "demand"
 #: Further requests are refused.
@@ -110,8 +110,16 @@ class WaitingForLoad:
         for (serial, own_id), held in list(self.timed.items()):
             if held.until_ns <= now_ns:
                 del self.timed[serial, own_id]
-                late = from_number(_LATE.number, _told(held.row, _LATE.text))
-                self._answers.reject(serial, own_id, late)
+                is_overdue = 0 < held.row.deadline_ns <= now_ns
+                late = _overdue(held.error.model) if is_overdue else _LATE
+                error = from_number(late.number, _told(held.row, late.text))
+                self._answers.reject(serial, own_id, error)
+
+
+def _overdue(model: str) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"deadline exceeded: model '{model}' was being loaded (the load continues)"
+    )
 
 
 def _told(row: wire.Request, text: str) -> str:

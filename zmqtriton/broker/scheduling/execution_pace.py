@@ -5,7 +5,11 @@ Knows no clock but the times that it is given.
 
 from __future__ import annotations
 
-from zmqtriton_floor.errors import Unavailable
+from typing import TypeVar
+
+from zmqtriton_floor.errors import ZmqTritonError
+
+Refusal = TypeVar("Refusal", bound=ZmqTritonError)
 
 #: The model parameter; absent or 0: no limit.
 MAX_EXECUTIONS = "max_executions_per_second"
@@ -77,8 +81,8 @@ class ExecutionPace:
             "refused": self.refused,
         }
 
-    def refusal(self, error: Unavailable) -> Unavailable:
+    def refusal(self, error: Refusal) -> Refusal:
         """Return the error of a request that is refused while the queue waits for the pace."""
         self.refused += 1
         limit = f"{self.pacemaker.per_second:g} executions per second ({MAX_EXECUTIONS})"
-        return Unavailable(f"{error.text}: the model may begin {limit}")
+        return type(error)(f"{error.text}: the model may begin {limit}")

@@ -15,12 +15,11 @@ from zmqtriton.broker.metrics.statistics import ModelStatistics
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.response_order import order_of
 from zmqtriton.broker.scheduling.batching import queue_of
-from zmqtriton.broker.scheduling.execution_pace import MAX_EXECUTIONS, ExecutionPace
+from zmqtriton.broker.scheduling.execution_pace import MAX_EXECUTIONS, ExecutionPace, Refusal
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
 from zmqtriton_floor.cache_keys import is_cached
-from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.signature import Signature, takes_gpu
 from zmqtriton_floor.wire import UNCHECKED, Request
 
@@ -252,7 +251,7 @@ class Generation:
             pace.pacemaker.begin(now_ns)
         return instance, batch
 
-    def refusal(self, error: Unavailable) -> Unavailable:
+    def refusal(self, error: Refusal) -> Refusal:
         """Return the error of a request that is refused; it names what held the queue up."""
         if self.pace is None or not (self.pace.is_waiting and self.pending):
             return error

@@ -111,6 +111,12 @@ class Batch(NamedTuple):
     #: padding requests for empty slots, which the model computes too
     fillers: int = 0
 
+    @property
+    def is_cancelled(self) -> bool:
+        """True if nobody waits any more for what its requests lead to."""
+        answered = RequestState.ANSWERED
+        return all(one.is_cancelled or one.state is answered for one in self.requests)
+
 
 class ExecutionProgress(Protocol):
     """The broker's view of zmqtriton_floor.progress.Progress."""
@@ -233,6 +239,7 @@ class Instance:
             if one is not None
             and one[0].brokered_responses == one[1]
             and one[0].state is not RequestState.ANSWERED
+            and not one[0].is_abandoned
         ]
         return awaited if len(awaited) == len(said) else None
 
@@ -264,7 +271,7 @@ class Instance:
             self._busy_from_ns = batch.dispatched_ns
         self.batches[batch.number] = batch
         for request in batch.requests:
-            request.dispatch(self, batch.dispatched_ns)
+            request.dispatch(self, batch.dispatched_ns, batch)
             self.open_requests[request.key] = request
 
     def finish_batch(self, batch: int) -> Batch:

@@ -1,0 +1,169 @@
+"""Calls of models for requests, when nobody waits for those any more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.broker.world import BrokerHarness, request
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Cancelled, DeadlineExceeded
+
+F = 1
+#: A stub of each model, which has its number as its generation.
+ASKER, MIDDLE, LEAF = 2, 3, 4
+_BATCHES = {"max_batch_size": 4, "dynamic_batching": {}}
+_CALLER_CANCELLED = "request was cancelled, because the one that it was made for was"
+
+
+@pytest.fixture
+def world() -> BrokerHarness:
+    world = BrokerHarness()
+    for number, name in ((ASKER, "asker"), (MIDDLE, "middle"), (LEAF, "leaf")):
+        config = json.dumps({"name": name, **_BATCHES})
+        world.core.add_generation(wire.AddGeneration(number, name, 1, config))
+        world.add_stub(number, number)
+    world.add_frontend(F)
+    return world
+
+
+def call(own_id: int, model: str, caller: tuple[int, int], **fields: Any) -> wire.Request:
+    peer, number = caller
+    row = request(own_id, 0, model=model, caller_peer=peer, caller_id=number)
+    return row._replace(**fields)
+
+
+def early(world: BrokerHarness, peer: int, own_id: int) -> list[tuple[int, str]]:
+    """Return the codes and texts of what came before the final reply."""
+    replies = world.replies.get((peer, own_id), [])
+    return [(one.code, one.text) for one in replies if one.flags & wire.ABANDONED]
+
+
+def cancelled(world: BrokerHarness) -> list[tuple[int, int, int]]:
+    return [(serial, *key) for serial, key in world.cancelled_executions]
+
+
+def test_what_is_executed_for_a_cancelled_request_is_cancelled(world: BrokerHarness) -> None:
+    world.infer(F, request(1, ASKER))
+    world.infer(ASKER, call(7, "leaf", (F, 1)))
+
+    world.cancel(F, 1)
+
+    assert {(ASKER, F, 1), (LEAF, ASKER, 7)} == set(cancelled(world))
+    assert [(Cancelled.number, _CALLER_CANCELLED)] == early(world, ASKER, 7)
+    assert [] == early(world, F, 1), "its client has gone"
+    assert [] == world.finals(ASKER, 7), "its inputs are still read"
+    world.finish_batch(LEAF)
+    assert 1 == len(world.finals(ASKER, 7))
+
+
+def test_what_waits_for_a_cancelled_request_is_never_executed(world: BrokerHarness) -> None:
+    world.infer(F, request(1, ASKER), request(2, LEAF))
+    world.infer(ASKER, call(7, "leaf", (F, 1)))
+
+    world.cancel(F, 1)
+
+    [reply] = world.finals(ASKER, 7)
+    assert (Cancelled.number, _CALLER_CANCELLED) == (reply.code, reply.text)
+    assert [(F, 2)] == [(work.peer, work.id) for work in world.finish_batch(LEAF)]
+    assert [] == world.batched_requests[LEAF]
+
+
+def test_what_is_asked_for_a_cancelled_request_is_refused(world: BrokerHarness) -> None:
+    world.infer(F, request(1, ASKER))
+    world.cancel(F, 1)
+
+    world.infer(ASKER, call(7, "leaf", (F, 1)), call(8, "leaf", (0, 0)))
+
+    assert [_CALLER_CANCELLED] == [reply.text for reply in world.finals(ASKER, 7)]
+    assert [8] == [work.id for work in world.batched_requests[LEAF]]
+
+
+def test_a_batch_needs_what_it_has_asked_until_all_of_it_is_cancelled(world: BrokerHarness) -> None:
+    world.infer(F, request(1, ASKER), request(2, ASKER), request(3, ASKER))
+    assert 1 == len({work.batch for work in world.batched_requests[ASKER]})
+    world.infer(ASKER, call(7, "leaf", (F, 2)))
+
+    world.cancel(F, 1, 3)
+    assert [] == early(world, ASKER, 7)
+
+    world.cancel(F, 2)
+    assert 1 == len(early(world, ASKER, 7))
+
+
+def test_answered_requests_of_a_batch_need_it_no_more(world: BrokerHarness) -> None:
+    world.infer(F, request(1, ASKER), request(2, ASKER))
+    world.infer(ASKER, call(7, "leaf", (F, 2)))
+    answer = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
+    world.core.results(ASKER, answer, [b""], world.now)
+
+    world.cancel(F, 2)
+
+    assert 1 == len(early(world, ASKER, 7))
+
+
+def test_a_cancellation_goes_through_all_levels(world: BrokerHarness) -> None:
+    world.infer(F, request(1, ASKER))
+    world.infer(ASKER, call(7, "middle", (F, 1)))
+    world.infer(MIDDLE, call(9, "leaf", (ASKER, 7)))
+
+    world.cancel(F, 1)
+
+    assert {(ASKER, F, 1), (MIDDLE, ASKER, 7), (LEAF, MIDDLE, 9)} == set(cancelled(world))
+
+
+def test_the_death_of_a_stub_goes_through_all_levels(world: BrokerHarness) -> None:
+    world.infer(F, request(1, ASKER))
+    world.infer(ASKER, call(7, "middle", (F, 1)))
+    world.infer(MIDDLE, call(9, "leaf", (ASKER, 7)))
+
+    world.kill_peer(ASKER)
+
+    assert {(MIDDLE, ASKER, 7), (LEAF, MIDDLE, 9)} == set(cancelled(world))
+
+
+def test_with_the_deadline_of_a_request_all_ends_that_was_asked_for_it(
+    world: BrokerHarness,
+) -> None:
+    world.infer(F, request(1, ASKER, deadline_ns=5_000))
+    [work] = world.batched_requests[ASKER]
+    world.infer(ASKER, call(7, "leaf", (F, 1), deadline_ns=work.deadline_ns))
+    [asked] = world.batched_requests[LEAF]
+    assert (5_000, 5_000) == (work.deadline_ns, asked.deadline_ns)
+
+    world.tick(10_000)
+
+    assert {(ASKER, F, 1), (LEAF, ASKER, 7)} == set(cancelled(world))
+    text = "deadline exceeded: model '{}' was executing the request for 0.000 s"
+    assert [(DeadlineExceeded.number, text.format("asker"))] == early(world, F, 1)
+    assert [(DeadlineExceeded.number, text.format("leaf"))] == early(world, ASKER, 7)
+    for serial in (LEAF, ASKER):
+        world.finish_batch(serial)
+    assert 1 == len(early(world, F, 1)) == len(world.finals(F, 1))
+    assert [1, 1] == [world.core.generations[n].statistics.deadlines for n in (ASKER, LEAF)]
+
+
+def test_of_other_peers_requests_nobody_can_ask_for_the_cancellation(world: BrokerHarness) -> None:
+    """A stub names a request that it does not have, and a frontend names any."""
+    world.infer(F, request(1, ASKER), request(2, MIDDLE, caller_peer=F, caller_id=1))
+    world.infer(MIDDLE, call(7, "leaf", (F, 1)))
+
+    world.cancel(F, 1)
+
+    assert [(ASKER, F, 1)] == cancelled(world)
+
+
+def test_a_call_that_was_given_up_proves_no_deadlock(world: BrokerHarness) -> None:
+    """Its asker, which has one instance, may go on and answer others."""
+    world.infer(F, request(1, ASKER, deadline_ns=5_000))
+    blocking = wire.CALLER_BLOCKS | wire.ONE_RESPONSE
+    world.infer(ASKER, call(7, "middle", (F, 1), deadline_ns=5_000, flags=blocking))
+    world.tick(10_000)
+
+    world.infer(MIDDLE, call(9, "asker", (ASKER, 7), flags=wire.ONE_RESPONSE))
+    world.infer(MIDDLE, call(10, "asker", (0, 0), flags=blocking))
+
+    assert [_CALLER_CANCELLED] == [reply.text for reply in world.finals(MIDDLE, 9)]
+    assert [] == world.finals(MIDDLE, 10), "it waits for an instance that will be free"

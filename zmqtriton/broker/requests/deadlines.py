@@ -1,0 +1,37 @@
+"""The error of a request whose deadline has passed: it says where the request was, and how long."""
+
+from __future__ import annotations
+
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
+from zmqtriton_floor.errors import DeadlineExceeded
+
+
+def overdue(request: InflightRequest, now_ns: int) -> DeadlineExceeded:
+    """Return the error; to be called while the request is where it was."""
+    return DeadlineExceeded(f"deadline exceeded: {_where(request, now_ns)}")
+
+
+def _where(request: InflightRequest, now_ns: int) -> str:
+    model = request.generation.model
+    if request.ensemble_run is not None:
+        within = f"in ensemble '{model}', "
+        steps = [_where(step, now_ns) for step in request.ensemble_run.open.values()]
+        return within + (steps[0] if steps else "the request waited for a step")
+    if request.state is RequestState.EXECUTING and _has_begun(request):
+        took = _seconds(now_ns - request.dispatched_ns)
+        return f"model '{model}' was executing the request for {took}"
+    return (
+        f"the request waited for {_seconds(now_ns - request.queued_ns)} in the queue of '{model}'"
+    )
+
+
+def _has_begun(request: InflightRequest) -> bool:
+    """True unless the request was sent ahead and waits in its stub for the batch before."""
+    instance, batch = request.instance, request.batch
+    if instance is None or instance.concurrency > 1 or batch is None:
+        return True
+    return batch.number not in instance.batches or batch is next(iter(instance.batches.values()))
+
+
+def _seconds(ns: int) -> str:
+    return f"{max(0, ns) / 1e9:.3f} s"
