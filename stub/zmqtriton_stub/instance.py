@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: The limit for the batches of one instance, and the model parameter that sets their number.
 _MOST_INFLIGHT = 1024
 _MAX_INFLIGHT = "MAX_INFLIGHT"
+#: The model parameter by which calls of other models go on without whoever they are made for.
+_DETACHED_CALLS = "DETACHED_CALLS"
 
 
 def _max_inflight(parameters: dict[str, Any]) -> int:
@@ -60,6 +62,8 @@ class Instance:
         self.is_iterative = False
         #: How many batches an async execute() may be given at once; 0 if the model does not say.
         self.max_inflight = 0
+        #: What it asks of other models goes on without whoever it asks for, as in Triton.
+        self.has_detached_calls = False
         #: Its inputs may lie on a GPU.
         self.takes_gpu = False
         #: Calls other models; None while that is not allowed, that is outside of execute().
@@ -112,7 +116,10 @@ class Instance:
         self.is_decoupled = self.signature.is_decoupled
         sequences = document.get("sequence_batching") or {}
         self.is_iterative = bool(sequences.get("iterative_sequence"))
-        self.max_inflight = _max_inflight(document.get("parameters") or {})
+        parameters = document.get("parameters") or {}
+        self.max_inflight = _max_inflight(parameters)
+        detached = parameters.get(_DETACHED_CALLS) or {}
+        self.has_detached_calls = detached.get("string_value") == "yes"
         self.takes_gpu = takes_gpu(document)
 
     def tell(self, message: Any) -> None:

@@ -128,6 +128,7 @@ def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
             ("threshold", "0.5"),
             ("max_memory_bytes", "much"),
             ("cpu_weigth", "200"),
+            ("DETACHED_CALLS", "true"),
         ]
     )
 
@@ -137,6 +138,7 @@ def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
         (5, "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: true'"),
         (6, "max_load_seconds is 'soon', which is no number of seconds"),
         (9, "max_memory_bytes is 'much', which is no number of bytes, such as 1048576, 512M or 2G"),
+        (11, "DETACHED_CALLS is 'true', which is neither yes nor no"),
     ] == [(p.line, p.text) for p in findings.problems]
     assert [
         (4, "FORCE_CPU_ONLY_INPUT_TENSORS"),

@@ -20,6 +20,8 @@ BLS_MODELS = "BLS_MODELS"
 #: Names the user that a model runs as.
 STUB_USER = "stub_user"
 FORCE_CPU_ONLY = "FORCE_CPU_ONLY_INPUT_TENSORS"
+#: What it asks of other models goes on without the clients that it asks for.
+DETACHED_CALLS = "DETACHED_CALLS"
 #: Limits the shared memory for large tensors of all its instances together, in bytes.
 MAX_SEGMENT_BYTES = "max_segment_bytes"
 #: Limits the memory of each instance's processes, in bytes.
@@ -70,6 +72,7 @@ KNOWN_PARAMETERS = (
     "PYTHON_REQUIREMENTS",
     "MAX_INFLIGHT",
     FORCE_CPU_ONLY,
+    DETACHED_CALLS,
     BLS_MODELS,
     MAX_LOAD_SECONDS,
     STUB_USER,
@@ -97,6 +100,10 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
             # the quotation mark is Triton's
             text = f"Incorrect value for {FORCE_CPU_ONLY}: {value}'"
             yield Problem(text, ("parameters", FORCE_CPU_ONLY), error_number=Unsupported.number)
+    value = parameter_text(config, DETACHED_CALLS)
+    if value not in ("", "yes", "no"):
+        text = f"{DETACHED_CALLS} is '{value}', which is neither yes nor no"
+        yield Problem(text, ("parameters", DETACHED_CALLS))
 
 
 def load_timeout_s(config: Any) -> float:

@@ -6,6 +6,7 @@ import enum
 import json
 import operator
 import threading
+import time
 from typing import Any, Iterable, NamedTuple
 
 from zmqtriton_floor import wire
@@ -173,6 +174,7 @@ class InferenceRequest:
         "_correlation_id",
         "_flags",
         "_inputs",
+        "_is_detached",
         "_model_name",
         "_model_version",
         "_outputs",
@@ -212,6 +214,7 @@ class InferenceRequest:
         self._parameters = check_parameters(asked.parameters)
         # Triton finds out after all types, and parameters
         self._correlation_id = _correlation_id(asked.correlation_id)
+        self._is_detached = False
         self._pending: ServedRequest | None = None
         self._sender: ResponseSender | None = None
         what = f"for request with id '{self._request_id}' and model name '{self._model_name}'"
@@ -246,6 +249,21 @@ class InferenceRequest:
 
     def timeout(self) -> int:
         return self._timeout
+
+    def remaining_s(self) -> float | None:
+        """Return the seconds until the client's deadline, at least 0; None if it has given none.
+
+        Not in Triton's API, whose timeout() is for the queue alone.
+        """
+        deadline_ns = 0 if self._pending is None else self._pending.work.deadline_ns
+        return max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9) if deadline_ns else None
+
+    def detach(self) -> None:
+        """Have a request to another model go on, whatever becomes of those that it is made for.
+
+        Not in Triton's API, where all do.
+        """
+        self._is_detached = True
 
     def parameters(self) -> str:
         return _json(self._parameters)

@@ -20,6 +20,9 @@ class ServedRequest(Protocol):
 
     #: As the broker sent it.
     work: wire.BatchedRequest
+    #: Its peer and its id there.
+    route: tuple[int, int]
+    is_answered: bool
     #: The implicit states of its sequence, by input; None if its model has none.
     states: dict[str, wire.Tensor] | None
     #: It is to be executed again when execute() returns, and does not end then.

@@ -21,6 +21,7 @@ from zmqtriton_floor.progress import MOST_KEYS, Progress
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
+from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.errors import TritonModelException, describe
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, received
 from zmqtriton_stub.broker.connection import BrokerConnection
@@ -128,6 +129,7 @@ class Executions:
         execution.ready_ns = execution.executed_ns = _now_ns()
         for pending in batch if self._instance.is_decoupled else ():
             pending.begin(execution.ready_ns)
+        outer = callers.served.set(batch)
         try:
             returned = self._model.execute(requests) if requests else []
             requests = []
@@ -139,6 +141,8 @@ class Executions:
             returned = []  # it may hold inputs, which would have to be kept
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
             self._fail(execution, error)
+        finally:
+            callers.served.reset(outer)
         self._leave(execution, self._reschedule(execution) if self._instance.is_iterative else [])
         return True
 

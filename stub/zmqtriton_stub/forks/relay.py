@@ -247,10 +247,8 @@ class Relay:
             self._refuse(child, number, _NOT_SERVING)
             return
         try:
-            # a fork waits, and not this process; and who asks of it again is no broker
-            flags = row.flags & ~(wire.CALLER_BLOCKS | wire.RESENT)
             request = wire.RequestBody(*wire.decode_request(body))
-            prepared = prepare(row._replace(flags=flags), request, self._instance.memory)
+            prepared = prepare(self._adapted(row), request, self._instance.memory)
         except ZmqTritonError as error:
             self._refuse(child, number, error)
             return
@@ -263,6 +261,15 @@ class Relay:
         )
         child.questions[number] = question
         self._watch_replies()
+
+    def _adapted(self, row: wire.Request) -> wire.Request:
+        """Return a fork's request as one of this process."""
+        # a fork waits, and not this process; and who asks of it again is no broker
+        row = row._replace(flags=row.flags & ~(wire.CALLER_BLOCKS | wire.RESENT))
+        if row.caller_id and self._instance.find_request((row.caller_peer, row.caller_id)) is None:
+            # a fork that outlives the request in which it was made works for others now
+            row = row._replace(deadline_ns=0, caller_peer=0, caller_id=0)
+        return row
 
     def _refuse(self, child: _Fork, number: int, error: ZmqTritonError) -> None:
         row = wire.Reply(number, error.number, error.text, wire.FINAL)

@@ -1,0 +1,42 @@
+"""The requests on whose behalf the model's code runs, for what it asks of other models meanwhile.
+
+In a context variable: a coroutine has those of the execute() that began it, and a thread has none
+unless the model hands it the context, as asyncio.to_thread() does.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import NamedTuple, Sequence
+
+from zmqtriton_floor import wire
+from zmqtriton_stub.api.protocols import ServedRequest
+
+#: The batch of the execute() that led here.
+served: ContextVar[Sequence[ServedRequest]] = ContextVar("served", default=())
+
+
+class Caller(NamedTuple):
+    """The fields of wire.Request that a call takes from the requests that it is made for."""
+
+    deadline_ns: int
+    #: The key of one of them, by which the broker knows all of its batch.
+    peer: int
+    own_id: int
+
+
+NOBODY = Caller(0, 0, 0)
+
+
+def find_caller() -> Caller:
+    """Return it for a call that is made here; those that are answered count no more.
+
+    What serves several requests may go on until the last of their deadlines.
+    """
+    unanswered = [
+        one for one in served.get() if not (one.is_answered or one.work.flags & wire.PADDING)
+    ]
+    if not unanswered:
+        return NOBODY
+    deadlines = [one.work.deadline_ns for one in unanswered]
+    return Caller(max(deadlines) if all(deadlines) else 0, *unanswered[0].route)
