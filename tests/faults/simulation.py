@@ -1,8 +1,9 @@
 """`python -m tests.faults.simulation 10000`: so many seeded days of a broker, and what they broke.
 
 Each seed is a day of tests/broker/simulation/days.py: every scheduler, with the rate limiter, the
-cache, the bounds, and the deaths of stubs and frontends. Every tenth is also one in which brokers
-die, of tests/broker/simulation/test_simulation_epochs.py. Prints the seeds that broke a promise.
+cache, the bounds, and the deaths of stubs and frontends; and one of models that ask each other, of
+test_simulation_calls.py there. Every tenth is also one in which brokers die, of
+test_simulation_epochs.py. Prints the seeds that broke a promise.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from unittest import mock
 
 from tests.broker.simulation.days import RandomRun
+from tests.broker.simulation.test_simulation_calls import Calls
 from tests.broker.simulation.test_simulation_epochs import Epochs, settle
 from zmqtriton_stub.broker import unconfirmed_answers
 
@@ -25,6 +27,12 @@ def _day(seed: int) -> None:
     day = RandomRun(seed)
     day.run(STEPS)
     day.run_to_end()
+
+
+def _calls(seed: int) -> None:
+    calls = Calls(seed)
+    calls.run(STEPS)
+    calls.end()
 
 
 def _epochs(seed: int) -> None:
@@ -56,7 +64,7 @@ def main() -> int:
     begun = time.monotonic()
     broken = 0
     for seed in range(options.first, options.first + options.runs):
-        broken += _has_failed(_day, seed)
+        broken += _has_failed(_day, seed) + _has_failed(_calls, seed)
         broken += not seed % 10 and _has_failed(_epochs, seed)
     took = time.monotonic() - begun
     print(f"{options.runs} seeds in {took:.0f} s: {broken} broke a promise")

@@ -35,7 +35,7 @@ _LOOK_S = 0.25
 _COPIED_BYTES = 64 << 10
 _CLOSED = "the connection to the server is closed"
 _LOST = "the connection to the server was lost"
-_LATE = "the request's deadline has passed"
+LATE = "the request's deadline has passed"
 
 
 class Message:
@@ -171,7 +171,7 @@ class Conversation:
             raise Unavailable(_CLOSED)
         left_s = _LOOK_S if until_s is None else min(_LOOK_S, until_s - time.monotonic())
         if left_s <= 0:
-            raise TimeoutError(_LATE)
+            raise TimeoutError(LATE)
         waits_ms = max(1, int(left_s * 1000))
         if waits_ms != self._waits_ms:
             self._socket.setsockopt(zmq.RCVTIMEO, waits_ms)
@@ -199,7 +199,7 @@ class Conversation:
             try:
                 await asyncio.wait_for(inbox.waiting, left_s)
             except asyncio.TimeoutError:
-                raise TimeoutError(_LATE) from None
+                raise TimeoutError(LATE) from None
         return inbox.messages.popleft()
 
     def _unwatch(self) -> None:

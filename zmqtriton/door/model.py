@@ -8,19 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton.door.conversation import Conversation, Inbox, Message
+from zmqtriton.door.conversation import LATE, Conversation, Inbox, Message
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse, merged
 from zmqtriton.embedded.tensors import to_arrays, to_tensors
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NAME, BY_NUMBER
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 from zmqtriton_floor.wire import Tensor
 
 #: Responses of a stream that may be under way.
 _WINDOW = 64
 _NO_OPTIONS = InferenceRequest({})[1:]
-#: The server ends a request so much later than its client, so that only one of them tells of it.
-_LATER_S = 0.25
 
 
 class DoorModel:
@@ -158,7 +156,7 @@ def _fields(request: InferenceRequest, tensors: list[Tensor]) -> dict[str, Any]:
         "sequence_end": request.sequence_end,
     }
     if request.deadline_s is not None:
-        options["deadline_us"] = int((max(0.0, request.deadline_s) + _LATER_S) * 1e6)
+        options["deadline_us"] = max(1, int(request.deadline_s * 1e6))
     fields.update((name, value) for name, value in options.items() if value)
     return fields
 
@@ -204,6 +202,8 @@ class DoorResponses:
         fields = message.fields
         self._is_over = message.is_final
         error = message.error if message.kind == "error" else None
+        if type(error) is DeadlineExceeded:  # the server's clock may be a little ahead of ours
+            raise TimeoutError(LATE)
         if error is not None and self._is_over and not self._taken:
             raise error
         self._taken += 1

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton.embedded.tensors import to_arrays, to_tensors
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
@@ -106,6 +106,8 @@ class Exchange(PendingRequest):
     def _take_item(self, item: StreamItem | None) -> None:
         if item is None:
             self._settle(None)
+        elif type(item.error) is DeadlineExceeded:
+            self._refuse(item.error)
         else:
             self._settle(self._response(item.body, item.error, is_final=item.is_final))
 

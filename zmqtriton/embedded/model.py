@@ -13,7 +13,7 @@ from typing import Any
 from zmqtriton.embedded.exchange import Coming, Exchange
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse, merged
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 
 _LATE = "the request's deadline has passed"
 
@@ -130,7 +130,7 @@ class Responses:
         """Cancel the request if waiting for its next response raises."""
         try:
             yield
-        except (FutureTimeoutError, asyncio.TimeoutError):
+        except (FutureTimeoutError, asyncio.TimeoutError, DeadlineExceeded):
             self.close()
             raise TimeoutError(_LATE) from None
         except BaseException:

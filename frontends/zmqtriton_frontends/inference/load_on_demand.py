@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
 
 _VERB = "demand"
 _T = TypeVar("_T")
@@ -38,12 +38,12 @@ class NotLoaded(ZmqTritonError):
         await self._demand.load(self._model, deadline_ns)
 
 
-async def attempt(step: Callable[[], _T]) -> _T:
+async def attempt(step: Callable[[], _T], deadline_ns: int = 0) -> _T:
     """Return its result, if necessary after a model was loaded."""
     try:
         return step()
     except NotLoaded as missing:
-        await missing.load()
+        await missing.load(deadline_ns)
     return step()
 
 
@@ -64,6 +64,10 @@ class OnDemandLoader:
         if deadline_ns:
             within_s = min(within_s, max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9))
         done, _ = await asyncio.wait((loading,), timeout=within_s)
+        if not done and within_s < self._within_s:
+            raise DeadlineExceeded(
+                f"deadline exceeded: model '{model}' was being loaded (the load continues)"
+            )
         if not done:
             raise Unavailable(f"timed out waiting for model '{model}' to load (the load continues)")
         if loading.cancelled():

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from tests.frontends.grpc_api.fake_gateway import version_info
-from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_floor.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    Unavailable,
+    ZmqTritonError,
+)
 from zmqtriton_frontends.http_api.server.fast_path import InferenceHead, PendingHttpInference
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
@@ -73,8 +78,13 @@ def test_nobody_waits_beyond_the_option_or_a_deadline_of_its_own(is_own: bool) -
         demand = OnDemandLoader(Supervisor().call, 60.0 if is_own else 0.0)
         deadline_ns = time.monotonic_ns() - 1 if is_own else 0
 
-        with pytest.raises(Unavailable, match="timed out waiting for model"):
+        with pytest.raises(ZmqTritonError) as refused:
             await demand.load("m", deadline_ns)
+
+        timed_out = Unavailable, "timed out waiting for model 'm' to load (the load continues)"
+        overdue = "deadline exceeded: model 'm' was being loaded (the load continues)"
+        expected = (DeadlineExceeded, overdue) if is_own else timed_out
+        assert expected == (type(refused.value), refused.value.text)
 
     run(test())
 

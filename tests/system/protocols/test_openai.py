@@ -194,6 +194,25 @@ def test_a_client_that_does_not_wait_is_known_to_the_model(server: Server) -> No
     eventually(lambda: ("cancelled", own_id) in journal(server), 60, "the model sees it")
 
 
+@pytest.mark.row("L08", "L18")
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_deadline_ends_an_answer(
+    client: openai.OpenAI, server: Server, is_streamed: bool
+) -> None:
+    with pytest.raises(openai.APIError, match="deadline exceeded: model 'parrot'") as error:
+        for _ in client.completions.create(
+            model="parrot",
+            prompt="FOREVER",
+            stream=is_streamed,
+            extra_headers={"X-Request-Timeout": "0.3"},
+        ):
+            pass
+
+    assert is_streamed or 504 == getattr(error.value, "status_code", 0)
+    *_, own_id = [own_id for event, own_id in journal(server) if event == "endless"]
+    eventually(lambda: ("cancelled", own_id) in journal(server), 60, "the model sees it")
+
+
 def journal(server: Server) -> list[tuple[str, str]]:
     return [(record.event, record.id) for record in read_journal(server.journal)]
 

@@ -25,7 +25,6 @@ from zmqtriton_frontends.grpc_api.transport import grpcio_credentials
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     INFERENCE,
-    LATER_S,
     LINGER_S,
     MOST_STREAMS,
     RpcLifecycle,
@@ -99,7 +98,7 @@ class GrpcCall:
         left_s = self._context.time_remaining()
         if left_s is None or left_s > FAR_S:
             return 0
-        return time.monotonic_ns() + int((left_s + LATER_S) * 1e9)
+        return time.monotonic_ns() + int(left_s * 1e9)
 
     @property
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:

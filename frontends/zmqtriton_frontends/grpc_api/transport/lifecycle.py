@@ -35,9 +35,6 @@ _UNAVAILABLE = Unavailable.grpc_status
 _PUSHBACK = (("grpc-retry-pushback-ms", "1000"),)
 #: A deadline further away than this is none, and would not fit into 63 bits of nanoseconds.
 FAR_S = 1e9
-#: gRPC itself ends a call at its deadline, as DEADLINE_EXCEEDED, and the request is cancelled. The
-#: broker's own end of it, with another status, comes later, and only if nothing else did.
-LATER_S = 0.25
 #: Of one connection; its client keeps back what is more. Without a limit the server would also keep
 #: whatever one connection begins and resets, which costs memory and other clients' time.
 MOST_STREAMS = 10_000

@@ -25,7 +25,6 @@ from zmqtriton_frontends.grpc_api.transport.call_headers import (
 )
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
-    LATER_S,
     RpcLifecycle,
     details_of,
     failed,
@@ -114,7 +113,7 @@ class NativeCall(Stream):
         self.deadline_ns = 0
         wait_s = context.opening.timeout_s
         if 0 <= wait_s < FAR_S:
-            self.deadline_ns = time.monotonic_ns() + int((wait_s + LATER_S) * 1e9)
+            self.deadline_ns = time.monotonic_ns() + int(wait_s * 1e9)
             self._deadline = self._loop.call_later(wait_s, self._expire)
 
     # ------------------------------------------------------------ for handlers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import falcon.asgi
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
 from zmqtriton_frontends.access.bearer_tokens import HEADER
+from zmqtriton_frontends.inference import request_timeout
 from zmqtriton_frontends.process.ledger import SHARE, Share
 
 #: HTTP chunks in one body; more is an attack on the loop that reads them.
@@ -57,11 +59,21 @@ class Request(falcon.asgi.Request):
 
     #: What the client's token is good for; None where no tokens are needed.
     grant: Grant | None = None
+    #: When its responder began to read its body.
+    begun_ns = 0
 
     def header(self, name: bytes) -> str | None:
         """Return the value of a header, given in lower case; one sent twice has a comma in it."""
         value = self._asgi_headers.get(name)
         return None if value is None else value.decode("latin-1")
+
+    @property
+    def deadline_ns(self) -> int:
+        """Return when its client stops waiting; 0 if it has not said. Raises InvalidArgument."""
+        text = self.header(request_timeout.HEADER)
+        if text is None:
+            return 0
+        return request_timeout.deadline_ns(text, self.begun_ns or time.monotonic_ns())
 
     async def read_body(self, limit: int) -> bytes:
         """Return all of the body. Raises what read_pieces raises."""
@@ -70,6 +82,7 @@ class Request(falcon.asgi.Request):
 
     def begin_body(self) -> Pieces:
         """Return what came with the headers, to be read on."""
+        self.begun_ns = time.monotonic_ns()
         event: Any = self._first_event or {}
         return Pieces(event, self.scope.get(SHARE))
 

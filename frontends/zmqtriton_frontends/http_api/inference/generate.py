@@ -105,12 +105,12 @@ class Generate:
         try:
             return await self._check(req, text, (model, version), begun_ns)
         except NotLoaded as missing:
-            await missing.load()
+            await missing.load(req.deadline_ns)
         return await self._check(req, text, (model, version), begun_ns)
 
-    def _parse(self, text: bytes, model: ModelVersion) -> tuple[RequestBody, admission.Options]:
+    def _parse(self, text: bytes, model: ModelVersion) -> RequestBody:
         """Parse a body; may run in a thread. Raises InvalidArgument."""
-        return generate_request.read_text(text, model.signature.inputs), admission.Options()
+        return generate_request.read_text(text, model.signature.inputs)
 
     async def _check(
         self, req: Request, text: bytes, target: tuple[str, str], begun_ns: int
@@ -120,8 +120,8 @@ class Generate:
         coding = req.header(b"content-encoding")
         if coding is not None and coding.strip().lower() not in ("", "identity"):
             raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
-        parsed = await json_documents.read(text or b"{}", lambda text: self._parse(text, found))
-        body, options = parsed
+        body = await json_documents.read(text or b"{}", lambda text: self._parse(text, found))
+        options = admission.Options(deadline_ns=req.deadline_ns)
         # found again: while a thread read the document the model may have been reloaded
         found = self._gateway.catalogue.find(model, version)
         return self._admit(req, found, body, options, begun_ns)

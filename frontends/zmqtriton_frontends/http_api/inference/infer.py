@@ -65,7 +65,7 @@ class Inference:
             try:
                 await self._infer(req, resp, (model, version), body, begun_ns)
             except NotLoaded as missing:
-                await missing.load()
+                await missing.load(req.deadline_ns)
                 await self._infer(req, resp, (model, version), body, begun_ns)
 
     async def receive(self, req: Request, resp: falcon.asgi.Response) -> ArenaBuffer:
@@ -116,7 +116,8 @@ class Inference:
             parsed = await json_documents.aside(size, self.parse, model, body, length)
         if self._forwarding:
             self._forwarding.add(parsed[0].parameters, req.spelled_headers())
-        return parsed
+        request, options, form = parsed
+        return request, options._replace(deadline_ns=req.deadline_ns), form
 
     async def _respond(
         self,

@@ -52,7 +52,7 @@ class InferStream(Generate):
             try:
                 checked = await self._check_body(req, body, (model, version), begun_ns)
             except NotLoaded as missing:
-                await missing.load()
+                await missing.load(req.deadline_ns)
                 checked = await self._check_body(req, body, (model, version), begun_ns)
             writer = InferWriter(checked.model, checked.body.request_id)
             await self._send_events(req, resp, checked, writer)

@@ -54,7 +54,7 @@ class Calls:
         """
         check_model(req.grant, model)
         try:
-            return await attempt(lambda: self._gateway.catalogue.find(model))
+            return await attempt(lambda: self._gateway.catalogue.find(model), req.deadline_ns)
         except (InvalidArgument, NotFound):
             raise ModelNotFound(model) from None
 
@@ -72,7 +72,7 @@ class Calls:
 
         Raises InvalidArgument if it does not fit.
         """
-        catalogue, options = self._gateway.catalogue, admission.Options()
+        catalogue, options = self._gateway.catalogue, admission.Options(deadline_ns=req.deadline_ns)
         checked = admission.prepare(catalogue, model, body, options, header=req.header)
         traces = self._gateway.traces
         if traces.is_on:

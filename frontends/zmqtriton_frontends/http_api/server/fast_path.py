@@ -8,6 +8,7 @@ errors.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -24,10 +25,9 @@ from zmqtriton_frontends.http_api.inference import binary
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.inference.report import WISHES
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
-from zmqtriton_frontends.inference import admission
+from zmqtriton_frontends.inference import admission, request_timeout
 from zmqtriton_frontends.inference.catalogue import HeaderLookup
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
-from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody
@@ -66,6 +66,7 @@ class InferenceHead(NamedTuple):
     parent: Parent | None = None
     #: Finds a header by its name in small letters.
     header: HeaderLookup | None = None
+    deadline_ns: int = 0
 
 
 class _Fields:
@@ -117,8 +118,12 @@ class FastPath:
             if not self._tokens.may_infer(value, match[1].decode()):
                 return None  # and Falcon's refusal, which counts it
         length_text = fields.header(JSON_LENGTH)
+        deadline_ns = 0
         try:
             json_length = None if length_text is None else binary.json_length(length_text, size)
+            if request_timeout.HEADER in by_name:
+                timeout = by_name[request_timeout.HEADER].decode("latin-1")
+                deadline_ns = request_timeout.deadline_ns(timeout, time.monotonic_ns())
         except InvalidArgument:
             return None  # and Falcon's refusal
         json_bytes = size if json_length is None else json_length
@@ -133,6 +138,7 @@ class FastPath:
             accepted=fields.header(b"accept-encoding"),
             parent=parent_in_headers(fields.header),
             header=fields.header,
+            deadline_ns=deadline_ns,
         )
 
     def arena_body(self, head: InferenceHead) -> ArenaBody:
@@ -160,19 +166,21 @@ class PendingHttpInference(PendingRequest):
         try:
             self._ask(body)
         except NotLoaded as missing:
-            self._await(missing.load(), lambda _: self._ask(body))
+            self._await(missing.load(self._head.deadline_ns), lambda _: self._ask(body))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             self.set_exception(error)
 
     def _ask(self, body: Body) -> None:
-        target, _, _, json_length, accepted, parent, header = self._head
+        target, _, _, json_length, accepted, parent, header, deadline_ns = self._head
         traces = self._gateway.traces
-        begun_ns = now_ns() if traces.is_on else 0
+        begun_ns = time.monotonic_ns() if traces.is_on else 0
         if request_log.is_on:
             request_log.log_inference(*target)
         inference = self._fast_path.inference
         model = inference.find(target)
         request, options, form = inference.parse(model, body, json_length)
+        if deadline_ns:
+            options = options._replace(deadline_ns=deadline_ns)
         catalogue = self._gateway.catalogue
         checked = admission.prepare(catalogue, model, request, options, form.places, header)
         if traces.is_on:

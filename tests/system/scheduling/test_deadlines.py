@@ -1,0 +1,358 @@
+"""Deadlines of clients and their cancellations, through models, ensembles and streams."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+from tritonclient.utils import InferenceServerException
+
+from tests.support.clients import infer_inputs
+from tests.support.journal import (
+    UNTIL_RELEASED,
+    has_seen_cancellation,
+    read_journal,
+    release_execution,
+)
+from tests.support.scraping import cancelled_requests, pending_requests, sum_series
+from tests.support.scripted import DECOUPLED, add_model, generate, open_stream, string_parameter
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODELS = ["journal", "twice_journal"]
+#: Shows that it is executed, and goes on until it is told that nobody waits.
+UNTIL_CANCELLED = """
+    import time
+    name = text_of(request)
+    print(f"begun {name}.", flush=True)
+    while not request.is_cancelled():
+        time.sleep(0.01)
+    print(f"cancelled {name}.", flush=True)
+    return [reply("too late")]
+"""
+
+
+def prepare(server: Server) -> None:
+    for name in ("asker", "middle", "leaf"):
+        add_model(server, "scripted", name)
+    add_model(server, "scripted", "detached", string_parameter("DETACHED_CALLS", "yes"))
+    # Its batches go when they are full, however late the last one comes.
+    patient = "dynamic_batching { max_queue_delay_microseconds: 60000000 preferred_batch_size: 2 }"
+    add_model(server, "scripted", "pairs", f"max_batch_size: 2\n{patient}\n")
+    add_model(server, "scripted", "stream", DECOUPLED)
+    add_model(server, "scripted_async", "coroutines", DECOUPLED)
+
+
+def source(script: str) -> str:
+    return textwrap.dedent(script).strip()
+
+
+def asking(model: str, script: str, argument: str = "") -> str:
+    """Return the script that has another model run one, and answers what comes of it."""
+    return f"""
+        name = text_of(request) + " asks"
+        print(f"begun {{name}}.", flush=True)
+        heard = answer_of(ask({model!r}, {source(script)!r}, {argument!r}).exec())
+        print(f"{{name}} and hears {{heard}}.", flush=True)
+        return [reply(heard)]
+    """
+
+
+def has_logged(server: Server, text: str) -> bool:
+    return text in server.log_text()
+
+
+def document(script: str, argument: str) -> dict[str, str]:
+    return {"SCRIPT": source(script), "ARGUMENT": argument}
+
+
+def post(server: Server, path: str, asked: Any, timeout: str | None) -> tuple[int, bytes]:
+    """Return the status and the body."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    with closing(connection):
+        headers = {} if timeout is None else {"X-Request-Timeout": timeout}
+        connection.request("POST", path, json.dumps(asked), headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def generated(
+    server: Server, model: str, script: str, argument: str, timeout: str | None
+) -> tuple[int, str]:
+    """Return the status, and the text or the error."""
+    path = f"/v2/models/{model}/generate"
+    status, body = post(server, path, document(script, argument), timeout)
+    answer = json.loads(body)
+    return status, answer["TEXT"] if status == 200 else answer["error"]
+
+
+def journal_request(own_id: str) -> dict[str, Any]:
+    return {
+        "inputs": [
+            {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
+            {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [UNTIL_RELEASED]},
+        ]
+    }
+
+
+# ----------------------------------------------------------------- one model
+
+
+@pytest.mark.row("L18")
+def test_a_client_is_answered_at_its_deadline_and_the_model_is_told(server: Server) -> None:
+    before = sum_series(server, "zmqtriton_deadlines_exceeded_total", model="leaf")
+
+    status, error = generated(server, "leaf", UNTIL_CANCELLED, "alone", "0.3")
+
+    assert (504, True) == (status, "model 'leaf' was executing the request for" in error)
+    eventually(lambda: has_logged(server, "cancelled alone."), 30, "it is told")
+    after = sum_series(server, "zmqtriton_deadlines_exceeded_total", model="leaf")
+    assert before + 1 == after
+
+
+@pytest.mark.row("L18")
+@pytest.mark.parametrize("path", ["infer", "infer_stream"])
+def test_what_waits_in_the_queue_is_never_executed(server: Server, path: str) -> None:
+    held, late = f"held {path}", f"late {path}"
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, server, "/v2/models/journal/infer", journal_request(held), None)
+        eventually(lambda: held in {r.id for r in read_journal(server.journal)}, 30, "it is busy")
+        status, body = post(server, f"/v2/models/journal/{path}", journal_request(late), "0.2")
+        release_execution(server.journal, held)
+        assert 200 == first.result()[0]
+
+    assert 504 == status
+    text = rb"deadline exceeded: the request waited for \d\.\d{3} s in the queue of 'journal'"
+    assert re.search(text, body)
+    assert late not in {record.id for record in read_journal(server.journal)}
+
+
+@pytest.mark.row("L18")
+@pytest.mark.parametrize("timeout", ["", "0", "-1", "2s", "1e3", "nan", "1, 2", "1" * 10])
+@pytest.mark.parametrize("path", ["infer", "generate", "generate_stream", "infer_stream"])
+def test_a_timeout_that_is_no_number_of_seconds_is_refused(
+    server: Server, path: str, timeout: str
+) -> None:
+    asked: Any = document("return [reply('x')]", "")
+    if path.startswith("infer"):
+        asked = {
+            "inputs": [
+                {"name": name, "datatype": "BYTES", "shape": [1], "data": [text]}
+                for name, text in asked.items()
+            ]
+        }
+
+    status, body = post(server, f"/v2/models/leaf/{path}", asked, timeout)
+
+    assert 400 == status
+    assert b"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got" in body
+    assert 200 == post(server, f"/v2/models/leaf/{path}", asked, "60.5")[0]
+
+
+@pytest.mark.row("L18")
+def test_a_model_reads_what_is_left(server: Server) -> None:
+    script = "return [reply(request.remaining_s())]"
+
+    status, left = generated(server, "leaf", script, "", "50")
+
+    assert (200, True) == (status, 0 < float(left) <= 50)
+    assert (200, "None") == generated(server, "leaf", script, "", None)
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        tensors = infer_inputs(grpc_client, SCRIPT=np.array([script.encode()], dtype=np.object_))
+        result = client.infer("leaf", tensors, client_timeout=40)
+    assert 0 < float(result.as_numpy("TEXT")[0]) <= 40
+
+
+@pytest.mark.row("L18")
+def test_a_stream_ends_at_its_deadline(server: Server) -> None:
+    script = """
+        import time
+        sender = request.get_response_sender()
+        while not request.is_cancelled():
+            sender.send(reply("more"))
+            time.sleep(0.02)
+        print("stream cancelled.", flush=True)
+        sender.send(flags=FINAL)
+    """
+    path = "/v2/models/stream/generate_stream"
+
+    status, body = post(server, path, document(script, ""), "0.5")
+
+    *texts, last = [line for line in body.decode().splitlines() if line]
+    assert (200, True) == (status, len(texts) > 1)
+    assert all('"more"' in text for text in texts)
+    assert "deadline exceeded: model 'stream' was executing the request for" in last
+    eventually(lambda: has_logged(server, "stream cancelled."), 30, "it is told")
+
+
+# ------------------------------------------------------- models that ask others
+
+
+@pytest.mark.row("L18")
+def test_what_a_model_asks_ends_with_its_client_s_deadline(server: Server) -> None:
+    status, error = generated(
+        server, "asker", asking("leaf", UNTIL_CANCELLED, "over HTTP"), "HTTP", "0.4"
+    )
+
+    assert (504, True) == (status, "model 'asker' was executing the request for" in error)
+    eventually(lambda: has_logged(server, "cancelled over HTTP."), 30, "the other one is told")
+    heard = "HTTP asks and hears CANCELLED: deadline exceeded: model 'leaf' was executing"
+    eventually(lambda: has_logged(server, heard), 30, "its call has ended")
+
+
+@pytest.mark.row("L18", "A65")
+def test_a_deadline_of_grpc_goes_through_two_models(server: Server) -> None:
+    script = asking("middle", asking("leaf", UNTIL_CANCELLED, "over gRPC"), "middle")
+    tensors = infer_inputs(
+        grpc_client,
+        SCRIPT=np.array([source(script).encode()], dtype=np.object_),
+        ARGUMENT=np.array([b"gRPC"], dtype=np.object_),
+    )
+    with (
+        grpc_client.InferenceServerClient(server.grpc_address) as client,
+        pytest.raises(InferenceServerException) as error,
+    ):
+        client.infer("asker", tensors, client_timeout=0.5)
+
+    assert "StatusCode.DEADLINE_EXCEEDED" == error.value.status()
+    eventually(lambda: has_logged(server, "cancelled over gRPC."), 30, "the last one is told")
+    for name in ("gRPC", "middle"):
+        eventually(partial(has_logged, server, f"{name} asks and hears CANCELLED"), 30, name)
+
+
+@pytest.mark.row("L18", "A65")
+def test_a_client_that_leaves_ends_all_that_was_asked_for_it(server: Server) -> None:
+    script = asking("middle", asking("leaf", UNTIL_CANCELLED, "left alone"), "in between")
+    with open_stream(server, "asker", script, "left"):
+        eventually(lambda: has_logged(server, "begun left alone."), 30, "all execute")
+
+    eventually(lambda: has_logged(server, "cancelled left alone."), 30, "the last one is told")
+    because = "CANCELLED: request was cancelled, because the one that it was made for was"
+    eventually(lambda: has_logged(server, f"left asks and hears {because}"), 30, "the first")
+    eventually(lambda: has_logged(server, f"in between asks and hears {because}"), 30, "and it")
+
+
+@pytest.mark.row("L18")
+def test_what_was_asked_and_waits_is_never_executed(server: Server) -> None:
+    before = cancelled_requests(server, "leaf")
+    with (
+        open_stream(server, "leaf", UNTIL_CANCELLED, "in the way"),
+        open_stream(server, "asker", asking("leaf", UNTIL_CANCELLED, "never"), "waiting"),
+    ):
+        eventually(lambda: has_logged(server, "begun in the way."), 30, "it is busy")
+        eventually(lambda: has_logged(server, "begun waiting asks."), 30, "it asks")
+        eventually(lambda: pending_requests(server, "leaf") == 1, 30, "it waits")
+
+    eventually(lambda: cancelled_requests(server, "leaf") == before + 1, 30, "it is refused")
+    assert "ok" == generate(server, "leaf", "return [reply('ok')]")
+    assert not has_logged(server, "begun never.")
+
+
+@pytest.mark.row("L18")
+def test_what_is_asked_for_a_batch_ends_with_the_last_of_it(server: Server) -> None:
+    script = asking("leaf", UNTIL_CANCELLED, "for both").replace(
+        "return [reply(heard)]", "return [reply(heard) for _ in requests]"
+    )
+    with open_stream(server, "pairs", script, "pair"):
+        with open_stream(server, "pairs", script, "pair"):
+            eventually(lambda: has_logged(server, "begun for both."), 30, "they are executed")
+        eventually(lambda: has_logged(server, "begun for both."), 30, "they are executed")
+        told = f"return [reply('cancelled for both.' in open({str(server.log)!r}).read())]"
+        assert "False" == generate(server, "middle", told), "one of them still waits"
+    eventually(lambda: has_logged(server, "cancelled for both."), 30, "nobody waits")
+
+
+@pytest.mark.row("L18")
+def test_coroutines_of_a_decoupled_model_have_their_own_deadlines(server: Server) -> None:
+    script = """
+        import asyncio
+        sender = request.get_response_sender()
+        call = ask("leaf", "return [reply(request.remaining_s())]")
+        asked = await asyncio.gather(call.async_exec(), asyncio.to_thread(call.exec))
+        sender.send(reply(" ".join(map(answer_of, asked))), FINAL)
+    """
+
+    status, left = generated(server, "coroutines", script, "", "50")
+
+    assert (200, 2) == (status, len(left.split()))
+    assert all(0 < float(one) <= 50 for one in left.split())
+    assert (200, "None None") == generated(server, "coroutines", script, "", None)
+
+
+@pytest.mark.row("L18")
+def test_a_fork_asks_for_the_request_in_which_it_was_made_and_later_for_nobody(
+    server: Server,
+) -> None:
+    script = f"""
+        import os, time
+        name, log = text_of(request), {str(server.log)!r}
+        if not os.fork():
+            for _ in range(2):
+                left = answer_of(ask("leaf", "return [reply(request.remaining_s())]").exec())
+                print(f"fork {{name}} {{left != 'None'}}.", flush=True)
+                while not os.path.exists(name):
+                    time.sleep(0.01)
+            os._exit(0)
+        while f"fork {{name}} True." not in open(log).read():
+            time.sleep(0.01)
+        return [reply("done")]
+    """
+    name = str(server.scratch / "the fork")
+
+    assert (200, "done") == generated(server, "asker", script, name, "50")
+    (server.scratch / "the fork").touch()
+
+    eventually(lambda: has_logged(server, f"fork {name} False."), 30, "it asks once more")
+
+
+@pytest.mark.row("L18")
+@pytest.mark.parametrize(
+    ("model", "call"),
+    [
+        ("detached", "call.exec()"),
+        ("asker", "(call.detach(), call.exec())[1]"),
+        ("asker", "ThreadPoolExecutor(1).submit(call.exec).result()"),
+    ],
+)
+def test_calls_may_go_on_without_the_client(server: Server, model: str, call: str) -> None:
+    script = f"""
+        from concurrent.futures import ThreadPoolExecutor
+        call = ask("leaf", "import time; time.sleep(0.3); return [reply(request.remaining_s())]")
+        print(text_of(request), "hears", answer_of({call}), flush=True)
+        return [reply("")]
+    """
+    status, _ = generated(server, model, script, call, "0.1")
+
+    assert 504 == status
+    eventually(lambda: has_logged(server, f"{call} hears None"), 30, "it was executed")
+
+
+# ------------------------------------------------------------------- ensembles
+
+
+@pytest.mark.row("L18")
+def test_an_ensemble_ends_between_its_steps(server: Server) -> None:
+    path = "/v2/models/twice_journal/infer"
+
+    status, body = post(server, path, journal_request("ensemble"), "0.3")
+
+    assert 504 == status
+    assert b"in ensemble 'twice_journal', model 'journal' was executing the request for" in body
+    eventually(lambda: has_seen_cancellation(server.journal, "ensemble"), 30, "the step is told")
+    release_execution(server.journal, "ensemble")
+    release_execution(server.journal, "after")
+    assert 200 == post(server, path, journal_request("after"), "50")[0]
+    records = [(record.event, record.id) for record in read_journal(server.journal)]
+    assert [("start", "ensemble"), ("end", "ensemble")] == [r for r in records if "ens" in r[1]]
+    assert 4 == sum(name == "after" for _, name in records)
