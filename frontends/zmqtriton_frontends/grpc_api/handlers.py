@@ -67,6 +67,9 @@ class Rpc(NamedTuple):
     quick: Quick | None = None
     #: Its messages name models, and its handler checks whether the client's token is for them.
     names_model: bool = False
+    #: Raises if the client may not ask, which the handler does, too: for transports that receive a
+    #: large request and would rather not.
+    check: Callable[[Call], Call] | None = None
     #: Called when the server stops: ends what may go on for as long as a client likes.
     drain: Callable[[], None] = lambda: None
 
@@ -120,7 +123,9 @@ def _checked(rpc: Rpc, check: Callable[[Call], Call]) -> Rpc:
 
         return handle and ask
 
+    before = rpc.check
     return rpc._replace(
+        check=check if before is None else lambda call: before(check(call)),
         unary=behind(rpc.unary),
         stream=behind(rpc.stream),
         exchange=behind(rpc.exchange),

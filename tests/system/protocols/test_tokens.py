@@ -21,6 +21,7 @@ import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
 from tests.frontends.http_api.fakes import FakeGateway
+from tests.support import raw_http2 as h2
 from tests.support.clients import infer_inputs
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
@@ -443,6 +444,15 @@ def test_every_rpc_is_closed_and_opened_by_its_scope(server: Server, forwarding:
                 else:
                     text = f"The token is not good for this, expecting scope '{scope}'"
                     assert ("PERMISSION_DENIED", text) == found, (transport, method, name)
+
+
+def test_of_a_large_message_nobody_without_a_token_sends_the_rest(server: Server) -> None:
+    for method in ("ModelInfer", "RepositoryModelLoad"):
+        with h2.Connection(server.grpc_port) as connection:
+            begun = h2.data_frame(1, b"x" * 1000, length=1 << 30)
+            connection.send(h2.headers_frame(1, f"/{_SERVICE}/{method}"), begun)
+
+            assert b"This server needs a token" in connection.read_until(b"grpc-message")
 
 
 @pytest.mark.row("L09")

@@ -170,6 +170,13 @@ class NativeCall(Stream):
 
     def _expect(self, left: int) -> None:
         """Note how much of a message is still to come."""
+        rpc = self._context.rpc
+        if not self.expected and rpc.check is not None and rpc.exchange is None:
+            try:
+                rpc.check(self)
+            except ZmqTritonError as error:
+                self._fail(failed(rpc, error))
+                return
         self.expected = left
         self.window_target = max(WINDOW_BYTES, min(left, _LARGE_WINDOW_BYTES))
 
