@@ -3,21 +3,25 @@
 Each seed is a day of tests/broker/simulation/days.py: every scheduler, with the rate limiter, the
 cache, the bounds, and the deaths of stubs and frontends; and one of models that ask each other, of
 test_simulation_calls.py there. Every tenth is also one in which brokers die, of
-test_simulation_epochs.py. Prints the seeds that broke a promise.
+test_simulation_epochs.py, and one of a supervisor whose model is scaled, rolled and tried, of
+tests/supervisor/test_steered_days.py. Prints the seeds that broke a promise.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from unittest import mock
 
 from tests.broker.simulation.days import RandomRun
 from tests.broker.simulation.test_simulation_calls import Calls
 from tests.broker.simulation.test_simulation_epochs import Epochs, settle
+from tests.supervisor import test_steered_days
 from zmqtriton_stub.broker import unconfirmed_answers
 
 STEPS = 150
@@ -46,6 +50,11 @@ def _epochs(seed: int) -> None:
         settle(epochs)
 
 
+def _steered_day(seed: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        test_steered_days.live(Path(folder), seed)
+
+
 def _has_failed(live: Callable[[int], None], seed: int) -> bool:
     try:
         live(seed)
@@ -65,7 +74,8 @@ def main() -> int:
     broken = 0
     for seed in range(options.first, options.first + options.runs):
         broken += _has_failed(_day, seed) + _has_failed(_calls, seed)
-        broken += not seed % 10 and _has_failed(_epochs, seed)
+        if not seed % 10:
+            broken += _has_failed(_epochs, seed) + _has_failed(_steered_day, seed)
     took = time.monotonic() - begun
     print(f"{options.runs} seeds in {took:.0f} s: {broken} broke a promise")
     return 1 if broken else 0

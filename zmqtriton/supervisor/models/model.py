@@ -110,6 +110,7 @@ class Model:
         generation = version.generation
         if version.transition(states.UnloadStarted(), why):
             self.publish(version)
+        self.loads.drop_version(version.number)
         if generation is not None:
             self._context.retirements.retire_after_callers(generation)
         elif version.state is ModelState.UNLOADING:

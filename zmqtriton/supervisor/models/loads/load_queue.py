@@ -14,6 +14,8 @@ class QueuedLoad(Protocol):
 
     def cancel(self, why: str) -> None: ...
 
+    def drop_version(self, number: int) -> None: ...
+
 
 class LoadQueue:
     """The running load and those that wait for their turn."""
@@ -48,6 +50,11 @@ class LoadQueue:
             callbacks, self._end_callbacks = self._end_callbacks, []
             for then in callbacks:
                 then()
+
+    def drop_version(self, number: int) -> None:
+        """Have the running load go on without a version that is being unloaded."""
+        if self._current is not None:
+            self._current.drop_version(number)
 
     def cancel_all(self, why: str) -> None:
         """Cancel every load: a model that hangs in its initialize must be stoppable."""

@@ -307,6 +307,16 @@ class ModelLoad:
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why};\n" for n in numbers)
         self.end(Unavailable(f"load failed for model '{name}': {texts or why}"))
 
+    def drop_version(self, number: int) -> None:
+        """Go on without a version that is being unloaded."""
+        change = self._changes.pop(number, None)
+        generation = self._generations.pop(number, None)
+        if generation is not None:
+            generation.abort(UNLOADED)
+        if change is not None or generation is not None:
+            self._failures[number] = UNLOADED
+            self._end_if_complete()
+
     def _end_if_complete(self) -> None:
         if self._generations or self._changes or self._unacknowledged_versions or self._has_ended:
             return

@@ -1,0 +1,164 @@
+"""Measures a load that rises tenfold and falls, with instances that follow it and without.
+
+    python -m tests.bench.autoscale [--save]
+
+A model that takes 20 ms for each request has one to eight instances as its load needs, or always
+one, or always eight. Measures and prints; asserts nothing. With --save the figures are kept in
+tests/bench/results, and the plot in docs/guides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.bench import autoscale_plot, results
+from tests.support.server import Server
+
+MODEL = "journal"
+MILLISECONDS_EACH = 20
+#: Seconds, and requests per second; one instance executes 50.
+PHASES = ((10, 16), (15, 160), (40, 16))
+_AUTOSCALE = """
+parameters { key: "autoscale_max_instances" value { string_value: "8" } }
+parameters { key: "autoscale_down_after_seconds" value { string_value: "10" } }
+"""
+_QUEUE = re.compile(rb"queue;dur=([0-9.]+)")
+
+
+class Answer(NamedTuple):
+    """One request: when it was sent, and how long it waited for an instance."""
+
+    sent_s: float
+    queue_ms: float
+    is_well: bool
+
+
+class Load:
+    """Requests that arrive by chance, on as many connections as are needed."""
+
+    def __init__(self, server: Server) -> None:
+        self.answers: list[Answer] = []
+        self.instances: list[tuple[float, int]] = []
+        self._server = server
+        self._began_s = time.monotonic()
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        tensors = [
+            {"name": name, "datatype": datatype, "shape": [1, 1], "data": [value]}
+            for name, datatype, value in (("ID", "BYTES", "a"), ("MS", "INT32", MILLISECONDS_EACH))
+        ]
+        self._request = self._post(f"/v2/models/{MODEL}/infer", {"inputs": tensors})
+
+    def _post(self, path: str, document: Any) -> bytes:
+        body = json.dumps(document).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Stage-Times: 1\r\n"
+        return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+    async def run(self) -> None:
+        chance, asked = random.Random(1), []
+        watching = asyncio.create_task(self._watch_instances())
+        for seconds, per_second in PHASES:
+            due_s = time.monotonic()
+            end_s = due_s + seconds
+            while due_s < end_s:
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                asked.append(asyncio.create_task(self._ask()))
+                due_s += chance.expovariate(per_second)
+        await asyncio.gather(*asked)
+        watching.cancel()
+        for _, writer in self._idle:
+            writer.close()
+
+    async def _ask(self) -> None:
+        sent_s = time.monotonic() - self._began_s
+        reader, writer = self._idle.pop() if self._idle else await self._connect()
+        writer.write(self._request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head.lower())
+        assert length is not None, head
+        await reader.readexactly(int(length[1]))
+        self._idle.append((reader, writer))
+        queue = _QUEUE.search(head)
+        self.answers.append(Answer(sent_s, float(queue[1]) if queue else 0.0, b" 200 " in head))
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self._server.http_port)
+
+    async def _watch_instances(self) -> None:
+        while True:
+            pids = await asyncio.to_thread(self._server.stub_pids, MODEL)
+            self.instances.append((time.monotonic() - self._began_s, len(pids)))
+            await asyncio.sleep(0.5)
+
+
+class Run(NamedTuple):
+    """The outcome of one way to choose the number of instances."""
+
+    name: str
+    #: By second: the queue time that one request in a hundred exceeds.
+    queue_p99_ms: list[tuple[int, float]]
+    instances: list[tuple[float, int]]
+    all_p99_ms: float
+    instance_seconds: float
+    failed: int
+
+
+def measure(name: str, config: str) -> Run:
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder) / "s", [MODEL])
+        path = server.repository / MODEL / "config.pbtxt"
+        # a batch of 8 would be executed in 8 times the time of one
+        text = path.read_text().replace("max_batch_size: 8", "max_batch_size: 1")
+        path.write_text(re.sub(r"instance_group.*", config, text))
+        with server:
+            load = Load(server)
+            asyncio.run(load.run())
+    by_second: dict[int, list[float]] = {}
+    for answer in load.answers:
+        by_second.setdefault(int(answer.sent_s), []).append(answer.queue_ms)
+    spans = zip(load.instances, load.instances[1:], strict=False)
+    return Run(
+        name,
+        [(second, _p99(waits)) for second, waits in sorted(by_second.items())],
+        load.instances,
+        _p99([answer.queue_ms for answer in load.answers]),
+        sum(count * (later_s - at_s) for (at_s, count), (later_s, _) in spans),
+        sum(not answer.is_well for answer in load.answers),
+    )
+
+
+def _p99(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.99)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--save", action="store_true")
+    wanted = parser.parse_args()
+    runs = [
+        measure(name, config)
+        for name, config in (
+            ("1 to 8", f"instance_group [ {{ count: 1 }} ]{_AUTOSCALE}"),
+            ("always 1", "instance_group [ { count: 1 } ]"),
+            ("always 8", "instance_group [ { count: 8 } ]"),
+        )
+    ]
+    for run in runs:
+        print(
+            f"{run.name:10} queue p99 {run.all_p99_ms:8.1f} ms  "
+            f"{run.instance_seconds:6.0f} seconds of instances  {run.failed} failed"
+        )
+    if wanted.save:
+        results.save("autoscale", [run._asdict() for run in runs])
+        autoscale_plot.draw([(r.name, r.queue_p99_ms, r.instances) for r in runs])
+
+
+if __name__ == "__main__":
+    main()
