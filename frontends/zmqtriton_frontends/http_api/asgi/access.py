@@ -101,12 +101,7 @@ class Access:
         return None
 
     def _behind_token(self, route: Route, responder: Responder) -> Responder:
-        tokens = self.tokens
-        need = need_of(
-            route.general_category or route.category,
-            names_model="{model" in route.path,
-            is_index=route.path.endswith(_READING),
-        )
+        tokens, need = self.tokens, need_of_route(route)
         if tokens is None or need == OPEN:
             return responder
 
@@ -134,6 +129,15 @@ class Access:
         if origin is None or origin in self._origins or _is_own_page(origin, req):
             return ""
         return _NOT_FOR_PAGES
+
+
+def need_of_route(route: Route) -> str:
+    """Return what a route needs where tokens are needed: OPEN, ANY or a scope."""
+    return need_of(
+        route.general_category or route.category,
+        names_model="{model" in route.path,
+        is_index=route.path.endswith(_READING),
+    )
 
 
 def _is_own_page(origin: str, req: Headers) -> bool:

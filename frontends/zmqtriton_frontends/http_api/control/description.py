@@ -14,7 +14,9 @@ import falcon.asgi
 
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import may_see
+from zmqtriton_frontends.access.needs import OPEN
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.access import need_of_route
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control import examples
@@ -30,6 +32,7 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 _PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
 _JSON = "application/json"
 _NO_CATEGORY = "pages"
+_TOKEN = "token"
 
 #: What makes an example of a responder's body.
 _EXAMPLES: dict[str, Callable[[ModelVersion], dict[str, Any] | None]] = {
@@ -70,8 +73,13 @@ class Description:
             "servers": [{"url": "/"}],
             "tags": [{"name": tag} for tag in dict.fromkeys(_tag(r) for r in self._table)],
             "paths": paths,
-            "components": {"schemas": self._schemas()},
+            "components": {"schemas": self._schemas(), **self._security_schemes()},
         }
+
+    def _security_schemes(self) -> dict[str, Any]:
+        if not self._gateway.settings["tokens"]:
+            return {}
+        return {"securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}}}
 
     def _schemas(self) -> dict[str, Any]:
         has_openai = self._gateway.settings["allow_openai"]
@@ -96,6 +104,8 @@ class Description:
                 },
             },
         }
+        if self._gateway.settings["tokens"] and need_of_route(route) != OPEN:
+            operation["security"] = [{_TOKEN: []}]
         if parameters:
             operation["parameters"] = parameters
         if known.request:

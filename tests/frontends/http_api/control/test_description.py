@@ -11,6 +11,7 @@ from tests.frontends.http_api.openai.models import text_model
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
+from zmqtriton_frontends.http_api.control.description import Description
 from zmqtriton_frontends.http_api.control.openai_text import OPENAI_OPERATIONS
 from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS
 from zmqtriton_frontends.http_api.inference import generate_request, infer_request
@@ -107,6 +108,19 @@ def test_every_responder_is_described_in_words() -> None:
     described_ones = OPERATIONS.keys() | OPENAI_OPERATIONS.keys()
     assert [] == sorted(used - described_ones), "add what it does to openapi_text.py"
     assert [] == sorted(described_ones - used), "this is no responder of any route"
+
+
+def test_it_says_where_a_token_is_needed() -> None:
+    gateway: Any = FakeGateway(tokens="/path")
+    described_so = Description(gateway, app.routes(gateway))._describe(None)
+
+    scheme = {"token": {"type": "http", "scheme": "bearer"}}
+    assert scheme == described_so["components"]["securitySchemes"]
+    closed = [path for path, _, row in operations(described_so) if "security" in row]
+    assert {"/v2", "/v2/models/{model}/infer", "/v2/models/{model}/ready"} < set(closed)
+    assert not {"/v2/health/live", "/v2/health/ready"} & set(closed)
+    assert "securitySchemes" not in described()["components"]
+    assert not any("security" in row for _, _, row in operations(described()))
 
 
 def test_it_is_openapi() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.http_api.fakes import Client, FakeGateway
+from tests.frontends.http_api.fakes import SETTINGS, Client, FakeGateway
+from zmqtriton_frontends.http_api.control.steering import is_open
 
 pytestmark = pytest.mark.row("L06")
 
@@ -40,6 +41,11 @@ def test_a_key_opens_it_in_every_control_mode() -> None:
 
     assert 403 == post(served, {"count": 2}).status_code
     assert 200 == post(served, {"count": 2}, **{"steer-key": "secret"}).status_code
+
+
+def test_tokens_open_it_in_every_control_mode() -> None:
+    assert is_open({**SETTINGS, "tokens": "/path"})
+    assert not is_open(SETTINGS)
 
 
 def test_the_key_of_loads_guards_it_too() -> None:
