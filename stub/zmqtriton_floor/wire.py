@@ -402,6 +402,7 @@ class VersionInfo(NamedTuple):
     labels: Document = ""  # output -> names of its classes, as JSON; "": none
     is_on_demand: Flags = 0  # 1: loaded by requests, so the server is ready without it
     chat_template: Document = ""  # a Jinja template; "": none
+    is_draining: Flags = 0  # 1: to be avoided, so not ready, though requests are answered
 
 
 class ForgetModel(NamedTuple):
@@ -427,6 +428,12 @@ class RepositoryState(NamedTuple):
     """The repository at the start of the server: while it cannot be listed nothing is served."""
 
     is_missing: Flags
+
+
+class ServerDraining(NamedTuple):
+    """The server is to be avoided: it is not ready, though it answers whoever comes."""
+
+    is_draining: Flags
 
 
 class Sync(NamedTuple):
@@ -741,6 +748,7 @@ _KINDS: tuple[type[Any], ...] = (
     ),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
     *(ConnectionLost, LogFile, HostInstance, RepositoryState, StageTimes, TrafficSplit),
+    *(ServerDraining,),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

@@ -35,7 +35,11 @@ class SteeringStats(NamedTuple):
 
 def steer(server: Server, what: str, change: dict[str, Any]) -> Any:
     """Ask for a change over HTTP, and wait for it."""
-    status, answer = server.request_json(f"/v2/models/{MODEL}/{what}", change)
+    return steer_model(server, MODEL, what, change)
+
+
+def steer_model(server: Server, model: str, what: str, change: dict[str, Any]) -> Any:
+    status, answer = server.request_json(f"/v2/models/{model}/{what}", change)
     assert status == 200, answer
     return answer
 

@@ -50,7 +50,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Initialize("{}"),
     wire.Finalize(),
     wire.Bootstrap(7, _TOKEN, "stub", "/run", 1, "{}"),
-    wire.VersionInfo(7, "m", 1, "READY", "", 1, "{}", b"\x08", 1, '{"O":["a"]}', 0, "{{x}}"),
+    wire.VersionInfo(7, "m", 1, "READY", "", 1, "{}", b"\x08", 1, '{"O":["a"]}', 0, "{{x}}", 1),
     wire.ForgetModel("m"),
     wire.Sync(9),
     wire.Welcome(1),
@@ -96,6 +96,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.RepositoryState(1),
     wire.StageTimes(5, 40, 1, 2, 3),
     wire.TrafficSplit("m", 1, 2, 1000, "x-canary", "1", 500, "0.001"),
+    wire.ServerDraining(1),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl import canaries, log_settings, repositories, scaling, stacks
+from zmqtriton.ctl import canaries, drains, log_settings, repositories, scaling, stacks
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerIdentity, ServerSelector, connect
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.failing import exit_on_error
@@ -263,6 +263,8 @@ cli.add_command(canaries.build_group(_call_about_canary))
 cli.add_command(env)
 cli.add_command(log_settings.build_command(_update_log_settings))
 cli.add_command(scaling.build_command(_scale))
+for _command in drains.build_commands(_run_with_client, _check_name):
+    cli.add_command(_command)
 cli.add_command(servers)
 cli.add_command(stacks.build_command(_run_with_client))
 cli.add_command(repositories.build_group(_change_repositories))

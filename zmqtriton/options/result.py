@@ -17,6 +17,7 @@ class Options:
     # Server
     id: str = "triton"
     exit_timeout_secs: int = 30
+    exit_drain_secs: int = 0
     #: -1: nobody owns the server.
     #: A file of bearer tokens; empty: clients need none.
     tokens: str = ""

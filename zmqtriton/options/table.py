@@ -23,6 +23,11 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "Seconds that a shutdown waits for unanswered requests.",
         ),
         a.count(
+            "exit-drain-secs",
+            "Seconds before a shutdown in which the server is not ready but still answers, so that "
+            "load balancers go elsewhere.",
+        ),
+        a.count(
             "max-requests",
             "Limit on unanswered inference requests; beyond it requests get 503. 0 means 100000.",
         ),

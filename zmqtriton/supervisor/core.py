@@ -20,6 +20,7 @@ from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
 from zmqtriton.supervisor.control.steering import Steering
 from zmqtriton.supervisor.control.trace_settings import TraceSettings
+from zmqtriton.supervisor.draining.draining import Draining
 from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.fleet.introductions import Introductions, ServerInfo
@@ -146,6 +147,7 @@ class Core:
 
     def _connect_processes(self, server: ServerInfo, pid: int) -> None:
         """Connect the parts that hear of processes, and those that describe them."""
+        self.draining = Draining(self.plan, self, self._counts, self._peers.publish)
         self.status = ServerStatus(
             server,
             self.models,
@@ -159,6 +161,7 @@ class Core:
             canaries=self.canaries,
             pid=pid,
         )
+        self.status.drains = self.draining.describe
         self._notification = ServiceManager(
             self.plan, self._policy.watchdog_interval_s, self._probe_broker, self.status.summary
         )
@@ -188,12 +191,14 @@ class Core:
         used = [g.blueprint.directory for g in self.generations.values()]
         self.staged_files.remove_unused(used)
         self.object_stores.sweep(used, self.models)
+        self.draining.advance()
         if self._stopping.has_begun:
             self._stopping.advance()
         self.canaries.advance()
         self._leaving.retire_unneeded()
         self.on_demand_loader.advance()
-        self._notification.update(is_ready=self.is_open, is_stopping=self.is_stopping)
+        is_stopping = self.is_stopping or self.draining.is_exiting
+        self._notification.update(is_ready=self.is_open, is_stopping=is_stopping)
         return self.plan.take_actions()
 
     # ---------------------------------------------------------- what happens
@@ -216,9 +221,11 @@ class Core:
 
         An orderly end the first time, an immediate one the second time.
         """
-        if self._stopping.has_begun:
+        if self._stopping.has_begun or self.draining.is_exiting:
             self.plan.log("W", "The second signal ends the server at once, with all under way.")
             self._stopping.exit_now()
+        elif self._policy.exit_drain_s:
+            self.draining.drain_to_exit(self._policy.exit_drain_s)
         else:
             self.stop()
 
@@ -292,7 +299,9 @@ class Core:
         if self._introductions.broker_serial:
             self._acknowledgements.probe(self._introductions.broker_serial, then)
 
-    def _all_news(self) -> Iterable[wire.VersionInfo | wire.RepositoryState | wire.TrafficSplit]:
+    def _all_news(self) -> Iterable[Any]:
+        if self.draining.is_server_drained:
+            yield wire.ServerDraining(1)
         if self.startup.is_repository_missing:
             yield wire.RepositoryState(1)
         yield from self.canaries.splits()

@@ -22,6 +22,8 @@ class Policy:
     #: "": the only model; None: Vertex AI's endpoints are not served.
     vertex_ai_default_model: str | None = None
     exit_timeout_s: int = 30
+    #: How long the server is not ready before it stops.
+    exit_drain_s: float = 0.0
     early_liveness: bool = False
     allow_client_shm: bool = False
     #: How often the service manager is told that the server lives; None without one.

@@ -299,6 +299,8 @@ class Gateway:
             self.payload.segments.receive(message, descriptors)
         elif type(message) is wire.RepositoryState:
             self.catalogue.is_repository_missing = bool(message.is_missing)
+        elif type(message) is wire.ServerDraining:
+            self.catalogue.is_draining = bool(message.is_draining)
         elif type(message) is wire.LogSettings:
             self.settings.update(request_log.change(json.loads(message.settings)))
         elif type(message) is wire.TraceSettings:

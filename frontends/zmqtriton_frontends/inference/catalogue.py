@@ -82,6 +82,8 @@ class ModelVersion:
         self.config: dict[str, Any] = json.loads(news.config) if news.config else {}
         #: By output, the names of its classes.
         self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
+        #: Clients are to avoid it, though it answers.
+        self.is_draining = bool(news.is_draining)
         #: Makes a prompt of a chat; "" if it has none.
         self.chat_template = news.chat_template
         self.signature = Signature(self.config or {"name": news.model})
@@ -108,12 +110,13 @@ class ModelVersion:
     @property
     def may_be_missing(self) -> bool:
         """True if the server is ready without it."""
-        return self.reason == _UNLOADED or (self.is_on_demand and not self.is_loaded)
+        is_meant = self.reason == _UNLOADED or (self.is_on_demand and not self.is_loaded)
+        return is_meant or self.is_draining
 
     @property
     def is_ready(self) -> bool:
-        """True if an instance could execute now."""
-        return self.is_loaded and self.ready_instances > 0
+        """True if an instance could execute now, and clients should ask."""
+        return self.is_loaded and self.ready_instances > 0 and not self.is_draining
 
 
 class Catalogue:
@@ -130,6 +133,8 @@ class Catalogue:
         self.has_broker = True
         #: Nothing can be served, because the server waits for its repository.
         self.is_repository_missing = False
+        #: The server drains: it is not ready, though requests are answered.
+        self.is_draining = False
         #: Clients' shared memory, which requests name as they name models.
         self.regions = Regions()
         self._models: dict[str, dict[int, ModelVersion]] = {}
@@ -310,8 +315,12 @@ class Catalogue:
         if not version:
             self._known(name)
             newest = self._newest.get(name)
-            return newest is not None and newest.is_ready and self.has_broker
-        return self._version(name, version).is_ready and self.has_broker
+            return newest is not None and newest.is_ready and self._may_be_asked
+        return self._version(name, version).is_ready and self._may_be_asked
+
+    @property
+    def _may_be_asked(self) -> bool:
+        return self.has_broker and not self.is_draining
 
     def asked(self) -> set[int]:
         """Return the generations whose models have an is_ready."""
@@ -327,7 +336,7 @@ class Catalogue:
 
         Every version of every model can execute, or was unloaded on request.
         """
-        if not self.has_broker or self.is_repository_missing:
+        if not self._may_be_asked or self.is_repository_missing:
             return False
         if not self.strict_readiness:
             return True

@@ -75,6 +75,8 @@ class AgentCheck:
         gateway = self._gateway
         if gateway.is_stopping:
             return "drain # the server stops"
+        if gateway.catalogue.is_draining:
+            return "drain # the server drains"
         try:
             is_ready = await self._readiness.of_server()
         except ZmqTritonError as error:

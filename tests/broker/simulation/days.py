@@ -107,6 +107,8 @@ class RandomRun:
         self.frontends: list[int] = []
         self.stubs: dict[int, int] = {}
         self.pages: dict[int, Page] = {}
+        #: Those that are to end once they have answered what they have.
+        self.draining: set[int] = set()
         #: Of each stub and route of a decoupled model: how many responses it has sent.
         self.sent: dict[tuple[int, wire.RequestKey], int] = {}
         for name in self.random.sample(sorted(MODEL_VARIANTS), 5):
@@ -137,6 +139,7 @@ class RandomRun:
             self.cancel: 2,
             self.new_stub: 3,
             self.kill_stub: self.random.choice([0, 0.5, 1.5]),
+            self.drain_stub: 0.7,
             self.kill_frontend: 0.3,
             self.new_frontend: 0.5,
             self.load_any: 1,
@@ -208,7 +211,30 @@ class RandomRun:
             self._forget_stub(serial)
             self.world.kill_peer(serial)
 
+    def drain_stub(self) -> None:
+        """Have a stub leave, and another one come in its place; sequences would be lost with it."""
+        live = self.promises.live_models
+        plain = {n for n, served in live.items() if not served.is_sequential}
+        meant = [s for s, g in self.stubs.items() if g in plain and s not in self.draining]
+        if meant:
+            serial = self.random.choice(sorted(meant))
+            self.draining.add(serial)
+            self.world.core.retire(wire.Retire(self.stubs[serial], serial))
+            self.world.drain_outbox()
+
+    def _end_drained(self) -> None:
+        for message in self.world.supervisor_messages:
+            serial = message.serial if type(message) is wire.Drained else 0
+            if serial in self.draining:
+                generation = self.stubs[serial]
+                assert not self.world.batched_requests.get(serial), "it had something to answer"
+                self._forget_stub(serial)
+                self.world.kill_peer(serial, "exited with status 0")
+                if generation in self.promises.live_models:
+                    self.new_stub_of(generation)
+
     def _forget_stub(self, serial: int) -> None:
+        self.draining.discard(serial)
         del self.stubs[serial]
         self.promises.needs.pop(serial)
 
@@ -366,6 +392,7 @@ class RandomRun:
         for _ in range(steps):
             [move] = self.random.choices(moves, weights)
             move()
+            self._end_drained()
             self.promises.check()
             self.world.tick(self.random.choice([0, 1, 300, 1_500, 5_000]))
             self.promises.check()
@@ -378,6 +405,7 @@ class RandomRun:
             looks = 0 if busy else looks + 1
             if busy:
                 self.finish_batch(self.random.choice(busy), False)
+                self._end_drained()
             self.world.tick(5_000 if busy else _IDLE_NS)
             self.promises.check()
         self.promises.check_sequences()

@@ -24,6 +24,7 @@ from zmqtriton.supervisor.control.arguments import optional_model_name, required
 from zmqtriton.supervisor.control.immediate_calls import IMMEDIATE_CALLS, KnowingServer
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
+from zmqtriton.supervisor.draining import draining
 from zmqtriton.supervisor.fleet import readiness
 from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
@@ -114,6 +115,10 @@ class ControlledServer(KnowingServer, Protocol):
         """The versions that are tried beside others."""
 
     @property
+    def draining(self) -> draining.Draining:
+        """The drains of the server, of models and of instances."""
+
+    @property
     def regions(self) -> regions.RegionRegistry:
         """Clients' shared memory."""
 
@@ -170,6 +175,8 @@ class ControlCallHandler:
             self._server.steering.handle(verb, arguments, answer)
         elif verb in canaries.VERBS:
             canaries.handle(self._server.canaries, verb, arguments, answer)
+        elif verb in draining.VERBS:
+            self._server.draining.handle(verb, arguments, answer)
         elif verb in repositories.VERBS:
             self._server.repositories.handle(verb, arguments, answer)
         else:

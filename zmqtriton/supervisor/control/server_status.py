@@ -67,6 +67,8 @@ class ServerStatus:
         #: What a model has of its quota, and what keeps processes to theirs, in words.
         self.quota_use: Callable[[str], QuotaUse] = lambda model: QuotaUse()
         self.quotas_kept_by = ""
+        #: The drains.
+        self.drains: Callable[[], list[dict[str, Any]]] = list
 
     def started(self, started_s: float) -> None:
         """The supervisor itself has been started."""
@@ -107,7 +109,10 @@ class ServerStatus:
         found = [news for model in self._models.values() for news in model.version_infos()]
         states = [news.state for news in found if news.version]
         ready = f"{states.count('READY')} of {len(states)} model versions are ready"
-        return f"stopping; {ready}" if self._stopping.has_begun else ready
+        if self._stopping.has_begun:
+            return f"stopping; {ready}"
+        is_draining = any("model" not in drain for drain in self.drains())
+        return f"draining; {ready}" if is_draining else ready
 
     def _describe_quotas(self, counts: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Describe the limits of models; empty if there are none."""
@@ -137,4 +142,5 @@ class ServerStatus:
             **self._loader.describe(),
             "loads": load_seconds(self._generations.values()),
             "canaries": {"models": self._canaries.describe(), **self._canaries.totals.describe()},
+            "drains": self.drains(),
         }

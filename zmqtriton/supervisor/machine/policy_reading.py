@@ -36,6 +36,7 @@ def read_policy(options: Options) -> Policy:
             options.vertex_ai_default_model if options.allow_vertex_ai else None
         ),
         exit_timeout_s=options.exit_timeout_secs,
+        exit_drain_s=options.exit_drain_secs,
         early_liveness=options.early_liveness,
         allow_client_shm=options.allow_client_shm,
         repositories=tuple(

@@ -38,6 +38,8 @@ class Model:
         self.selection = NO_EXCEPTIONS
         #: It was loaded on request, not only for an ensemble that calls it.
         self.was_explicitly_loaded = False
+        #: Clients are to avoid it: it is not ready, though it answers.
+        self.is_draining = False
         #: It was unloaded on request, so that it is not loaded on demand.
         self._was_explicitly_unloaded = False
 
@@ -220,5 +222,5 @@ class Model:
         return [self._news_of(version) for version in self.versions.values()]
 
     def _news_of(self, version: ModelVersion) -> wire.VersionInfo:
-        news = version.version_info()
+        news = version.version_info()._replace(is_draining=int(self.is_draining))
         return news._replace(is_on_demand=1) if self.is_on_demand else news

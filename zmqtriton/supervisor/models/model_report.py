@@ -10,11 +10,15 @@ from zmqtriton.supervisor.models.model import NO_VERSION, Model
 from zmqtriton.supervisor.models.version import LAST_LOAD_FAILED
 from zmqtriton.supervisor.states import UNLOADED, ModelState
 
+#: Why a model is not ready that answers whoever comes.
+DRAINING = "draining"
+
 
 def is_ready(model: Model, version: int) -> bool:
     """True if this version can execute now; -1 means any version."""
     meant = [one for number, one in model.versions.items() if version in (-1, number)]
-    return any(one.reported_state[0] is ModelState.READY for one in meant)
+    is_able = any(one.reported_state[0] is ModelState.READY for one in meant)
+    return is_able and not model.is_draining
 
 
 def is_loaded(model: Model) -> bool:
@@ -52,7 +56,9 @@ def index_entries(model: Model) -> Iterator[dict[str, Any]]:
     read_problem = model.history.read_problem
     for number, version in sorted(model.versions.items()):
         state, reason = version.reported_state
-        if state is ModelState.READY and read_problem:
+        if state is ModelState.READY and model.is_draining:
+            state, reason = ModelState.UNAVAILABLE, DRAINING
+        elif state is ModelState.READY and read_problem:
             reason = f"{LAST_LOAD_FAILED}: {read_problem}"
         entry = {"name": model.name, "version": str(number), "state": state.value}
         yield {**entry, "reason": reason} if reason else entry

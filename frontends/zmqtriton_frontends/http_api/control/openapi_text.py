@@ -62,6 +62,16 @@ OPERATIONS = {
     ),
     "Steering.promote_canary": _answers("Let the canary serve all requests", "Canary"),
     "Steering.abort_canary": _answers("Let the stable version serve all requests again", "Canary"),
+    "Steering.drain_state": _answers("How far the drain is, or what became of it", "DrainState"),
+    "Steering.drain": _answers(
+        "Have clients go elsewhere; answered when nothing is under way any more",
+        "DrainState",
+        "DrainRequest",
+        is_body_required=False,
+    ),
+    "Steering.undrain": _answers(
+        "End the drain: it is ready again", "DrainState", "UndrainRequest", is_body_required=False
+    ),
     "Inference.infer": _answers(
         "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
     ),
@@ -166,6 +176,23 @@ SCHEMAS: dict[str, Any] = {
     "UnloadRequest": _object({"parameters": _object({"unload_dependents": _BOOLEAN})}),
     "Load": _object(_LOAD),
     "ServerLoad": _object({**_LOAD, "models": _array(_schema("Load"))}),
+    "DrainRequest": _object(
+        {
+            "instance": _STRING,
+            "then": {"type": "string", "enum": ["nothing", "unload", "restart", "stop"]},
+            **{key: _NUMBER for key in ("within_s", "quiet_s")},
+            "wait": _BOOLEAN,
+        }
+    ),
+    "UndrainRequest": _object({"instance": _STRING}),
+    "DrainState": _object(
+        {
+            **{key: _STRING for key in ("model", "instance", "state", "then")},
+            "under_way": {"type": ["integer", "null"]},
+            "seconds": _NUMBER,
+            "is_late": _BOOLEAN,
+        }
+    ),
     "ScaleRequest": _object({"count": _COUNT, "group": _STRING}, "count"),
     "Scale": _object(
         {

@@ -24,13 +24,21 @@ _REFUSAL = (
     "clients may steer models with --model-control-mode=explicit, or if a key or a token guards "
     f"it: --http-restricted-api={CATEGORY}:KEY=VALUE, --tokens=FILE"
 )
+_REFUSAL_OF_SERVER = (
+    "clients may drain the server if a key or a token guards it: "
+    f"--http-restricted-api={CATEGORY}:KEY=VALUE, --tokens=FILE"
+)
+
+
+def is_guarded(settings: dict[str, Any]) -> bool:
+    """True if only clients with a key or a token get here."""
+    guarded = by_category(settings["http_restricted_api"])
+    return CATEGORY in guarded or _GENERAL_CATEGORY in guarded or bool(settings["tokens"])
 
 
 def is_open(settings: dict[str, Any]) -> bool:
     """True if clients may steer models at all."""
-    guarded = by_category(settings["http_restricted_api"])
-    is_guarded = CATEGORY in guarded or _GENERAL_CATEGORY in guarded
-    return is_guarded or bool(settings["tokens"]) or settings["model_control_mode"] == "explicit"
+    return is_guarded(settings) or settings["model_control_mode"] == "explicit"
 
 
 class Steering:
@@ -39,6 +47,8 @@ class Steering:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._is_open = is_open(gateway.settings)
+        #: The server as a whole is nobody's to drain who only may load models.
+        self._is_guarded = is_guarded(gateway.settings)
         self._max_input_size: int = gateway.settings["http_max_input_size"]
 
     def routes(self) -> list[Route]:
@@ -49,6 +59,15 @@ class Steering:
             self._route("POST", "/v2/models/{model:name}/canary", self.change_canary),
             self._route("POST", "/v2/models/{model:name}/canary/promote", self.promote_canary),
             self._route("POST", "/v2/models/{model:name}/canary/abort", self.abort_canary),
+            *(
+                route
+                for of in ("/v2/models/{model:name}", "/v2")
+                for route in (
+                    self._route("GET", f"{of}/drain", self.drain_state),
+                    self._route("POST", f"{of}/drain", self.drain),
+                    self._route("POST", f"{of}/undrain", self.undrain),
+                )
+            ),
         ]
 
     def _route(self, method: str, path: str, responder: Responder) -> Route:
@@ -87,11 +106,25 @@ class Steering:
     ) -> None:
         resp.data = json_documents.write(await self._gateway.call(verb, call))
 
-    async def _changes(self, req: Request) -> dict[str, Any]:
+    async def drain_state(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
+        resp.data = json_documents.write(await self._gateway.call("drain.state", {"model": model}))
+
+    async def drain(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
+        await self._drain("drain", req, resp, model)
+
+    async def undrain(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
+        await self._drain("undrain", req, resp, model)
+
+    async def _drain(self, verb: str, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        document = await self._changes(req, is_of_server=not model)
+        call = {**document, "model": model}
+        resp.data = json_documents.write(await self._gateway.call(verb, call))
+
+    async def _changes(self, req: Request, *, is_of_server: bool = False) -> dict[str, Any]:
         """Return the body's object, if the client may change anything."""
         body = await req.read_body(self._max_input_size)
-        if not self._is_open:
-            raise falcon.HTTPForbidden(description=_REFUSAL)
+        if not (self._is_guarded if is_of_server else self._is_open):
+            raise falcon.HTTPForbidden(description=_REFUSAL_OF_SERVER if is_of_server else _REFUSAL)
         document = await json_documents.read(body, json_documents.parse) if body else {}
         if type(document) is not dict:
             raise InvalidArgument("the body must be a JSON object")

@@ -75,3 +75,47 @@ def test_what_is_no_change_is_refused(document: Any, text: str) -> None:
 
     assert 400 == found.status_code
     assert text in found.json["error"]
+
+
+DRAIN = "/v2/models/identity/drain"
+
+
+@pytest.mark.row("L14")
+@pytest.mark.parametrize(
+    ("path", "call"),
+    [
+        (DRAIN, ("drain", {"then": "unload", "model": "identity"})),
+        ("/v2/models/identity/undrain", ("undrain", {"then": "unload", "model": "identity"})),
+        ("/v2/drain", ("drain", {"then": "unload", "model": ""})),
+        ("/v2/undrain", ("undrain", {"then": "unload", "model": ""})),
+    ],
+)
+def test_who_has_the_key_drains(path: str, call: tuple[str, dict[str, str]]) -> None:
+    served = gateway(http_restricted_api=KEY)
+    body = json.dumps({"then": "unload"}).encode()
+
+    refused = Client(served).request("POST", path, body)
+    found = Client(served).request("POST", path, body, {"steer-key": "secret"})
+
+    assert (403, 200) == (refused.status_code, found.status_code)
+    assert [call] == served.calls
+
+
+def test_who_may_load_models_drains_those_and_not_the_server() -> None:
+    served = gateway(model_control_mode="explicit")
+
+    of_model = Client(served).request("POST", DRAIN, b"")
+    of_server = Client(served).request("POST", "/v2/drain", b"")
+
+    assert (200, 403) == (of_model.status_code, of_server.status_code)
+    assert [("drain", {"model": "identity"})] == served.calls
+    assert "steering:KEY=VALUE" in of_server.json["error"]
+
+
+def test_everybody_sees_how_far_a_drain_is() -> None:
+    served = gateway()
+
+    Client(served).request("GET", DRAIN)
+    Client(served).request("GET", "/v2/drain")
+
+    assert [("drain.state", {"model": "identity"}), ("drain.state", {"model": ""})] == served.calls

@@ -1,0 +1,128 @@
+"""`zmqtriton-ctl drain` and `undrain`: clients go elsewhere, then something is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import click
+
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
+from zmqtriton_floor.errors import InternalError
+
+#: How often the server is asked how far it is.
+_LOOK_EVERY_S = 0.3
+#: States after which something follows.
+_UNDER_WAY = frozenset({"draining", "ending"})
+
+
+class Run(Protocol):
+    """Returns the server's answer; ends the program if it refuses or does not answer."""
+
+    def __call__(
+        self, context: click.Context, question: Callable[[Client], Any], *, to_change: bool = False
+    ) -> Any: ...
+
+
+#: Raises NotFound for a model that nobody knows.
+CheckName = Callable[[Client, str], None]
+
+
+def build_commands(run: Run, check_name: CheckName) -> tuple[click.Command, click.Command]:
+    return _build_drain(run, check_name), _build_undrain(run, check_name)
+
+
+def _build_drain(run: Run, check_name: CheckName) -> click.Command:
+    @click.command()
+    @click.argument("model", default="")
+    @click.option("--instance", default="", help="One instance of MODEL, such as m_0_0.")
+    @click.option(
+        "--then",
+        default="nothing",
+        type=click.Choice(["nothing", "unload", "restart", "stop"]),
+        help="What follows. Default is nothing: it stays drained until `undrain`.",
+    )
+    @click.option(
+        "--within",
+        type=click.FloatRange(0),
+        metavar="S",
+        help="Seconds after which what is still under way is ended. Default is any time.",
+    )
+    @click.option(
+        "--quiet",
+        default=1.0,
+        type=click.FloatRange(0),
+        metavar="S",
+        help="Seconds without a new request before it counts as drained. Default is 1.",
+    )
+    @click.pass_context
+    def drain(
+        context: click.Context,
+        model: str,
+        instance: str,
+        then: str,
+        within: float | None,
+        quiet: float,
+    ) -> None:
+        """Drain MODEL, or the server: it is not ready, so load balancers go elsewhere.
+
+        Whoever comes all the same is answered. When nothing is under way, and nobody has come for a
+        while, it is unloaded, restarted or stopped, or it stays drained until `undrain`.
+        """
+        wish = {"model": model, "instance": instance, "then": then, "quiet_s": quiet}
+
+        def question(client: Client) -> Any:
+            if model:
+                check_name(client, model)
+            client.call("drain", {**wish, "within_s": within, "wait": False})
+            return _follow(client, model, instance)
+
+        click.echo(run(context, question, to_change=True))
+
+    return drain
+
+
+def _build_undrain(run: Run, check_name: CheckName) -> click.Command:
+    @click.command()
+    @click.argument("model", default="")
+    @click.option("--instance", default="", help="One instance of MODEL.")
+    @click.pass_context
+    def undrain(context: click.Context, model: str, instance: str) -> None:
+        """End the drain of MODEL, of an instance, or of the server: it is ready again."""
+
+        def question(client: Client) -> Any:
+            if model:
+                check_name(client, model)
+            return client.call("undrain", {"model": model, "instance": instance})
+
+        found = run(context, question, to_change=True)
+        click.echo(f"{_name(model, instance)}: {found['state']}")
+
+    return undrain
+
+
+def _name(model: str, instance: str) -> str:
+    return instance or model or "the server"
+
+
+def _follow(client: Client, model: str, instance: str) -> str:
+    """Show how far the drain is until it is over; return what became of it.
+
+    Raises ZmqTritonError if what should follow has failed.
+    """
+    name, shown = _name(model, instance), ""
+    while True:
+        found = client.call("drain.state", {"model": model, "instance": instance}, QUICK_TIMEOUT_S)
+        if found["state"] not in _UNDER_WAY:
+            break
+        count = found["under_way"]
+        line = f"{name}: {found['state']}, {'?' if count is None else count} under way"
+        if line != shown:
+            click.echo(line, err=True)
+            shown = line
+        time.sleep(_LOOK_EVERY_S)
+    if "error" in found:
+        raise InternalError(f"{name} was not brought back: {found['error']}")
+    late = "; its time was over before everything had ended" if found.get("is_late") else ""
+    return f"{name}: {found['state']}{late}"

@@ -1,0 +1,1 @@
+"""Drains: models, instances and the server are left alone by clients before something is done."""
