@@ -64,6 +64,7 @@ def try_and_end(server: Server, load: SteadyLoad, end: str, **settings: Any) -> 
     stays = version if end == "promote" else found["stable"]
     eventually(lambda: len(load.answers) > asked + 40, 30, "more answers")
     assert {stays} == versions_of(load, asked + 20), "all go to one"
+    eventually(lambda: canary(server)["phase"] in ("PROMOTED", "ABORTED"), 60, "the other's end")
     return version
 
 

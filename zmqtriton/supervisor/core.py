@@ -319,6 +319,7 @@ class Core:
             return
         self._stopping.begin(status)
         self.on_demand_loader.stop()
+        self.canaries.is_stopping = True
         for model in self.models.values():
             model.loads.cancel_all("Server exiting")
 

@@ -295,6 +295,17 @@ def test_a_model_whose_directory_goes_takes_its_canary_along(
     assert OVER == told_split(world, "broker")
 
 
+def test_a_server_that_stops_aborts_nothing(world: SupervisorHarness) -> None:
+    start_canary(world)
+
+    world.core.stop_requested()
+    world.run_until_idle()
+    world.advance(60.0)
+
+    assert 0 == world.status
+    assert not world.has_logged("is aborted")
+
+
 # -------------------------------------------------------------------- refusals
 
 

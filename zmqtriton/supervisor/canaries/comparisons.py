@@ -27,13 +27,24 @@ class Comparisons:
         new = Counter({r: n for r, n in found.items() if type(n) is int and n > 0})
         self.counts += new
         texts = told.get("differences")
-        if isinstance(texts, list):
-            self.differences.extend(str(text)[:_MOST_TEXT] for text in texts[-_MOST_DIFFERENCES:])
+        for text in texts[-_MOST_DIFFERENCES:] if isinstance(texts, list) else ():
+            self._add_difference(_printable(str(text)[:_MOST_TEXT]))
         return new
+
+    def _add_difference(self, text: str) -> None:
+        """Add a difference in the place of an equal one."""
+        if text in self.differences:
+            self.differences.remove(text)
+        self.differences.append(text)
 
     def describe(self) -> dict[str, Any]:
         counts = {result: self.counts[result] for result in RESULTS}
         return {**counts, "differences": list(self.differences)}
+
+
+def _printable(text: str) -> str:
+    """Return one line without control characters: ids are clients' words, shown on terminals."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 class CanaryTotals:

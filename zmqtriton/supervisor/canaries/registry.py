@@ -59,6 +59,8 @@ class CanaryRegistry:
         self._waiting: dict[str, Answer] = {}
         #: The models whose leaving version was told to go.
         self._leaving: set[str] = set()
+        #: The server ends, so nothing more is decided.
+        self.is_stopping = False
         #: For metrics.
         self.totals = CanaryTotals()
 
@@ -76,8 +78,10 @@ class CanaryRegistry:
             raise NotFound(f"model '{name}' does not serve, so nothing can be tried beside it")
         last = self._canaries.get(name)
         if last is not None and not last.is_over:
-            text = f"version {last.version} of model '{name}' is a canary already"
-            raise AlreadyExists(f"{text} ({last.phase.value})")
+            text = f"version {last.version} of model '{name}' is"
+            if last.is_undecided:
+                raise AlreadyExists(f"{text} a canary already ({last.phase.value})")
+            raise Unavailable(f"{text} still ending as a canary ({last.phase.value})")
         others = [number for number in serving if number != settings.version]
         if not others:
             text = f"version {settings.version} of model '{name}' is the only one that serves"
@@ -179,6 +183,8 @@ class CanaryRegistry:
 
     def advance(self) -> None:
         """Do what follows from the models' states. To be called after each event."""
+        if self.is_stopping:
+            return
         for canary in list(self._canaries.values()):
             if not canary.is_over:
                 self._advance(canary)
