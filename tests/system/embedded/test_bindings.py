@@ -106,6 +106,21 @@ def test_a_bound_model_runs_in_this_process(server: zmqtriton.Server) -> None:
         ask(server, "here")
 
 
+@pytest.mark.row("L22")
+def test_a_bound_model_has_the_quotas_that_are_not_of_its_process(
+    server: zmqtriton.Server,
+) -> None:
+    limits = {"max_segment_bytes": "2M", "max_memory_bytes": "1M"}
+    parameters = {name: {"string_value": value} for name, value in limits.items()}
+    server.bind("limited", scale(1), config={**CONFIG, "parameters": parameters})
+
+    assert ask(server, "limited", np.ones((1, 100_000), np.float32)).size == 100_000
+    with pytest.raises(Unavailable, match=r"2097152 bytes of shared memory \(max_segment_bytes\)"):
+        ask(server, "limited", np.ones((1, 1_000_000), np.float32) * np.pi)
+    assert ask(server, "limited").size == 4
+    server.unload("limited")
+
+
 def test_each_class_is_an_instance(server: zmqtriton.Server) -> None:
     both = threading.Barrier(2, timeout=30)
 

@@ -6,6 +6,7 @@ instance that would be killed is fenced off instead, and its lifeline closed.
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import signal
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
+from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES
 from zmqtriton.config.quotas import Quota
 from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import SpawnStub
@@ -20,6 +22,8 @@ from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
 from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
+
+_log = logging.getLogger(__name__)
 
 _GONE = "the process that has bound it has ended"
 #: The signals that would end a process.
@@ -94,6 +98,9 @@ class Guests:
         child = Child(serial, guest.pid, progress_page=page, guest=guest.serial)
         # the user's process is not ours to limit, but its segments are
         child.quota = Quota(action.quota.model, action.quota.max_segment_bytes)
+        if action.quota != child.quota:
+            text = "model '%s' runs in a user's process: %s and %s have no effect"
+            _log.warning(text, action.model, MAX_MEMORY_BYTES, CPU_WEIGHT)
         child.lifeline = Lifeline(ours)
         self._watch(child)
         self._listener.process_started(serial, guest.pid, time.time())
