@@ -191,10 +191,12 @@ class BlsClient:
             raise
         if not question.is_answered:
             question.taken += 1
-            if question.taken - question.granted >= _STEP or (
-                question.received - question.granted >= _STEP
-                and time.monotonic() - question.granted_s >= _GRANT_EVERY_S
-            ):
+            is_ahead = question.taken - question.granted >= _STEP
+            if not is_ahead and time.monotonic() - question.granted_s >= _GRANT_EVERY_S:
+                question.granted_s = time.monotonic()
+                self.turn()  # a slow reader does not read on before it has taken what is here
+                is_ahead = question.received - question.granted >= _STEP
+            if is_ahead:
                 self._grant(question, question.taken)
                 self.turn()
         return answered

@@ -286,6 +286,28 @@ def test_the_stub_hears_how_far_its_reader_has_come(world: World) -> None:
     assert [wire.StreamAck(7, question.row.id, half)] == consumed.acks
 
 
+def test_a_slow_reader_is_told_of_though_most_responses_are_not_read_yet(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    half = wire.STREAM_WINDOW // 2
+    for number in range(half - 1):
+        world.broker.reply(question.row.id, flags=0, number=number)
+    world.turn_until(lambda: question.received == half - 1)
+    for number in range(half - 1, wire.STREAM_WINDOW):
+        world.broker.reply(question.row.id, flags=0, number=number)
+
+    def has_told() -> bool:
+        question.granted_s -= 1.0  # it takes its time
+        world.asker.wait(question)
+        return question.granted > 0
+
+    eventually(has_told, 10, "the sender hears of it")
+
+    [consumed] = world.broker.hear_all(wire.StreamAcks, 1)
+    assert [wire.StreamAck(7, question.row.id, question.taken)] == consumed.acks
+    assert question.taken < half - 1, "before it has to read on"
+
+
 def test_a_missing_response_ends_the_stream_with_an_error(world: World) -> None:
     question = world.ask()
     world.broker.hear_all(wire.Infer, 1)
