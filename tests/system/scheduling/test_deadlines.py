@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
+import signal
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -44,7 +46,7 @@ UNTIL_CANCELLED = """
 
 
 def prepare(server: Server) -> None:
-    for name in ("asker", "middle", "leaf"):
+    for name in ("asker", "middle", "leaf", "mortal"):
         add_model(server, "scripted", name)
     add_model(server, "scripted", "detached", string_parameter("DETACHED_CALLS", "yes"))
     # Its batches go when they are full, however late the last one comes.
@@ -241,6 +243,20 @@ def test_a_client_that_leaves_ends_all_that_was_asked_for_it(server: Server) -> 
     because = "CANCELLED: request was cancelled, because the one that it was made for was"
     eventually(lambda: has_logged(server, f"left asks and hears {because}"), 30, "the first")
     eventually(lambda: has_logged(server, f"in between asks and hears {because}"), 30, "and it")
+
+
+@pytest.mark.row("L18")
+def test_with_a_stub_that_dies_all_ends_that_it_has_asked(server: Server) -> None:
+    script = asking("middle", asking("leaf", UNTIL_CANCELLED, "orphaned"), "dying")
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(generated, server, "mortal", script, "mortal", None)
+        eventually(lambda: has_logged(server, "begun orphaned."), 30, "all execute")
+        [pid] = server.stub_pids("mortal")
+        os.kill(pid, signal.SIGKILL)
+        status, error = asked.result()
+
+    assert (503, True) == (status, "killed by SIGKILL" in error)
+    eventually(lambda: has_logged(server, "cancelled orphaned."), 30, "the last one is told")
 
 
 @pytest.mark.row("L18")

@@ -45,6 +45,13 @@ _EXAMPLES: dict[str, Callable[[ModelVersion], dict[str, Any] | None]] = {
 #: They answer any number of times; each other responder needs exactly one response.
 _STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream", *OPENAI_EXAMPLES})
 
+_TIMEOUT = {
+    "name": "X-Request-Timeout",
+    "in": "header",
+    "description": "The seconds after which the client is answered 504.",
+    "schema": {"type": "number", "exclusiveMinimum": 0},
+}
+
 
 class Description:
     """The responder; `table` may still grow until the first request."""
@@ -106,6 +113,8 @@ class Description:
         }
         if self._gateway.settings["tokens"] and need_of_route(route) != OPEN:
             operation["security"] = [{_TOKEN: []}]
+        if "inference" in (route.category, route.general_category):
+            parameters.append(_TIMEOUT)
         if parameters:
             operation["parameters"] = parameters
         if known.request:

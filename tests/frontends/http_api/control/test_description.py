@@ -137,10 +137,25 @@ def test_it_is_openapi() -> None:
         assert {"operationId", "summary", "tags", "responses"} <= operation.keys()
         assert set(operation["tags"]) <= set(tags)
         declared = operation.get("parameters", [])
-        assert re.findall(r"{(\w+)}", path) == [p["name"] for p in declared]
-        assert all(p["in"] == "path" and p["required"] and p["schema"] for p in declared)
+        of_path = [one for one in declared if one["in"] == "path"]
+        assert re.findall(r"{(\w+)}", path) == [p["name"] for p in of_path]
+        assert all(p["required"] for p in of_path)
+        assert all(p["in"] in ("path", "header") and p["schema"] for p in declared)
         assert {"200", "default"} == operation["responses"].keys()
         assert all(r["description"] for r in operation["responses"].values())
+
+
+def test_all_that_infers_takes_a_timeout() -> None:
+    timed = {
+        path: method
+        for path, method, operation in operations(described())
+        if "X-Request-Timeout" in [one["name"] for one in operation.get("parameters", ())]
+    }
+
+    model = "/v2/models/{model}"
+    assert {f"{model}/infer", f"{model}/generate", f"{model}/generate_stream"} <= timed.keys()
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} <= timed.keys()
+    assert {"post"} == set(timed.values())
 
 
 def test_no_two_operations_have_one_name() -> None:
