@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import click
 
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl.tables import format_duration
 from zmqtriton_floor.errors import InternalError
 
 #: How often the server is asked how far it is.
 _LOOK_EVERY_S = 0.3
 #: States after which something follows.
 _UNDER_WAY = frozenset({"draining", "ending"})
+#: Of the table in `zmqtriton-ctl status`.
+HEADER = ("Drain of", "State", "Then", "Under way", "Since")
 
 
 class Run(Protocol):
@@ -100,6 +103,15 @@ def _build_undrain(run: Run, check_name: CheckName) -> click.Command:
         click.echo(f"{_name(model, instance)}: {found['state']}")
 
     return undrain
+
+
+def table_rows(drains: Iterable[dict[str, Any]]) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = []
+    for drain in drains:
+        name = _name(drain.get("model", ""), drain.get("instance", ""))
+        count = "?" if drain["under_way"] is None else str(drain["under_way"])
+        rows.append((name, drain["state"], drain["then"], count, format_duration(drain["seconds"])))
+    return rows
 
 
 def _name(model: str, instance: str) -> str:

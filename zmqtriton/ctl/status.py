@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl import on_demand
+from zmqtriton.ctl import drains, on_demand
 from zmqtriton.ctl.client import ServerIdentity
 from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
 from zmqtriton_floor.errors import NotFound
@@ -69,6 +69,9 @@ def _print_tables(found: dict[str, Any]) -> None:
         click.echo()
         header = ("Model", "Answered", "Failed", "Pending", "Executions")
         print_table(header, [_count_row(entry) for entry in counts])
+    if found.get("drains"):
+        click.echo()
+        print_table(drains.HEADER, drains.table_rows(found["drains"]))
     if found.get("quotas"):
         click.echo()
         header = ("Model", "Quota", "Limit", "Used", "Exceeded")

@@ -104,6 +104,7 @@ def test_a_model_that_drains_is_not_ready_and_answers(server: Server) -> None:
         assert "journal 1 UNAVAILABLE draining" in re.sub(" +", " ", ctl(server, "models").stdout)
         state = server.request_json("/v2/models/journal/drain")[1]
         assert "draining" == state["state"]
+        assert "journal draining nothing 1 " in re.sub(" +", " ", ctl(server, "status").stdout)
         release_execution(server.journal, "other")
         inputs = [
             {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": ["other"]},
