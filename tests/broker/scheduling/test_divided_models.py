@@ -105,6 +105,22 @@ def test_a_sequence_goes_on_where_it_began_though_the_share_has_changed(
     assert [] == given(world, 6)
 
 
+def test_a_sequence_that_is_started_anew_is_over_in_the_other_version(
+    world: BrokerHarness,
+) -> None:
+    ask(world, 1, generation=1, flags=wire.SEQUENCE_START)
+    world.finish_batch(5)
+
+    ask(world, 2, generation=2, flags=wire.SEQUENCE_START | wire.SEQUENCE_END)
+    world.finish_batch(6)
+    ask(world, 3, generation=2)
+
+    assert [] == given(world, 5)
+    assert [
+        "inference request for sequence 7 to model 'm' must specify the START flag on the first"
+    ] == [reply.text.partition(" request of")[0] for reply in world.finals(F, 3)]
+
+
 def test_a_version_that_ends_waits_for_its_sequences_while_the_other_serves(
     world: BrokerHarness,
 ) -> None:

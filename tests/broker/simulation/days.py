@@ -16,6 +16,7 @@ from tests.broker.simulation.promises import ExpectedModel, Invariants
 from tests.broker.world import BrokerHarness, Page, request
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
+from zmqtriton_floor.traffic import ALL
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
@@ -107,6 +108,9 @@ class RandomRun:
         self.frontends: list[int] = []
         self.stubs: dict[int, int] = {}
         self.pages: dict[int, Page] = {}
+        #: What each model was the last time, and the models that have two versions.
+        self.variants: dict[str, dict[str, Any]] = {}
+        self.divided: set[str] = set()
         #: Those that are to end once they have answered what they have.
         self.draining: set[int] = set()
         #: Of each stub and route of a decoupled model: how many responses it has sent.
@@ -144,6 +148,7 @@ class RandomRun:
             self.new_frontend: 0.5,
             self.load_any: 1,
             self.unload: 1,
+            self.divide: 0.7,
         }
 
     # ------------------------------------------------------------- models
@@ -151,24 +156,42 @@ class RandomRun:
     def load_any(self) -> None:
         self.load(self.random.choice(sorted(MODEL_VARIANTS)))
 
-    def load(self, name: str) -> None:
+    def load(self, name: str, version: int = 1, variant: dict[str, Any] | None = None) -> None:
         if len(self.promises.live_models) > 12:
             return
         number = next(self.numbers)
-        more = self.random.choice(MODEL_VARIANTS[name])
+        more = variant or self.random.choice(MODEL_VARIANTS[name])
+        self.variants[name] = more
         dims = [4]
         config = more if "ensemble_scheduling" in more else {**model(name, dims=dims), **more}
         config = {**config, "name": name}
         if name in self.paced and "ensemble_scheduling" not in config:
             limit = {"max_executions_per_second": {"string_value": self.pace}}
             config["parameters"] = {**config.get("parameters", {}), **limit}
-        self.world.core.add_generation(wire.AddGeneration(number, name, 1, json.dumps(config)))
+        self.world.core.add_generation(
+            wire.AddGeneration(number, name, version, json.dumps(config))
+        )
         self.world.drain_outbox()
         self.promises.live_models[number] = served = ExpectedModel(number, config)
         served.is_limited = "rate_limit" in self.settings and self.random.random() < 0.6
         if not served.is_ensemble:
             for _ in range(self.random.randint(0, 2)):
                 self.new_stub_of(number)
+
+    def divide(self) -> None:
+        """Try a second version of a model, give it another share, or end that."""
+        live = self.promises.live_models.values()
+        name = self.random.choice(sorted({served.name for served in live}))
+        split = wire.TrafficSplit(name, 1, 2, self.random.choice([0, 1_000, 5_000, ALL]))
+        if name not in self.divided:
+            self.divided.add(name)
+            self.world.core.generations.divide(split)
+            self.load(name, 2, self.variants[name])
+        elif self.random.random() < 0.3:
+            self.divided.discard(name)
+            self.world.core.generations.divide(wire.TrafficSplit(name, 0, 0, 0))
+        else:
+            self.world.core.generations.divide(split)
 
     def unload(self) -> None:
         if len(self.promises.live_models) > 4:

@@ -148,17 +148,17 @@ class GenerationRegistry:
         """True if a request for an open sequence of this generation still gets through."""
         return any(
             not last.is_retired
-            and self._share_sequences(generation, last)
+            and self.share_sequences(generation, last)
             and (last.version != generation.version or generation.has_same_interface_as(last))
             for last in self._by_name.get(generation.model, {}).values()
         )
 
     def replaced(self, generation: Generation) -> list[Generation]:
         """Return the earlier generations of the model that are still ending."""
-        earlier = [g for g in self if self._share_sequences(g, generation) and g is not generation]
+        earlier = [g for g in self if self.share_sequences(g, generation) and g is not generation]
         return [g for g in earlier if g.is_retired]
 
-    def _share_sequences(self, one: Generation, other: Generation) -> bool:
+    def share_sequences(self, one: Generation, other: Generation) -> bool:
         """True if a sequence that began in one goes on there, though its requests name the other.
 
         The versions of a divided model take the same requests: the supervisor has compared them.
@@ -179,7 +179,7 @@ class GenerationRegistry:
             return generation
         for earlier in reversed(self.by_number.values()):
             sequences = earlier.sequences
-            is_kin = self._share_sequences(earlier, generation)
+            is_kin = self.share_sequences(earlier, generation)
             if is_kin and sequences is not None and sequences.knows(row.correlation):
                 return generation if earlier.is_drained else earlier
         return generation

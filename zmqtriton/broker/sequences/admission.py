@@ -93,9 +93,9 @@ class SequenceAdmission:
 
         Its client has started it anew, so nothing that comes now is meant for that one.
         """
-        kin = generation.model, generation.version
         for other in list(self._generations):
-            if other is not generation and (other.model, other.version) == kin and other.sequences:
+            is_kin = self._generations.share_sequences(other, generation)
+            if other is not generation and is_kin and other.sequences:
                 self._end_in(other, correlation)
 
     def _end_in(self, generation: Generation, correlation: wire.Correlation) -> None:
