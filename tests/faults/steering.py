@@ -94,6 +94,25 @@ def roll_often(
     return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
 
 
+def drain_often(server: Server, times: int, pause_s: float = 0.0) -> SteeringStats:
+    """Drain and restart the model, or one of its instances, so often, under a steady load.
+
+    Its clients never look at readiness, so it is never quiet.
+    """
+    steer(server, "scale", {"count": 3})
+    seconds = []
+    with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
+        for turn in range(times):
+            instance = f"{MODEL}_0_{turn % 3}" if turn % 2 else ""
+            wish = {"instance": instance, "then": "restart", "within_s": 0.1}
+            began_s = time.monotonic()
+            found = steer(server, "drain", wish)
+            seconds.append(time.monotonic() - began_s)
+            assert "restarted" == found["state"], found
+            time.sleep(pause_s)
+    return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
+
+
 def _print(what: str, found: SteeringStats) -> None:
     milliseconds: Sequence[float] = [1000 * each for each in found.seconds]
     median, most = statistics.median(milliseconds), max(milliseconds)
@@ -108,6 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scales", type=int, default=100)
     parser.add_argument("--rolls", type=int, default=50)
+    parser.add_argument("--drains", type=int, default=50)
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "s", [MODEL], options=OPTIONS)
@@ -116,6 +136,7 @@ def main() -> None:
             broken = wanted.rolls // 5
             rolled = roll_often(server, wanted.rolls, broken_times=broken, pause_s=PAUSE_S)
             _print(f"other code, {broken} times broken", rolled)
+            _print("a drain and a restart", drain_often(server, wanted.drains, PAUSE_S))
 
 
 if __name__ == "__main__":
