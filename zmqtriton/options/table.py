@@ -35,9 +35,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "client-memory-byte-size",
             "Bytes of incomplete requests, and as many of unread answers, that clients may make "
             "the server hold; for each protocol. 0 means 1/8 of the memory.",
-            read=read.integer_between(
-                0, 2**62, "Error: --client-memory-byte-size must not be negative."
-            ),
+            read=read.long_count,
         ),
         a.count(
             "max-model-requests",
