@@ -53,7 +53,7 @@ class Core:
         self.instances: dict[int, Instance] = {}
         self.generations = generations = GenerationRegistry()
         self.limits = limits = Limits()
-        self.traffic = Traffic()
+        self.traffic = traffic = Traffic()
         self.model_metrics = ModelMetrics(outbox)
         self.blocks = blocks = Blocks(outbox, self.peers)
         self._timers = Timers()
@@ -82,6 +82,7 @@ class Core:
             answers=answers,
             recovery=self.recovery,
         )
+        self.waiting_for_load = WaitingForLoad(self, answers, outbox, generations)
         lifecycle.connect(
             answers=answers,
             cache_lookup=self.cache_lookup,
@@ -89,18 +90,16 @@ class Core:
             ensembles=self.ensembles,
             recovery=self.recovery,
             sequence_admission=self._sequence_admission,
+            waiting_for_load=self.waiting_for_load,
         )
-        self.waiting_for_load = WaitingForLoad(self, answers, outbox, generations)
-        self._rescheduling = Rescheduling(
-            lifecycle, outbox, generations, self.recovery, self.traffic
-        )
+        self._rescheduling = Rescheduling(lifecycle, outbox, generations, self.recovery, traffic)
         self._retirement = Retirement(
             outbox, generations, self.instances, answers, self.cache_lookup
         )
         self._reports = Reports(
             self.peers,
             generations,
-            traffic=self.traffic,
+            traffic=traffic,
             limits=limits,
             blocks=blocks,
             cache_lookup=self.cache_lookup,

@@ -81,6 +81,19 @@ def test_what_is_asked_for_a_cancelled_request_is_refused(world: BrokerHarness) 
     assert [8] == [work.id for work in world.batched_requests[LEAF]]
 
 
+def test_what_waits_for_its_model_to_be_loaded_waits_no_longer(world: BrokerHarness) -> None:
+    settings = json.dumps({"load_on_demand": True, "load_on_demand_timeout": 60})
+    world.core.waiting_for_load.configure(settings)
+    world.infer(F, request(1, ASKER))
+    world.infer(ASKER, call(7, "absent", (F, 1)), call(8, "absent", (0, 0)))
+    assert [] == world.finals(ASKER, 7)
+
+    world.cancel(F, 1)
+
+    assert [_CALLER_CANCELLED] == [reply.text for reply in world.finals(ASKER, 7)]
+    assert [] == world.finals(ASKER, 8)
+
+
 def test_a_batch_needs_what_it_has_asked_until_all_of_it_is_cancelled(world: BrokerHarness) -> None:
     world.infer(F, request(1, ASKER), request(2, ASKER), request(3, ASKER))
     assert 1 == len({work.batch for work in world.batched_requests[ASKER]})

@@ -19,6 +19,7 @@ from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.recovery import Recovery
+from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.sequences.admission import SequenceAdmission
@@ -51,6 +52,7 @@ class Lifecycle:
         self._ensembles: EnsembleScheduler
         self._recovery: Recovery
         self._sequence_admission: SequenceAdmission
+        self._waiting_for_load: WaitingForLoad
 
     def connect(
         self,
@@ -61,6 +63,7 @@ class Lifecycle:
         ensembles: EnsembleScheduler,
         recovery: Recovery,
         sequence_admission: SequenceAdmission,
+        waiting_for_load: WaitingForLoad,
     ) -> None:
         """Set the parts that requests pass through, which themselves need this lifecycle."""
         self._answers = answers
@@ -69,6 +72,7 @@ class Lifecycle:
         self._ensembles = ensembles
         self._recovery = recovery
         self._sequence_admission = sequence_admission
+        self._waiting_for_load = waiting_for_load
 
     def submit(self, request: InflightRequest, now_ns: int) -> None:
         """Admit a request; it is dispatched at the end of the current event."""
@@ -134,6 +138,7 @@ class Lifecycle:
         batch, instance = request.batch, request.instance
         if batch is None or instance is None or not batch.is_cancelled:
             return
+        self._waiting_for_load.cancel_calls(instance.serial, batch, _CALLER_CANCELLED)
         for call in [one for one in instance.open_calls.values() if one.caller is batch]:
             if isinstance(error, DeadlineExceeded):
                 self.expire(call, now_ns)
@@ -146,7 +151,8 @@ class Lifecycle:
         """Cancel a request that nobody waits for any more; its final answer still comes."""
         request.is_cancelled = True
         self._answers.leave_order(request)
-        if request.instance is not None and request.instance.open_calls:
+        instance = request.instance
+        if instance is not None and (instance.open_calls or self._waiting_for_load.timed):
             self._cancel_calls(request, error, now_ns)
         if request.state is RequestState.QUEUED:
             self.refuse(request, error, reason, now_ns)

@@ -16,6 +16,7 @@ from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.protocols import Infers
 from zmqtriton.broker.scheduling.generations import GenerationRegistry, NotServed
+from zmqtriton.broker.scheduling.instances import Batch
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
 
@@ -96,6 +97,14 @@ class WaitingForLoad:
         """Drop a held request that was cancelled, if there is one."""
         if self.timed.pop((serial, own_id), None) is not None:
             self._answers.reject(serial, own_id, CANCELLED)
+
+    def cancel_calls(self, serial: int, callers: Batch, error: ZmqTritonError) -> None:
+        """Refuse what a stub has asked for these requests, for which nobody waits any more."""
+        keys = {caller.key for caller in callers.requests}
+        for (peer, own_id), held in list(self.timed.items()):
+            if peer == serial and (held.row.caller_peer, held.row.caller_id) in keys:
+                del self.timed[peer, own_id]
+                self._answers.reject(peer, own_id, error)
 
     def forget_peer(self, serial: int) -> None:
         """Drop the held requests of a dead process."""
