@@ -99,6 +99,22 @@ LAYERS = (
         "is a frontend in the user's own process, and runs instances there",
     ),
     Layer(
+        "zmqtriton.testing",
+        (
+            _FLOOR,
+            "zmqtriton.broker.sequences.controls",
+            "zmqtriton.config",
+            "zmqtriton.embedded.requests",
+            "zmqtriton.embedded.tensors",
+            "zmqtriton.repository",
+            "zmqtriton.supervisor.machine.gpus",
+            "zmqtriton.testing",
+            "zmqtriton_stub",
+        ),
+        ("numpy",),
+        "runs a model in the test's own process, and plays the broker",
+    ),
+    Layer(
         "zmqtriton.pytriton",
         (
             _FLOOR,

@@ -138,7 +138,7 @@ def test_the_packages_say_that_they_are_typed() -> None:
 def test_a_model_is_tested_without_a_server_as_the_guide_says(
     wheel: zipfile.ZipFile, tmp_path: Path
 ) -> None:
-    guide = (ROOT / "docs" / "guides" / "models.md").read_text("utf-8")
+    guide = (ROOT / "docs" / "guides" / "testing.md").read_text("utf-8")
     [script] = [block for block in CODE.findall(guide) if "TritonPythonModel()" in block]
     wheel.extractall(tmp_path)
     model = ROOT / "zmqtriton" / "demo" / "models" / "add_sub" / "1"

@@ -1,0 +1,24 @@
+"""Tests of models without a server: the stub's own code runs a model in the test's process.
+
+    with zmqtriton.testing.load_model("models/add_sub") as model:
+        outputs = model.infer(INPUT0=left, INPUT1=right)
+
+Nothing here starts a process or opens a socket. The classes that models meet, and the rules that
+their answers are held to, are the stub's; only the broker is played.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
+from zmqtriton.testing.model import LoadedModel, load_model
+from zmqtriton.testing.outputs import OutputError
+from zmqtriton_floor.errors import ZmqTritonError
+
+__all__ = [
+    "InferenceRequest",
+    "InferenceResponse",
+    "LoadedModel",
+    "OutputError",
+    "ZmqTritonError",
+    "load_model",
+]

@@ -1,0 +1,135 @@
+"""One call of execute() and its answers: stands where a stub has its connection to the broker."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+
+from zmqtriton.broker.sequences.controls import SequenceControls
+from zmqtriton.embedded.requests import InferenceRequest
+from zmqtriton_floor import wire
+from zmqtriton_stub.api.inference import InferenceResponse
+from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
+from zmqtriton_stub.execution.response_counts import ResponseCounter
+from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
+from zmqtriton_stub.execution.streams import Stream
+from zmqtriton_stub.instance import Instance
+
+
+class Batch:
+    """The requests of one batch; what they are answered with comes out of `answers`."""
+
+    def __init__(self, instance: Instance, controls: SequenceControls) -> None:
+        self.instance = instance
+        self.is_closed = False
+        self.pending: dict[tuple[int, int], Pending] = {}
+        self.answered = UnconfirmedAnswers()
+        self.tallies = ResponseCounter()
+        self.poll_while_executing: Callable[[], None] = lambda: None
+        #: In the order in which they were sent, by any thread.
+        self.answers: queue.SimpleQueue[OutcomeWithBody] = queue.SimpleQueue()
+        #: All that the model has made, also what nobody has asked for.
+        self.output_names: set[str] = set()
+        self._controls = controls
+        #: The requests as they came, by their keys.
+        self._asked: dict[tuple[int, int], tuple[wire.Request, bytes]] = {}
+        #: What the model wants to execute once more.
+        self._again: list[Pending] = []
+
+    def add(self, number: int, request: InferenceRequest, body: wire.RequestBody) -> None:
+        """Add a request, which the model is to be given next."""
+        row, encoded = _row(request), wire.encode_body(body)
+        if self.instance.is_iterative:  # each request is a sequence by itself
+            flags = row.flags & ~wire.SEQUENCE_END | wire.SEQUENCE_START
+            row = row._replace(flags=flags, correlation=row.correlation or number + 1)
+        work = wire.BatchedRequest(
+            *(0, 0, number, row.flags, row.correlation, request.priority, request.timeout),
+            deadline_ns=row.deadline_ns,
+        )
+        owed = _NotedStream if self.instance.is_decoupled else _NotedPending
+        pending = owed(self, work, self._controls.tell(row, encoded))
+        self.pending[pending.route] = pending
+        self._asked[pending.route] = row, encoded
+
+    @property
+    def is_answered(self) -> bool:
+        """True if nothing is owed, and all that was sent has been taken."""
+        with state_lock:  # a thread of the model may be between the two
+            return not self.pending and self.answers.empty()
+
+    def take_rescheduled(self) -> list[Pending]:
+        """Take the requests that the model wants to execute once more, ready for that."""
+        again, self._again = self._again, []
+        for pending in again:
+            row, encoded = self._asked[pending.route]
+            row = row._replace(flags=row.flags & ~wire.SEQUENCE_START)
+            work = pending.work._replace(flags=row.flags)
+            pending.resume(work, self._controls.tell(row, encoded))
+        return again
+
+    def end(self) -> None:
+        """Take note that nobody waits any more: what is still owed is cancelled."""
+        for pending in list(self.pending.values()):
+            pending.cancel()
+        for row, _ in self._asked.values():
+            is_over = row.flags & wire.SEQUENCE_END or self.instance.is_iterative
+            if is_over and self.instance.states is not None:
+                self.instance.states.end(row.correlation)
+
+    # ------------------------------------------------------------- BrokerLink
+
+    def send(self, message: list[bytes]) -> None:
+        results = wire.decode(message[0])
+        if type(results) is not wire.Results:
+            return  # of memory and metrics nobody else is told
+        for answer in zip(results.outcomes, message[1:], strict=True):
+            self.answers.put(answer)
+        self._again += [self.pending[key.peer, key.id] for key in results.rescheduled]
+
+    def put(self, item: OutcomeWithBody) -> None:
+        self.answers.put(item)
+        outcome, _ = item
+        stream = self.pending.get((outcome.peer, outcome.id))
+        if isinstance(stream, Stream):
+            stream.grant(outcome.number + 1)
+
+    def tell_tallies(self) -> None:
+        """Do nothing: tests are not counted."""
+
+    def turn(self, *, takes: bool = True) -> None:
+        """Do nothing: what is sent has arrived."""
+
+    def wait(self, timeout_ms: int) -> None:
+        """Do nothing: a reader never lags behind."""
+
+
+class _Noted(Pending):
+    """A request that notes the outputs of its responses."""
+
+    __slots__ = ()
+    _link: Batch
+
+    def encode(self, response: InferenceResponse, flags: int = wire.FINAL) -> OutcomeWithBody:
+        # before those are left out that the configuration does not have
+        self._link.output_names.update(tensor.name() for tensor in response.output_tensors())
+        return super().encode(response, flags)
+
+
+class _NotedPending(_Noted):
+    __slots__ = ()
+
+
+class _NotedStream(_Noted, Stream):
+    __slots__ = ()
+
+
+def _row(request: InferenceRequest) -> wire.Request:
+    flags = wire.SEQUENCE_START if request.sequence_start else 0
+    flags |= wire.SEQUENCE_END if request.sequence_end else 0
+    within_s = request.deadline_s
+    deadline_ns = 0 if within_s is None else time.monotonic_ns() + int(within_s * 1e9)
+    return wire.Request(
+        *(0, 0, "", -1, flags, request.priority, request.timeout, deadline_ns, 0, 0),
+        request.correlation_id,
+    )

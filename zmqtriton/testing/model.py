@@ -1,0 +1,303 @@
+"""A model in the test's own process: loaded, asked and finalized as a stub does it.
+
+One thread asks at a time. Knows the order of things; what a request is owed is the stub's matter.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import logging
+import os
+import queue
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.broker.sequences.controls import SequenceControls
+from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
+from zmqtriton.embedded.tensors import to_arrays, to_tensors
+from zmqtriton.testing.batch import Batch
+from zmqtriton.testing.called_models import Answer, CalledModels
+from zmqtriton.testing.imports import ModelImports
+from zmqtriton.testing.outputs import check_names, check_tensors
+from zmqtriton.testing.reading import read_model
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, from_number
+from zmqtriton_floor.logs import LEVEL_NUMBERS
+from zmqtriton_floor.progress import SIZE, Progress
+from zmqtriton_stub import instance as this_process
+from zmqtriton_stub.execution.executions import Execution, Executions
+from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending
+from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.model import Model, import_class
+
+#: How long a model may take for the next response after execute() has returned.
+PATIENCE_S = 60.0
+#: Threads of the model are looked after so often while nothing comes.
+_LOOK_EVERY_S = 0.02
+_log = logging.getLogger("zmqtriton.testing")
+
+Request = InferenceRequest | Mapping[str, Any]
+
+
+@contextmanager
+def load_model(
+    directory: str | os.PathLike[str],
+    *,
+    version: int | None = None,
+    bls: Mapping[str, Answer | LoadedModel] | None = None,
+) -> Iterator[LoadedModel]:
+    """Load the model of a directory, for a `with` statement; `finalize` is called at its end.
+
+    Without a version, it is the highest that a server would load. `bls` answers for the models that
+    this one calls: functions of a dict of arrays that return one, or an iterable of such for a
+    decoupled model, or models that are loaded themselves.
+
+    Raises a ZmqTritonError for what is wrong with the files, and what the model's own code raises.
+    """
+    answers = {
+        name: answer._answer_call if isinstance(answer, LoadedModel) else answer
+        for name, answer in (bls or {}).items()
+    }
+    files = read_model(Path(directory), version)
+    imports = ModelImports(files.load.path)
+    imports.begin()
+    outer, instance = this_process.current, Instance(files.load, _tell)
+    this_process.current = instance
+    try:
+        model = Model(files.load, import_class(files.load))
+        config = files.completed(model.complete())
+        instance.configure(config)
+        model.initialize(config, instance)
+        called = CalledModels(files.load.model, answers)
+        with closing(called.make_client()) as instance.asker:
+            loaded = LoadedModel(instance, model, json.loads(config), called)
+            try:
+                yield loaded
+            finally:
+                instance.asker = None
+                with loaded._current():
+                    model.finalize()
+    finally:
+        this_process.current = outer
+        imports.end()
+
+
+class LoadedModel:
+    """A model that is initialized; `load_model` makes it."""
+
+    def __init__(
+        self, instance: Instance, model: Model, config: dict[str, Any], called: CalledModels
+    ) -> None:
+        self.name = instance.model
+        self.version = instance.version
+        #: The final configuration.
+        self.config = config
+        self._instance = instance
+        self._model = model
+        self._called = called
+        self._controls = SequenceControls(
+            config.get("sequence_batching") or {}, is_batching=bool(config.get("max_batch_size"))
+        )
+        self._numbers = itertools.count(1)
+        self._progress = _make_progress()
+
+    # ---------------------------------------------------------------- asking
+
+    def infer(self, request: Request | None = None, /, **inputs: Any) -> dict[str, Any]:
+        """Return the outputs for one request, as arrays by name.
+
+        Raises the model's error, with its text and the status that a client would get.
+        """
+        [response] = self.execute([inputs if request is None else request])
+        if response.error is not None:
+            raise response.error
+        return dict(response.outputs)
+
+    def stream(self, request: Request | None = None, /, **inputs: Any) -> Iterator[dict[str, Any]]:
+        """Iterate over the outputs of a model's responses to one request, as they come."""
+        for _, response in self._responses([inputs if request is None else request]):
+            if response.error is not None:
+                raise response.error
+            yield dict(response.outputs)
+
+    def execute(self, requests: Sequence[Request]) -> list[InferenceResponse]:
+        """Return the responses to requests that the model gets as one batch, in their order.
+
+        An error is one of a response, in its `error`.
+        """
+        if self._instance.is_decoupled:
+            raise InvalidArgument(
+                f"model '{self.name}' is decoupled: use stream() or execute_streams()"
+            )
+        return [response for [response] in self.execute_streams(requests)]
+
+    def execute_streams(self, requests: Sequence[Request]) -> list[list[InferenceResponse]]:
+        """Return all responses to each request of a batch, once all of them are there."""
+        found: list[list[InferenceResponse]] = [[] for _ in requests]
+        for index, response in self._responses(requests):
+            found[index].append(response)
+        return found
+
+    def _answer_call(self, inputs: Mapping[str, Any]) -> Any:
+        """Answer a model that calls this one."""
+        return self.stream(inputs) if self._instance.is_decoupled else self.infer(inputs)
+
+    # ------------------------------------------------------------- executing
+
+    def _responses(self, requests: Sequence[Request]) -> Iterator[tuple[int, InferenceResponse]]:
+        """Execute a batch; return its responses with the indexes of their requests."""
+        asked = [_to_request(request) for request in requests]
+        bodies = [self._body(request) for request in asked]
+        sizes = [body.inputs[0].shape[0] if body.inputs else 1 for body in bodies]
+        self._check_size(sum(sizes))
+        batch = Batch(self._instance, self._controls)
+        link: Any = batch
+        executions = _Executions(self._instance, self._model, link, self._progress)
+        for number, (request, body) in enumerate(zip(asked, bodies, strict=True)):
+            batch.add(number, request, body)
+        try:
+            self._execute(executions, list(batch.pending.values()))
+            while (answer := self._next(batch, executions)) is not None:
+                outcome, data = answer
+                response = self._response(asked[outcome.id], answer, executions.raised)
+                check_names(batch.output_names, self.config)
+                if data:
+                    size = None if self._instance.is_decoupled else sizes[outcome.id]
+                    check_tensors(wire.decode_response(data).outputs, self.config, size)
+                if data or response.error is not None:
+                    yield outcome.id, response
+        finally:
+            batch.end()
+
+    def _next(self, batch: Batch, executions: _Executions) -> OutcomeWithBody | None:
+        """Return the next answer; None after the last one."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return batch.answers.get_nowait()
+            except queue.Empty:
+                if batch.is_answered and not executions.running:
+                    return None
+            if again := batch.take_rescheduled():
+                self._execute(executions, again)
+                continue
+            self._wait(batch)
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(
+                    f"model '{self.name}' owes responses and has sent none for {PATIENCE_S:g} s"
+                )
+
+    def _wait(self, batch: Batch) -> None:
+        """Let threads and coroutines of the model go on."""
+        model = self._model
+        if model.event_loop is not None and model.has_background():
+            with self._current():
+                model.run_background(_LOOK_EVERY_S)
+        elif batch.answers.empty():
+            time.sleep(_LOOK_EVERY_S)
+            gc.collect()  # a sender that is garbage ends its request
+
+    def _execute(self, executions: _Executions, batch: list[Pending]) -> None:
+        self._called.raised = None
+        with self._current():
+            executions.begin(next(self._numbers), batch)
+        if self._called.raised is not None:
+            raise self._called.raised
+        if isinstance(executions.raised, KeyboardInterrupt):
+            raise executions.raised
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Have functions of `pb_utils` mean this model; others may be loaded beside it."""
+        outer, this_process.current = this_process.current, self._instance
+        try:
+            yield
+        finally:
+            this_process.current = outer
+
+    # -------------------------------------------------- requests and responses
+
+    def _body(self, request: InferenceRequest) -> wire.RequestBody:
+        """Return the request as it is sent. Raises InvalidArgument if it would be refused."""
+        if "sequence_batching" in self.config and not self._instance.is_iterative:
+            _check_sequence(self.name, request)
+        body = wire.RequestBody(
+            request.request_id,
+            dict(request.parameters),
+            list(request.outputs),
+            to_tensors(request.inputs, self.config),
+        )
+        signature = self._instance.signature
+        assert signature is not None
+        signature.check(body)
+        return body
+
+    def _check_size(self, size: int) -> None:
+        most = int(self.config.get("max_batch_size", 0))
+        if most and size > most:
+            raise InvalidArgument(
+                f"a server would not execute {size} elements at once: max_batch_size of model "
+                f"'{self.name}' is {most}"
+            )
+
+    def _response(
+        self, request: InferenceRequest, answer: OutcomeWithBody, raised: BaseException | None
+    ) -> InferenceResponse:
+        outcome, data = answer
+        error = None
+        if outcome.code:
+            error = from_number(outcome.code, outcome.text)
+            error.__cause__ = raised
+        body = wire.decode_response(data) if data else wire.ResponseBody({}, [])
+        return InferenceResponse(
+            self.name,
+            self.version,
+            request.request_id,
+            to_arrays(body.outputs),
+            body.parameters,
+            error,
+            final=bool(outcome.flags & wire.FINAL),
+        )
+
+
+class _Executions(Executions):
+    """Executions that keep what the model has raised, for the test's traceback."""
+
+    raised: BaseException | None = None
+
+    def _fail(self, execution: Execution, error: BaseException) -> None:
+        self.raised = error
+        super()._fail(execution, error)
+
+
+def _to_request(request: Request) -> InferenceRequest:
+    return request if isinstance(request, InferenceRequest) else InferenceRequest(request)
+
+
+def _check_sequence(model: str, request: InferenceRequest) -> None:
+    if not request.correlation_id:
+        raise InvalidArgument(
+            f"inference request to model '{model}' must specify a non-zero or non-empty "
+            "correlation ID"
+        )
+
+
+def _make_progress() -> Progress:
+    """Return a page that nobody else looks at."""
+    descriptor = os.memfd_create("progress")
+    try:
+        os.ftruncate(descriptor, SIZE)
+        return Progress(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _tell(message: Any) -> None:
+    """Take what the instance tells its supervisor: its log goes to Python's."""
+    if type(message) is wire.LogLine:
+        _log.log(LEVEL_NUMBERS[message.level], "%s:%d %s", *message[1:])
