@@ -193,6 +193,22 @@ def test_a_version_that_the_policy_wants_serves_on_for_those_who_name_it(tmp_pat
     assert "PROMOTED" == status(world)["phase"]
 
 
+def test_a_version_that_served_already_can_be_tried_and_is_left_out_when_aborted(
+    tmp_path: Path,
+) -> None:
+    repository = Repository(tmp_path, f"version_policy {{ all {{ }} }} {PLAIN}")
+    repository.add(2)
+    world = repository.serve()
+    start_canary(world)
+    world.call("canary.abort", {"model": "m"})
+    assert [1] == serving(world)
+
+    repository.add(1, "changed")
+    load(world)
+
+    assert [1] == serving(world)
+
+
 def test_settings_change_while_it_runs(world: SupervisorHarness) -> None:
     start_canary(world, weight=10, header="X-Try")
 

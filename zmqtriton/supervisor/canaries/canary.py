@@ -54,7 +54,7 @@ class Canary:
         self.settings = settings
         #: The model's configuration asks for it, not an operator.
         self.is_configured = is_configured
-        #: The fingerprints of its versions' files at the last load.
+        #: The fingerprints of the versions' files, as they were loaded last.
         self.contents: dict[int, str] = {}
         self.phase = Phase.LOADING
         self.since_s = now_s

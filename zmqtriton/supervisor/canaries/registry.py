@@ -149,7 +149,7 @@ class CanaryRegistry:
             canary = self._begin(name, max(others), settings, is_configured=True)
         elif settings is not None and canary.is_configured:
             self._reconfigure(canary, settings)
-        canary.contents = {n: version.contents for n, version in blueprint.versions.items()}
+        canary.contents |= {n: version.contents for n, version in blueprint.versions.items()}
 
     def load_succeeded(self, blueprint: Blueprint) -> None:
         """End a canary that the configuration does not want any more: its policy decides."""
@@ -212,6 +212,7 @@ class CanaryRegistry:
     ) -> Canary:
         canary = Canary(name, stable, settings, is_configured=is_configured, now_s=self._plan.now_s)
         self._canaries[name] = canary
+        canary.contents = versions.served_contents(self._models[name])
         versions.keep_both(self._models[name], canary)
         self._divide(canary)
         return canary

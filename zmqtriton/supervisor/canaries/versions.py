@@ -15,6 +15,12 @@ def serving_versions(model: Model) -> list[int]:
     return [number for number, version in model.versions.items() if version.is_serving]
 
 
+def served_contents(model: Model) -> dict[int, str]:
+    """Return the fingerprints of the files of the serving versions."""
+    served = {n: version.generation for n, version in model.versions.items() if version.is_serving}
+    return {n: g.blueprint.versions[n].contents for n, g in served.items() if g is not None}
+
+
 def why_not_serving(model: Model, canary: Canary) -> str:
     """Return which of the two versions does not serve, and why; or ""."""
     for number in (canary.version, canary.stable):
