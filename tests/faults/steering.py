@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.faults import canaries
 from tests.faults.stamps import MODEL, SteadyLoad, control_model, model_file, write_stamp
 from tests.support.server import Server
+from tests.support.waiting import eventually
 
 OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 PER_SECOND = 200
@@ -113,6 +115,24 @@ def drain_often(server: Server, times: int, pause_s: float = 0.0) -> SteeringSta
     return SteeringStats(seconds, len(asking.answers), len(asking.failed()))
 
 
+def try_versions(server: Server) -> tuple[SteeringStats, dict[str, Any]]:
+    """Promote a version, then try a broken one until its failures end that.
+
+    What the broken version answered itself does not count as failed.
+    """
+    with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
+        began_s = time.monotonic()
+        canaries.try_and_end(server, asking, "promote")
+        promoted_s = time.monotonic()
+        broken = canaries.add_version(server, is_broken=True)
+        canaries.canary(server, document={"version": broken, "weight": 20, "min_requests": 20})
+        eventually(lambda: canaries.canary(server)["phase"] == "ABORTED", 60, "its end")
+        ended_s = time.monotonic()
+    failed = [answer for answer in asking.failed() if "broken on purpose" not in answer.text]
+    seconds = [promoted_s - began_s, ended_s - promoted_s]
+    return SteeringStats(seconds, len(asking.answers), len(failed)), canaries.canary(server)
+
+
 def _print(what: str, found: SteeringStats) -> None:
     milliseconds: Sequence[float] = [1000 * each for each in found.seconds]
     median, most = statistics.median(milliseconds), max(milliseconds)
@@ -137,6 +157,9 @@ def main() -> None:
             rolled = roll_often(server, wanted.rolls, broken_times=broken, pause_s=PAUSE_S)
             _print(f"other code, {broken} times broken", rolled)
             _print("a drain and a restart", drain_often(server, wanted.drains, PAUSE_S))
+            tried, told = try_versions(server)
+            _print("versions tried, one of them broken", tried)
+            print(f"{told['reason']}; {told['counts']['canary']}")
 
 
 if __name__ == "__main__":
