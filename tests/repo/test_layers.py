@@ -308,7 +308,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton.ctl",
-        (_FLOOR, "zmqtriton.ctl", "zmqtriton.environments"),
+        (_FLOOR, "zmqtriton.checking", "zmqtriton.ctl", "zmqtriton.environments"),
         ("click", "rich"),
         "asks a running server and must not need one to be imported",
     ),

@@ -18,6 +18,7 @@ import click
 from zmqtriton.ctl import canaries, drains, log_settings, repositories, scaling, stacks
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerIdentity, ServerSelector, connect
 from zmqtriton.ctl.environments import env
+from zmqtriton.ctl.explaining import command as explaining
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.servers import servers
 from zmqtriton.ctl.status import model_row, only_model, print_status
@@ -261,6 +262,7 @@ def _call_about_canary(context: click.Context, verb: str, arguments: dict[str, A
 
 cli.add_command(canaries.build_group(_call_about_canary))
 cli.add_command(env)
+cli.add_command(explaining.build_command(_run_with_client))
 cli.add_command(log_settings.build_command(_update_log_settings))
 cli.add_command(scaling.build_command(_scale))
 for _command in drains.build_commands(_run_with_client, _check_name):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -54,7 +54,7 @@ def print_status(
         # The uptime tells the same.
         table = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in table]
     print_table(table[0], table[1:])
-    troubled = [entry for entry in index if _needs_attention(entry)]
+    troubled = [entry for entry in index if needs_attention(entry)]
     if troubled:
         click.echo()
         print_table(("Not ready", "Version", "State", "Reason"), [model_row(e) for e in troubled])
@@ -86,7 +86,8 @@ def _print_tables(found: dict[str, Any]) -> None:
         print_table(on_demand.HEADER, on_demand.table_rows(found["on_demand"]))
 
 
-def _needs_attention(entry: dict[str, Any]) -> bool:
+def needs_attention(entry: Mapping[str, Any]) -> bool:
+    """Return True for a version that should serve and does not."""
     is_well = entry.get("state", "") in _HEALTHY_STATES
     return not is_well and not entry.get("reason", "").startswith(_UNLOADED_PREFIX)
 

@@ -163,7 +163,8 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
     assert ("m", 1, "m_0_0", "READY", 0, "") == tuple(
         stub[key] for key in ("model", "version", "instance", "state", "restarts", "last_reason")
     )
-    numbers: dict[str, float] = {
+    numbers: dict[str, Any] = {
+        "failures": {},
         "succeeded": 5,
         "failed": 6,
         "faults": 0,

@@ -56,6 +56,7 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "succeeded": stats["success"]["count"],
         "failed": stats["fail"]["count"],
         "faults": _faults(own.get("failures", {})),
+        "failures": own.get("failures", {}),
         "success_ns": stats["success"].get("ns", 0),
         "pending": own["pending"],
         "unanswered": own["unanswered"],

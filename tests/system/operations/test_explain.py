@@ -1,0 +1,145 @@
+"""`zmqtriton-ctl explain` about models that are broken in one way each, on one server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.operations import broken_models
+
+pytestmark = pytest.mark.system
+
+ON_REQUEST = {"asleep", "loads_long"}
+OPTIONS = [
+    *("--model-control-mode=explicit", "--load-on-demand", "--model-load-thread-count=8"),
+    *("--exit-on-error=false", "--strict-readiness=false", "--exit-timeout-secs=1"),
+    *("--runtime-directory=@DIRECTORY@/run", "--model-repository=@DIRECTORY@/second"),
+    *(f"--load-model={name}" for name in broken_models.MODELS if name not in ON_REQUEST),
+]
+BODY = {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}]}
+
+
+def prepare(server: Server) -> None:
+    broken_models.write(server.repository)
+    broken_models.write(server.directory.parent / "second", ["doubled"])
+
+
+def explain(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "zmqtriton.ctl.main"]
+    place = f"--runtime-directory={server.directory.parent}/run"
+    command = [*program, place, "explain", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def findings(server: Server, *words: str) -> dict[str, list[Any]]:
+    """By model, the most important first."""
+    done = explain(server, *words, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[Any]] = {}
+    for one in json.loads(done.stdout):
+        found.setdefault(one["model"], []).append(one)
+    return found
+
+
+def ask(server: Server, model: str, within_s: float = 60.0) -> int:
+    """Return the status of the answer; 0 if there is none in time."""
+    with suppress(OSError):
+        path = f"/v2/models/{model}/infer"
+        return server.request_json(path, BODY, within_s=within_s)[0]
+    return 0
+
+
+@pytest.fixture(scope="module")
+def waiting(server: Server) -> None:
+    """Requests that are not answered while the server runs; they end with it."""
+    models = ("throttled", "throttled", "hanging", "crowded", "loads_long")
+
+    threads = [threading.Thread(target=ask, args=(server, model), daemon=True) for model in models]
+    for thread in threads:
+        thread.start()
+
+
+NOT_READY = {
+    "asleep": "it is loaded on demand",
+    "backend_unknown": "there is no backend 'nonsense'",
+    "chain": "its member 'member' is not ready: it raises OSError: the disk is gone",
+    "chain_misspelt": "its member 'workss' does not exist; did you mean 'works'?",
+    "config_wrong": "config.pbtxt, line 5",
+    "crashes": "it crashes in native code, killed by SIGSEGV",
+    "doubled": "two repositories have a model of this name",
+    "environment_missing": "its environment does not exist: /no/such.tar.gz",
+    "exits": "its process ends itself, with status 3",
+    "file_missing": "model.py is missing",
+    "gpu_missing": "it asks for a GPU that this machine does not have",
+    "import_missing": "cannot import 'nothing_here' (model.py, line 4)",
+    "loads_slowly": "loading took longer than max_load_seconds, 1 s",
+    "member": "it raises OSError: the disk is gone",
+    "name_wrong": "its config.pbtxt calls it 'another'",
+    "raises": "it raises ValueError: no weights at /data/weights.pt",
+    "syntax_wrong": "its code cannot be read: SyntaxError",
+    "too_many": "it asks for 900000 instances",
+}
+
+
+def test_each_model_that_is_not_ready_is_explained(server: Server) -> None:
+    found = findings(server)
+
+    causes = {model: all_[0]["text"] for model, all_ in found.items()}
+    assert NOT_READY.keys() == causes.keys() - ON_REQUEST - {"dies"} | {"asleep"}
+    assert {} == {m: causes[m] for m in NOT_READY if NOT_READY[m] not in causes[m]}
+    for all_ in found.values():
+        assert all_[0]["advice"]
+        assert all_[0]["commands"]
+
+
+def test_it_reads_as_cause_advice_and_command(server: Server) -> None:
+    cause, advice, *commands = explain(server, "raises").stdout.splitlines()
+
+    assert cause.startswith("raises: not ready: it raises ValueError")
+    assert "  Correct the model, or what it needs there." == advice
+    assert ["  next: zmqtriton-ctl logs raises", "  then: zmqtriton-ctl restart raises"] == commands
+
+
+def test_a_model_that_dies_fails_or_calls_itself_is_explained(server: Server) -> None:
+    for _ in range(7):
+        assert 503 == ask(server, "dies")
+    assert 500 == ask(server, "fails")
+    ask(server, "asks_itself")
+    ask(server, "hungry")
+
+    assert "given up after" in findings(server, "dies")["dies"][0]["text"]
+    assert "KeyError: 'no such column'" in findings(server, "fails")["fails"][0]["text"]
+    assert "deadlock" in findings(server, "asks_itself")["asks_itself"][0]["text"]
+    assert "max_memory_bytes is" in findings(server, "hungry")["hungry"][0]["text"]
+
+
+def test_a_model_that_is_held_up_is_explained(server: Server, waiting: None) -> None:
+    def full() -> bool:
+        return ask(server, "crowded", 1.0) == 503
+
+    def tells(model: str, cause: str) -> bool:
+        return cause in findings(server, model)[model][0]["text"]
+
+    eventually(full, 60, "the queue is full")
+    eventually(lambda: tells("crowded", "the queue is too short"), 30, "a full queue")
+    eventually(lambda: tells("hanging", "it hangs or is slow: 1 request"), 30, "a hanging one")
+    eventually(lambda: tells("throttled", "its quota holds it back"), 30, "one with a quota")
+    eventually(lambda: tells("loads_long", "it is still loading"), 30, "a long load")
+
+
+def test_an_operators_unload_and_a_wrong_name_are_explained(server: Server) -> None:
+    assert "" == server.control_model("unload", "unloaded")
+
+    unloaded, misspelt = findings(server, "unloaded"), explain(server, "wroks")
+
+    assert "an operator or a client has unloaded it" in unloaded["unloaded"][0]["text"]
+    assert (1, "") == (misspelt.returncode, misspelt.stdout)
+    assert "there is no such model; did you mean 'works'?" in misspelt.stderr

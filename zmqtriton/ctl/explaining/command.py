@@ -1,0 +1,129 @@
+"""`zmqtriton-ctl explain`: collects what is known about models and prints the findings."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl.explaining.findings import Facts, Finding, find_all
+from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.status import needs_attention
+from zmqtriton_floor.errors import NotFound
+
+_LOG_LINES = 1000
+#: In this time something should have ended.
+_SECOND_LOOK_S = 1.0
+
+#: Runs a call to the server, and ends the program if it fails.
+RunWithClient = Callable[[click.Context, Callable[[Client], Any]], Any]
+
+
+def build_command(ask: RunWithClient) -> click.Command:
+    """Build the command."""
+
+    @click.command()
+    @click.argument("model", default="")
+    @click.argument("version", type=click.IntRange(1), required=False)
+    @with_format
+    @click.pass_context
+    def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
+        """Say why MODEL is not ready, fails or is slow, and what to do about it.
+
+        Without MODEL, for all models that are not ready.
+        """
+        found = ask(context, lambda client: _explain(client, model, version or 0))
+        if form != "table":
+            print_document(form, [_document(name, one) for name, all_ in found for one in all_])
+            return
+        if not found:
+            click.echo("all models are as they should be")
+        for number, (name, findings) in enumerate(found):
+            click.echo("\n" * bool(number) + "\n".join(_lines(name, findings)))
+
+    return explain
+
+
+def _explain(client: Client, model: str, version: int) -> list[tuple[str, list[Finding]]]:
+    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
+    troubled = [entry["name"] for entry in index if needs_attention(entry)]
+    names = [model] if model else list(dict.fromkeys(troubled))
+    found = []
+    for name in names:
+        facts = _collect(client, name, version, status, index)
+        if model and not facts.entries:
+            finding = find_all(facts)[0]
+            hint = "; ".join(f"`{command}`" for command in finding.commands)
+            raise NotFound(f"{model}: {finding.text}\n  {finding.advice}\n  next: {hint}")
+        found.append((name, find_all(facts)))
+    return found
+
+
+def _collect(client: Client, model: str, version: int, status: Any, index: Sequence[Any]) -> Facts:
+    facts = Facts(model, version, index, status, now_s=time.time())
+    if not facts.entries:
+        return facts
+    asked = {"model": model, "after": 0, "lines": _LOG_LINES}
+    log = client.call("logs", asked, timeout_s=QUICK_TIMEOUT_S)["lines"]
+    later = None
+    if any(row.get("unanswered") for row in facts.rows("counts")):
+        time.sleep(_SECOND_LOOK_S)
+        later = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    places = [Path(each) / model for each in status.get("repositories", ())]
+    readable = [place for place in places if os.access(place, os.R_OK | os.X_OK)]
+    problems = _check(readable) if any(needs_attention(entry) for entry in facts.entries) else []
+    return Facts(
+        model,
+        version,
+        index,
+        status,
+        later,
+        log,
+        problems,
+        [str(place) for place in readable],
+        facts.now_s,
+    )
+
+
+def _check(places: list[Path]) -> list[tuple[str, str]]:
+    """Return the problems of a model's directories: their texts, and where they are."""
+    # only now: it reads protobuf definitions, and a model that is well needs none
+    from zmqtriton.checking.models import CheckOptions
+    from zmqtriton.checking.repositories import check_repositories
+
+    found = []
+    for place in places:
+        report = check_repositories([place], CheckOptions())
+        if place.name in report.models:
+            found += [_describe(problem) for problem in report.models[place.name].problems]
+    return found
+
+
+def _describe(problem: Any) -> tuple[str, str]:
+    numbers = [str(number) for number in (problem.line, problem.column) if number]
+    return problem.detail or problem.text, ":".join([problem.path, *numbers])
+
+
+def _document(model: str, finding: Finding) -> dict[str, Any]:
+    return {
+        "model": model,
+        "text": finding.text,
+        "advice": finding.advice,
+        "commands": list(finding.commands),
+    }
+
+
+def _lines(model: str, findings: Sequence[Finding]) -> list[str]:
+    lines = []
+    for finding in findings:
+        lines.append(f"{model}: {finding.text}")
+        lines += [f"  {finding.advice}"] if finding.advice else []
+        words = ("next", *["then"] * len(finding.commands))
+        lines += [f"  {word}: {c}" for word, c in zip(words, finding.commands, strict=False)]
+    return lines
