@@ -257,3 +257,24 @@ def test_a_model_of_a_framework_is_checked_without_the_framework(
     (tmp_path / "m" / "config.pbtxt").write_text(text)
     (problem,) = told(tmp_path / "m", rules)
     assert (2, "model.onnx") == (problem[0], problem[2])
+
+
+@pytest.mark.parametrize("name", ["config.pbtx", "Config.pbtxt", "config.pbtxt.txt", "config.txt"])
+def test_a_configuration_with_another_name_is_told(tmp_path: Path, name: str) -> None:
+    write(tmp_path, "m", GOOD, "")
+    (tmp_path / "m" / "config.pbtxt").rename(tmp_path / "m" / name)
+
+    found = check_model(tmp_path / "m")
+
+    text = f"'{tmp_path / 'm' / name}' is not read; did you mean 'config.pbtxt'?"
+    assert text in [one.text for one in found.warnings]
+
+
+def test_a_count_of_zero_is_told(tmp_path: Path) -> None:
+    write(tmp_path, "m", GOOD + "instance_group {\n count: 0 }\n", "")
+
+    found = check_model(tmp_path / "m")
+
+    assert "'count: 0' means the usual number of instances, not none" in [
+        one.text for one in found.warnings
+    ]

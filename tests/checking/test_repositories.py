@@ -132,6 +132,38 @@ def test_code_is_read_and_never_run(tmp_path: Path) -> None:
     (wrong,) = found["wrong"]
     assert (2, str(tmp_path / "wrong/1/model.py")) == (wrong.line, wrong.path)
     assert wrong.text.startswith("SyntaxError: ")
-    assert ["AttributeError: module '1.model' has no attribute 'TritonPythonModel'"] == [
-        p.text for p in found["other"]
-    ]
+    missing = "AttributeError: module '1.model' has no attribute 'TritonPythonModel'"
+    assert [f"{missing}; is it the class 'TritonPythonModle'?"] == [p.text for p in found["other"]]
+
+
+def test_modules_that_this_python_lacks_are_named(tmp_path: Path) -> None:
+    imports = "import nothing_of_this_name\nfrom other_nothing.a import b\nimport json, helper\n"
+    write(tmp_path, "m", GOOD, imports + MODEL)
+    (tmp_path / "m" / "1" / "helper.py").touch()
+    write(tmp_path, "tries", GOOD, f"try:\n    import nothing\nexcept ImportError: ...\n{MODEL}")
+    write(tmp_path, "finds", GOOD, f"import sys\nsys.path.append('x')\nimport nothing\n{MODEL}")
+
+    found = checked(tmp_path).models
+
+    told = [(one.line, one.text) for one in found["m"].warnings]
+    assert [1, 2] == [line for line, _ in told]
+    assert "has no module 'nothing_of_this_name', which is imported here" in told[0][1]
+    assert [] == found["tries"].warnings + found["finds"].warnings
+
+
+def test_tensors_that_the_configuration_lacks_are_named(tmp_path: Path) -> None:
+    body = """class TritonPythonModel:
+    def execute(self, requests):
+        x = pb_utils.get_input_tensor_by_name(requests[0], "a")
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Z", x)])]
+"""
+    write(tmp_path, "m", GOOD, body)
+    write(tmp_path, "asks", GOOD, body.replace('"a"', '"A"') + "pb_utils.InferenceRequest()\n")
+
+    found = checked(tmp_path).models
+
+    assert [
+        (3, "the configuration has no input 'a'; it names A"),
+        (4, "the configuration has no output 'Z'; it names B"),
+    ] == [(one.line, one.text) for one in found["m"].warnings]
+    assert [] == found["asks"].warnings

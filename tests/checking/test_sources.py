@@ -112,3 +112,19 @@ def test_files_that_are_too_much_do_not_keep_others_from_being_read(tmp_path: Pa
     assert paths == list(found)
     assert all(found[path] for path in paths)
     assert "problem" == found[paths[-1]][0].kind
+
+
+@pytest.mark.parametrize(
+    ("method", "texts"),
+    [
+        ("excute", ["Is 'excute' meant to be it?"]),
+        ("Execute", ["Is 'Execute' meant to be it?"]),
+        ("finalise", ["does not implement", "'finalise'; is it meant to be 'finalize'?"]),
+        ("something_else", ["does not implement"]),
+    ],
+)
+def test_misspelt_methods_are_guessed(tmp_path: Path, method: str, texts: list[str]) -> None:
+    found = told(tmp_path, f"{CLASS}    def {method}(self): ...\n")
+
+    assert len(texts) == len(found)
+    assert all(text in said for text, (_, _, said) in zip(texts, found, strict=True))

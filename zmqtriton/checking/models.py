@@ -8,6 +8,7 @@ and whether its code works.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +44,13 @@ from zmqtriton.config.states import state_problems
 from zmqtriton.config.validation import config_problems, tensor_problems
 from zmqtriton.environments.demand import ignored_stub_warnings
 from zmqtriton.repository.agents import agent_problems
-from zmqtriton.repository.scan import CONFIG_FILE, choose_versions, find_config, find_versions
+from zmqtriton.repository.scan import (
+    CONFIG_FILE,
+    choose_versions,
+    find_config,
+    find_versions,
+    misnamed_config_warnings,
+)
 from zmqtriton_floor.errors import ZmqTritonError
 
 _AUTO_COMPLETE_NAME = b"auto_complete_config"
@@ -78,6 +85,8 @@ class Findings:
     model_files: tuple[Path, ...] = ()
     #: It runs on the server's own Python.
     has_server_environment: bool = True
+    #: Its code may add inputs and outputs.
+    has_auto_completion: bool = False
 
 
 def check_model(directory: Path, rules: CheckOptions | None = None) -> Findings:
@@ -101,6 +110,8 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: Findings) -
         text = f"ignore {directory / CONFIG_FILE}, which is no file that can be read"
         findings.warnings.append(Problem(text))
     text = read_text(path) if path is not None else ""
+    if path is None:
+        findings.warnings += [Problem(told) for told in misnamed_config_warnings(directory)]
     if path is None and not rules.auto_complete:
         read_text(directory / CONFIG_FILE)  # the missing file is reported
     config = _parse_leniently(text, str(path), wrong)
@@ -119,12 +130,27 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: Findings) -
         where.append(locate(problem, path, positions))
     findings.warnings += [locate(p, path, positions) for p in misspelt_parameter_problems(config)]
     _check_versions(directory, rules, findings)
+    completes = rules.auto_complete and _has_auto_completion(config, directory, rules)
+    findings.has_auto_completion = completes
+    findings.warnings += [locate(p, path, positions) for p in _zero_counts(text)]
     if config.backend:
         environment = check_environment(config, directory, may_build=rules.may_build)
         wrong += [locate(p, path, positions) for p in environment.problems]
         findings.warnings += environment.warnings
         findings.has_server_environment = environment.is_server_environment
         findings.warnings += _missing_framework_problems(config, findings, rules)
+
+
+def _zero_counts(text: str) -> Iterator[Problem]:
+    """Return warnings of instance groups that ask for none, which means the usual number."""
+    try:
+        config = parse_text(text, may_have_more=True)
+    except ConfigError:
+        return
+    for index, group in enumerate(config.instance_group):
+        if re.search(r"\bcount\s*:\s*0\b", text) and not group.count:
+            told = "'count: 0' means the usual number of instances, not none"
+            yield Problem(told, ("instance_group", index, "count"))
 
 
 def _parse_leniently(text: str, path: str, wrong: list[Problem]) -> Any:

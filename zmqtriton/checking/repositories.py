@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from zmqtriton.checking.model_code import NAMING, missing_name_warning
 from zmqtriton.checking.models import CheckOptions, Findings, check_model, locate_all
 from zmqtriton.checking.sources import check_sources
 from zmqtriton.config.ensembles import check_cycle, member_names
@@ -188,9 +189,11 @@ def _check_sources(report: Report) -> None:
     for path, found in check_sources(list(files)).items():
         one = files[path]
         for finding in found:
-            problem = Problem(
-                finding.text, path=str(path), line=finding.line, column=finding.column
-            )
+            is_name = finding.kind in NAMING
+            text = missing_name_warning(finding, one, path) if is_name else finding.text
+            if not text:
+                continue
+            problem = Problem(text, path=str(path), line=finding.line, column=finding.column)
             # another Python than the server's may know more, or less
             is_wrong = finding.kind == "problem" or (
                 finding.kind == "syntax" and one.has_server_environment

@@ -23,7 +23,7 @@ _TIMEOUT_S = 120
 
 
 class Finding(NamedTuple):
-    #: syntax, problem or warning
+    #: syntax, problem or warning; import, input or output with a name as its text
     kind: str
     line: int
     column: int

@@ -7,13 +7,14 @@ them. A file that is too much for it ends it, and `sources` goes on after that f
 from __future__ import annotations
 
 import ast
+import difflib
 import json
 import os
 import resource
 import signal
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _MAX_BYTES = 4 << 20
 _TIMEOUT_S = 10
@@ -31,7 +32,11 @@ _Finding = tuple[str, int, int, str]
 
 
 def findings(path: str) -> Iterator[_Finding]:
-    """Return (kind, line, column, text); the kind is syntax, problem or warning."""
+    """Return (kind, line, column, text).
+
+    The kind is syntax, problem or warning, or what the caller knows more of: the module of an
+    import, the input or the output that the code names.
+    """
     data = _read(path)
     if data is None:
         yield "warning", 0, 0, f"the file is not looked into: it has more than {_MAX_BYTES} bytes"
@@ -63,17 +68,68 @@ def _module_findings(tree: ast.Module, path: str) -> Iterator[_Finding]:
     models = [s for s in statements if isinstance(s, ast.ClassDef) and s.name == _MODEL_CLASS]
     if models:
         yield from _class_findings(models[-1], path)
+        yield from _imports(statements)
+        yield from _tensors(tree)
     elif not any(_may_bind(statement) for statement in statements) and not _has_dynamic_binding(
         tree
     ):
         package = os.path.basename(os.path.dirname(path))
         module = f"{package}.{os.path.splitext(os.path.basename(path))[0]}"
-        yield (
-            "problem",
-            0,
-            0,
-            f"AttributeError: module '{module}' has no attribute '{_MODEL_CLASS}'",
-        )
+        text = f"AttributeError: module '{module}' has no attribute '{_MODEL_CLASS}'"
+        classes = {s.name: s for s in statements if isinstance(s, ast.ClassDef)}
+        meant = _similar(_MODEL_CLASS, classes)
+        if meant:
+            where = classes[meant]
+            text += f"; is it the class '{meant}'?"
+            yield "problem", where.lineno, where.col_offset + 1, text
+        else:
+            yield "problem", 0, 0, text
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    """Return the known name that was probably meant, or ""."""
+    lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.75)
+    return lower[found[0]] if found else ""
+
+
+def _imports(statements: Iterable[ast.stmt]) -> Iterator[_Finding]:
+    """Return the modules that the file cannot do without, if nothing changes where they lie."""
+    for statement in statements:
+        if isinstance(statement, ast.Try):
+            return  # what it tries may be missing
+        if isinstance(statement, ast.Import):
+            names = [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom) and not statement.level:
+            names = [statement.module or ""]
+        else:
+            names = []
+        for name in names:
+            yield "import", statement.lineno, statement.col_offset + 1, name.partition(".")[0]
+        if any(isinstance(n, ast.Attribute) and n.attr == "path" for n in ast.walk(statement)):
+            return
+
+
+def _tensors(tree: ast.AST) -> Iterator[_Finding]:
+    """Return the names of tensors that calls of pb_utils have as texts.
+
+    Where a model asks others, a tensor may be of their inputs and outputs.
+    """
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    by_name = [(_called(call), call) for call in calls]
+    asks_others = any(name == "InferenceRequest" for name, _ in by_name)
+    for name, call in by_name:
+        texts = [a.value for a in call.args if isinstance(a, ast.Constant) and type(a.value) is str]
+        if texts and name == "get_input_tensor_by_name":
+            yield "input", call.lineno, call.col_offset + 1, texts[0]
+        elif texts and name == "Tensor" and not asks_others:
+            yield "output", call.lineno, call.col_offset + 1, texts[0]
+
+
+def _called(call: ast.Call) -> str:
+    """Return the last part of the name of what is called."""
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -110,11 +166,27 @@ def _class_findings(model: ast.ClassDef, path: str) -> Iterator[_Finding]:
     )
     if not has_more and not any(_may_bind(s, "execute") for s in statements):
         text = f"Python model {path} does not implement `execute` method."
+        methods = (s.name for s in statements if isinstance(s, _FunctionNode))
+        meant = _similar("execute", methods)
+        text += f" Is '{meant}' meant to be it?" if meant else ""
         yield "warning", model.lineno, model.col_offset + 1, text
+    yield from _misspelt_methods(statements)
     for method in statements:
         if isinstance(method, _FunctionNode) and method.name in (*_ARGUMENT_COUNTS, _AUTO_COMPLETE):
             for text in _method_warnings(method):
                 yield "warning", method.lineno, method.col_offset + 1, text
+
+
+def _misspelt_methods(statements: Iterable[ast.stmt]) -> Iterator[_Finding]:
+    """Return methods that are not called, with a name similar to one that would be."""
+    methods = {s.name: s for s in statements if isinstance(s, _FunctionNode)}
+    missing = {*_ARGUMENT_COUNTS, _AUTO_COMPLETE} - {"execute", *methods}
+    for name in sorted(missing):
+        meant = _similar(name, [each for each in methods if each not in _ARGUMENT_COUNTS])
+        if meant:
+            method = methods[meant]
+            text = f"the server does not call '{meant}'; is it meant to be '{name}'?"
+            yield "warning", method.lineno, method.col_offset + 1, text
 
 
 def _method_warnings(method: _FunctionNode) -> Iterator[str]:

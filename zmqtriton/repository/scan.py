@@ -7,6 +7,7 @@ is decided later, from its configuration.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 import re
@@ -125,6 +126,8 @@ def scan_model(path: Path, repository: Path, config_name: str = "") -> ScannedMo
     warnings: list[str] = []
     versions = find_versions(path, repository, warnings)
     config_path = find_config(path, config_name)
+    if config_path is None:
+        warnings += misnamed_config_warnings(path)
     return ScannedModel(
         name=path.name,
         path=path,
@@ -147,6 +150,18 @@ def find_config(model_dir: Path, config_name: str = "") -> Path | None:
             return custom
     path = model_dir / CONFIG_FILE
     return path if path.is_file() else None
+
+
+def misnamed_config_warnings(model_dir: Path) -> list[str]:
+    """Return a warning of each file that was probably meant to be the configuration."""
+    with os.scandir(model_dir) as entries:
+        names = [entry.name for entry in entries if entry.name != CONFIG_FILE]
+    found = difflib.get_close_matches(CONFIG_FILE, {name.lower() for name in names}, 3, 0.8)
+    return [
+        f"'{model_dir / name}' is not read; did you mean '{CONFIG_FILE}'?"
+        for name in names
+        if name.lower() in found
+    ]
 
 
 def choose_versions(config: Any, present: Iterable[int]) -> VersionChoice:
