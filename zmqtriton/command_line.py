@@ -17,7 +17,10 @@ from zmqtriton.options import (
     with_environment,
 )
 
-_FIRST_STEPS = "Try 'zmqtriton demo' for a first look, 'zmqtriton --help' for all options.\n"
+_FIRST_STEPS = (
+    "Try 'zmqtriton demo' for a first look, 'zmqtriton new NAME' for a model of your own, "
+    "'zmqtriton --help' for all options.\n"
+)
 
 
 def read_options(words: list[str]) -> Options | int:

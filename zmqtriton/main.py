@@ -1,4 +1,4 @@
-"""Run `zmqtriton` or `tritonserver`, with the subcommands demo, example, check, simulate and token.
+"""Run `zmqtriton` or `tritonserver`, with the subcommands: new, demo, example, check and others.
 
 Returns the exit status.
 """
@@ -12,6 +12,10 @@ from zmqtriton.command_line import read_options
 
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["new"]:
+        from zmqtriton.new_model.command import run_new
+
+        return run_new(words[1:])
     if words[:1] == ["demo"]:
         from zmqtriton.demo import run_demo
 

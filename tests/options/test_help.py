@@ -86,5 +86,6 @@ def test_who_says_nothing_is_told_what_to_begin_with(capsys: pytest.CaptureFixtu
 
     assert (
         "--model-repository must be specified\n"
-        "Try 'zmqtriton demo' for a first look, 'zmqtriton --help' for all options.\n"
+        "Try 'zmqtriton demo' for a first look, 'zmqtriton new NAME' for a model of your own, "
+        "'zmqtriton --help' for all options.\n"
     ) == capsys.readouterr().err

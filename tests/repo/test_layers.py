@@ -235,6 +235,7 @@ LAYERS = (
         ("google",),
         "turns files into a checked config and knows no process",
     ),
+    Layer("zmqtriton.new_model", (_FLOOR, "zmqtriton.config", "zmqtriton.new_model"), (), "writes"),
     Layer("zmqtriton.options", (_FLOOR, "zmqtriton.options"), (), "only reads argv"),
     Layer(
         "zmqtriton.repository",
