@@ -310,7 +310,7 @@ LAYERS = (
     Layer(
         "zmqtriton.ctl",
         (_FLOOR, "zmqtriton.checking", "zmqtriton.ctl", "zmqtriton.environments"),
-        ("click", "rich"),
+        ("click", "numpy", "rich"),
         "asks a running server and must not need one to be imported",
     ),
     Layer(

@@ -15,8 +15,8 @@ from zmqtriton_floor.errors import NotFound
 
 #: States of models that need no attention.
 _HEALTHY_STATES = frozenset({"READY", ""})
-#: Unloading was asked for, by an operator or by another model's need of memory.
-_UNLOADED_PREFIX = "unloaded"
+#: Unloading was asked for, or the next request loads it.
+_ASLEEP_PREFIXES = ("unloaded", "not loaded: ")
 
 
 _PROCESS = ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason")
@@ -89,7 +89,7 @@ def _print_tables(found: dict[str, Any]) -> None:
 def needs_attention(entry: Mapping[str, Any]) -> bool:
     """Return True for a version that should serve and does not."""
     is_well = entry.get("state", "") in _HEALTHY_STATES
-    return not is_well and not entry.get("reason", "").startswith(_UNLOADED_PREFIX)
+    return not is_well and not entry.get("reason", "").startswith(_ASLEEP_PREFIXES)
 
 
 def model_row(entry: dict[str, Any]) -> Sequence[str]:

@@ -165,6 +165,9 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(
     )
     numbers: dict[str, Any] = {
         "failures": {},
+        "queue_ns": 0,
+        "compute_ns": 0,
+        "inferences": 0,
         "succeeded": 5,
         "failed": 6,
         "faults": 0,

@@ -47,7 +47,7 @@ _CAUSES = (
         r"^not loaded: unloaded (after [\d.]+ s without requests)",
         "it sleeps: it was unloaded {0}",
         "Nothing is wrong. The next request loads it; --unload-idle-after says how soon it sleeps.",
-        ("zmqtriton-ctl infer {model}",),
+        ("zmqtriton-ctl infer {model} --zeros",),
     ),
     _Cause(
         r"^not loaded: unloaded (.*)",
@@ -59,7 +59,7 @@ _CAUSES = (
         r"^not loaded: waits for its first request",
         "it sleeps: it is loaded on demand, by its first request",
         "Nothing is wrong. Ask it, or load it if it should be ready from the start.",
-        ("zmqtriton-ctl infer {model}", _LOAD),
+        ("zmqtriton-ctl infer {model} --zeros", _LOAD),
     ),
     _Cause(
         r"^draining",

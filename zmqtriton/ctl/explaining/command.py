@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.explaining.findings import Facts, Finding, find_all
 from zmqtriton.ctl.output import print_document, with_format
@@ -20,33 +21,32 @@ _LOG_LINES = 1000
 #: In this time something should have ended.
 _SECOND_LOOK_S = 1.0
 
-#: Runs a call to the server, and ends the program if it fails.
-RunWithClient = Callable[[click.Context, Callable[[Client], Any]], Any]
+
+@click.command()
+@click.argument("model", default="")
+@click.argument("version", type=click.IntRange(1), required=False)
+@with_format
+@click.pass_context
+def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
+    """Say why MODEL is not ready, fails or is slow, and what to do about it.
+
+    Without MODEL, for all models that are not ready.
+    """
+    found = run_with_client(context, lambda client: _explain(client, model, version or 0))
+    if form != "table":
+        print_document(form, [_document(name, one) for name, all_ in found for one in all_])
+        return
+    if not found:
+        click.echo("all models are as they should be")
+    for number, (name, findings) in enumerate(found):
+        click.echo("\n" * bool(number) + "\n".join(_lines(name, findings)))
 
 
-def build_command(ask: RunWithClient) -> click.Command:
-    """Build the command."""
-
-    @click.command()
-    @click.argument("model", default="")
-    @click.argument("version", type=click.IntRange(1), required=False)
-    @with_format
-    @click.pass_context
-    def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
-        """Say why MODEL is not ready, fails or is slow, and what to do about it.
-
-        Without MODEL, for all models that are not ready.
-        """
-        found = ask(context, lambda client: _explain(client, model, version or 0))
-        if form != "table":
-            print_document(form, [_document(name, one) for name, all_ in found for one in all_])
-            return
-        if not found:
-            click.echo("all models are as they should be")
-        for number, (name, findings) in enumerate(found):
-            click.echo("\n" * bool(number) + "\n".join(_lines(name, findings)))
-
-    return explain
+def explain_model(client: Client, model: str, version: int = 0) -> list[Finding]:
+    """Return the findings about a model, the most important first; 0 is all versions."""
+    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
+    return find_all(_collect(client, model, version, status, index))
 
 
 def _explain(client: Client, model: str, version: int) -> list[tuple[str, list[Finding]]]:

@@ -13,6 +13,7 @@ from zmqtriton_floor import wire
 
 #: A broker that needs longer is shown without counts.
 _WITHIN_S = 2.0
+_COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the
 #: rate limiter's, and who holds them. `unconnected`: the serials of processes that the broker
@@ -58,6 +59,9 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "faults": _faults(own.get("failures", {})),
         "failures": own.get("failures", {}),
         "success_ns": stats["success"].get("ns", 0),
+        "queue_ns": stats.get("queue", {}).get("ns", 0),
+        "compute_ns": sum(stats.get(step, {}).get("ns", 0) for step in _COMPUTE_STEPS),
+        "inferences": entry.get("inference_count", 0),
         "pending": own["pending"],
         "unanswered": own["unanswered"],
         "sequences": own["sequences"],

@@ -1,0 +1,39 @@
+"""The rates of models between two readings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton.ctl.statistics import Rates, compute_rates
+
+
+def reading(**figures: int) -> dict[str, Any]:
+    names = ("succeeded", "failed", "success_ns", "queue_ns", "compute_ns", "executions")
+    usual = dict.fromkeys((*names, "inferences", "pending"), 0)
+    return {"model": "m", "version": 1, **usual, **figures}
+
+
+def test_rates_and_means_are_those_of_the_interval() -> None:
+    before = reading(succeeded=10, success_ns=10**9, inferences=10, executions=10)
+    grown = {"success_ns": 10**9 + 40_000_000, "queue_ns": 20_000_000, "compute_ns": 16_000_000}
+    after = reading(succeeded=14, failed=2, inferences=26, executions=12, pending=3, **grown)
+
+    assert [Rates("m", 1, 2.0, 1.0, 10.0, 5.0, 4.0, 8.0, 3)] == compute_rates(
+        [before], [after], 2.0
+    )
+
+
+def test_without_requests_there_are_no_means() -> None:
+    same = reading(succeeded=10, success_ns=5, executions=3, inferences=10)
+
+    assert [Rates("m", 1, 0.0, 0.0, None, None, None, None, 0)] == compute_rates(
+        [same], [same], 1.0
+    )
+
+
+def test_a_version_that_is_loaded_anew_counts_from_zero() -> None:
+    before, after = reading(succeeded=10), reading(succeeded=2, success_ns=4_000_000)
+
+    (found,) = compute_rates([before], [after], 1.0)
+
+    assert (2.0, 2.0) == (found.requests_per_s, found.mean_ms)

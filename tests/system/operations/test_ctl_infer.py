@@ -1,0 +1,152 @@
+"""`zmqtriton-ctl infer`, `wait` and `stats` against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODELS = ("add_sub", "string_upper", "raising")
+OPTIONS = ("--runtime-directory=@DIRECTORY@/run", "--model-control-mode=explicit")
+ONES = ",".join("1" * 16)
+
+
+def prepare(server: Server) -> None:
+    server.block_imports("raising").touch()
+
+
+def command(server: Server, *words: str) -> list[str]:
+    place = f"--runtime-directory={server.directory.parent}/run"
+    return [sys.executable, "-m", "zmqtriton.ctl.main", place, *words]
+
+
+def ctl(server: Server, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(server, *words),
+        capture_output=True,
+        text=True,
+        input=given,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded(server: Server) -> None:
+    for model in ("add_sub", "string_upper"):
+        assert "" == server.control_model("load", model)
+
+
+def test_inputs_are_words_files_and_json(server: Server, tmp_path: Path) -> None:
+    np.save(tmp_path / "twos.npy", np.full((16,), 2, np.float64))
+
+    shown = ctl(server, "infer", "add_sub", f"INPUT0={ONES}", f"INPUT1=@{tmp_path}/twos.npy")
+    assert (0, "") == (shown.returncode, shown.stderr)
+    assert "OUTPUT0  FP32 [1, 16]\n  [[3., 3.," in shown.stdout
+
+    document = json.dumps({"INPUT0": [1] * 16, "INPUT1": [[2] * 16]})
+    told = ctl(server, "infer", "add_sub", "--json", "-", "-o", "json", given=document)
+    outputs = {each["name"]: each["data"] for each in json.loads(told.stdout)["outputs"]}
+    assert [[-1.0] * 16] == outputs["OUTPUT1"]
+
+
+def test_a_whole_request_may_be_given(server: Server) -> None:
+    tensors = [
+        {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [1] * 16}
+        for name in ("INPUT0", "INPUT1")
+    ]
+    document = json.dumps({"inputs": tensors, "outputs": [{"name": "OUTPUT0"}]})
+
+    shown = ctl(server, "infer", "add_sub", "--json", "-", given=document)
+
+    assert "OUTPUT0  FP32 [1, 16]\n  [[2., 2.," in shown.stdout
+    assert "OUTPUT1" not in shown.stdout
+
+
+def test_texts_go_and_come(server: Server) -> None:
+    status, metadata = server.request_json("/v2/models/string_upper")
+    assert 200 == status
+
+    shown = ctl(server, "infer", "string_upper", f"{metadata['inputs'][0]['name']}=grün, ja")
+
+    assert "GRÜN, JA" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["add_sub"], "no inputs are given; it takes INPUT0 FP32 [-1, 16], INPUT1 FP32"),
+        (["add_sub", "INPUT0=1"], "input 'INPUT0' has the shape [1], and the model takes [-1, 16]"),
+        (["ad_sub", "X=1"], "there is no model 'ad_sub'; did you mean 'add_sub'?"),
+        (["add_sub", "--version=7", "X=1"], "'add_sub' version 7 is not found (HTTP 404)"),
+        (["raising", "--zeros"], "`zmqtriton-ctl explain raising` may say why"),
+        (["add_sub", "--header=x", "--zeros"], "--header 'x' is not 'NAME: VALUE'"),
+        (["add_sub", "--json=/no/file"], "--json /no/file cannot be read"),
+    ],
+)
+def test_errors_help(server: Server, words: list[str], expected: str) -> None:
+    refused = ctl(server, "infer", *words)
+
+    assert (1, "") == (refused.returncode, refused.stdout)
+    assert expected in refused.stderr
+
+
+def test_waiting_ends_when_the_model_is_ready(server: Server) -> None:
+    assert "add_sub is ready\n" == ctl(server, "wait", "add_sub").stdout
+    assert "the server is ready\n" == ctl(server, "wait").stdout
+    missing = ctl(server, "wait", "raising", "--timeout", "0")
+    assert (1, "") == (missing.returncode, missing.stdout)
+    assert "error: not ready after 0 s: raising: not ready: nobody has loaded it" in missing.stderr
+
+    loading = subprocess.Popen(command(server, "load", "raising"), stdout=subprocess.PIPE)
+    with (
+        loading,
+        subprocess.Popen(command(server, "wait", "raising"), stdout=subprocess.PIPE) as waiting,
+    ):
+        eventually(lambda: server.stub_pids("raising"), 60, "the start of its process")
+        assert waiting.poll() is None
+        (server.scratch / "raising.holds").unlink(missing_ok=True)
+        assert b"raising is ready\n" == waiting.communicate(timeout=60)[0]
+        assert 0 == waiting.returncode
+
+
+def test_statistics_have_rates_and_means(server: Server) -> None:
+    assert 0 == ctl(server, "infer", "add_sub", "--zeros").returncode
+
+    total = json.loads(ctl(server, "stats", "add_sub", "--total", "-o", "json").stdout)
+    tables = ctl(server, "stats", "--interval=0.1", "--count=2").stdout.split("\n\n")
+
+    assert ["add_sub"] == [row["model"] for row in total]
+    assert total[0]["requests_per_s"] > 0
+    assert total[0]["mean_ms"] >= total[0]["compute_ms"] > 0
+    assert 1.0 == total[0]["batch_size"]
+    assert 2 == len(tables)
+    assert all("add_sub:1" in table for table in tables)
+
+
+def test_the_live_view_ends_with_q(server: Server) -> None:
+    assert "top needs a terminal" in ctl(server, "top").stderr
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            command(server, "top", "--interval=0.1"), stdin=theirs, stdout=theirs
+        ) as live:
+            shown = b""
+            while b"add_sub:1" not in shown:
+                shown += os.read(ours, 65536)
+            os.write(ours, b"q")
+            assert 0 == live.wait(30)
+    finally:
+        os.close(ours)
+        os.close(theirs)

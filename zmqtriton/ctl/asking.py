@@ -1,0 +1,33 @@
+"""Asks the server that is meant, for every command."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from zmqtriton.ctl.client import Client, connect
+from zmqtriton.ctl.failing import exit_on_error
+from zmqtriton_floor.errors import NotFound
+
+
+def run_with_client(
+    context: click.Context, question: Callable[[Client], Any], *, to_change: bool = False
+) -> Any:
+    """Return the server's answer; end the program if it refuses or does not answer."""
+    with exit_on_error(), connect(context.obj, to_change=to_change) as client:
+        if client.other_count:
+            which = f"{client.other_count + 1} servers run; this is {client.describe()}"
+            click.echo(f"{which}. Others by --server, see `zmqtriton-ctl servers`.", err=True)
+        return question(client)
+
+
+def check_name(client: Client, model: str) -> None:
+    """Raise NotFound for a name that no repository has and that is not served either."""
+    known = [entry["name"] for entry in client.call("index", {"ready": False})]
+    if model not in known:
+        close = difflib.get_close_matches(model, known, 1)
+        meant = f"; did you mean '{close[0]}'?" if close else "; `zmqtriton-ctl models` lists them"
+        raise NotFound(f"there is no model '{model}'{meant}")

@@ -1,0 +1,94 @@
+"""The server's HTTP port, as `zmqtriton-ctl` asks it."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton.ctl.client import Client, NoServerError
+from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, NotFound, ZmqTritonError
+
+#: Where a server listens everywhere, it listens on loopback.
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+
+
+class RefusedRequest(ZmqTritonError):
+    """Raised for an answer with an error; the text is the server's."""
+
+
+class Answer(NamedTuple):
+    """Headers in lower case, and the body."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class HttpService:
+    def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
+        self.url = url.rstrip("/")
+        self._headers = headers
+        self._timeout_s = timeout_s
+        # A proxy of the environment is not meant for this machine.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def request(
+        self, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Ask by GET, or by POST with a body.
+
+        Raises the server's refusal, DeadlineExceeded, and NoServerError if nobody answers there.
+        """
+        named = {**self._headers, **(headers or {})}
+        request = urllib.request.Request(f"{self.url}{path}", body, named)
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                found = {name.lower(): value for name, value in answer.headers.items()}
+                return Answer(found, answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read()) from None
+        except TimeoutError:
+            raise self._late() from None
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, TimeoutError):
+                raise self._late() from None
+            raise NoServerError(f"no server answers at {self.url}: {error.reason}") from None
+        except OSError as error:
+            raise NoServerError(f"{self.url} ended the connection: {error}") from None
+
+    def _late(self) -> DeadlineExceeded:
+        return DeadlineExceeded(f"no answer within {self._timeout_s:g} s")
+
+
+def _refusal(status: int, body: bytes) -> ZmqTritonError:
+    try:
+        text = str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        text = body.decode("utf-8", "replace").strip()
+    return RefusedRequest(f"{text.rstrip()} (HTTP {status})")
+
+
+def find_url(client: Client) -> str:
+    """Return the URL of a server's HTTP port. Raises NotFound if it has none."""
+    address = client.identity.addresses.get("http")
+    if not address:
+        raise NotFound("this server has no HTTP port (--allow-http=false)")
+    host, _, port = address.rpartition(":")
+    return f"http://{_LOOPBACK.get(host, host)}:{port}"
+
+
+def parse_headers(given: tuple[str, ...]) -> dict[str, str]:
+    """Parse `NAME: VALUE`. Raises InvalidArgument."""
+    headers = {}
+    for text in given:
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip():
+            raise InvalidArgument(f"--header '{text}' is not 'NAME: VALUE'")
+        headers[name.strip()] = value.strip()
+    return headers

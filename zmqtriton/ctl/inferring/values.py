@@ -1,0 +1,207 @@
+"""Turns values of the command line into tensors, and tensors into text. Does no I/O but files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zmqtriton_floor.datatypes import BF16, BY_NAME, BYTES, Datatype
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.tensors import from_numpy, to_numpy
+
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+
+
+class TensorInfo(NamedTuple):
+    """One input or output, as the model's metadata has it."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+
+    @classmethod
+    def from_metadata(cls, entry: Mapping[str, Any]) -> TensorInfo:
+        return cls(entry["name"], BY_NAME[entry["datatype"]], tuple(entry["shape"]))
+
+    def describe(self) -> str:
+        return f"{self.name} {self.datatype.name} {list(self.shape)}"
+
+
+def read_inputs(
+    words: Sequence[str], infos: Sequence[TensorInfo], *, has_zeros: bool = False
+) -> dict[str, Any]:
+    """Read inputs given as NAME=VALUE; with `has_zeros`, others are filled with zeros.
+
+    Raises InvalidArgument.
+    """
+    known = {info.name: info for info in infos}
+    arrays: dict[str, Any] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not sign:
+            raise InvalidArgument(f"'{word}' is not NAME=VALUE; {_expected(infos)}")
+        if name not in known:
+            raise InvalidArgument(f"the model has no input '{name}'; {_expected(infos)}")
+        arrays[name] = _fit(_read_value(text, known[name]), known[name])
+    missing = [info for info in infos if info.name not in arrays]
+    if has_zeros:
+        arrays.update((info.name, _zeros(info)) for info in missing)
+    elif not arrays:
+        raise InvalidArgument(f"no inputs are given; {_expected(infos)}")
+    return arrays
+
+
+def read_document(document: Any, infos: Sequence[TensorInfo]) -> dict[str, Any]:
+    """Read inputs given as a JSON object of values by name. Raises InvalidArgument."""
+    if not isinstance(document, dict):
+        raise InvalidArgument(f"the JSON must be an object of values by name; {_expected(infos)}")
+    known = {info.name: info for info in infos}
+    if unknown := next((name for name in document if name not in known), None):
+        raise InvalidArgument(f"the model has no input '{unknown}'; {_expected(infos)}")
+    return {
+        name: _fit(_to_array(value, known[name]), known[name]) for name, value in document.items()
+    }
+
+
+def _expected(infos: Iterable[TensorInfo]) -> str:
+    texts = ", ".join(info.describe() for info in infos)
+    return f"it takes {texts}" if texts else "it takes no inputs"
+
+
+def _read_value(text: str, info: TensorInfo) -> Any:
+    if text.startswith("@"):
+        return _read_file(Path(text[1:]), info)
+    if info.datatype.number == BYTES:
+        return _to_array(_parse_list(text, lambda word: word), info)
+    return _to_array(_parse_list(text, lambda word: _parse_number(word, info)), info)
+
+
+def _parse_list(text: str, parse: Callable[[str], Any]) -> Any:
+    """Parse a list in JSON; what begins with no bracket is one value, or several with commas."""
+    if text.lstrip().startswith("["):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise InvalidArgument(f"'{text}' begins like a list in JSON: {error}") from None
+    parsed = parse(text)
+    return parsed if isinstance(parsed, list) else [parsed]
+
+
+def _parse_number(text: str, info: TensorInfo) -> Any:
+    if "," in text:
+        return [_parse_number(word.strip(), info) for word in text.split(",")]
+    if info.datatype.name == "BOOL" and text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise InvalidArgument(f"input '{info.name}' is {info.datatype.name}, and '{text}' is not")
+
+
+def _read_file(path: Path, info: TensorInfo) -> Any:
+    try:
+        if path.suffix == ".npy":
+            return _to_array(np.load(path, allow_pickle=False), info)
+        if info.datatype.number == BYTES:
+            return np.array([path.read_bytes()], np.object_)
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"input '{info.name}' cannot be read from {path}: {error}") from None
+    raise InvalidArgument(f"input '{info.name}': {path} must be a .npy file")
+
+
+def _to_array(value: Any, info: TensorInfo) -> Any:
+    kind = np.float32 if info.datatype.number == BF16 else info.datatype.numpy
+    try:
+        array = np.array(value)
+        if array.dtype.kind in "biuf" and kind is not np.object_:
+            if array.dtype.kind == "f" and np.dtype(kind).kind in "iu" and (array % 1).any():
+                raise ValueError("a fraction")
+            if np.dtype(kind).kind in "iu":
+                limits = np.iinfo(kind)
+                if array.size and not limits.min <= array.min() <= array.max() <= limits.max:
+                    raise ValueError(f"outside {limits.min} to {limits.max}")
+            return array.astype(kind)
+        if kind is np.object_:
+            return array.astype(np.object_)
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument(
+            f"input '{info.name}' cannot be made {info.datatype.name}: {error}"
+        ) from None
+    raise InvalidArgument(f"input '{info.name}' is {info.datatype.name}, not {array.dtype}")
+
+
+def _fit(array: Any, info: TensorInfo) -> Any:
+    """Give an array the shape that the model takes. Raises InvalidArgument if it has no such."""
+    if _matches(array.shape, info.shape):
+        return array
+    if info.shape[:1] == (-1,) and _matches(array.shape, info.shape[1:]):
+        return array.reshape(1, *array.shape)
+    if array.ndim <= 1:
+        # A batch of one; another variable dimension takes what there is.
+        variable = [i for i, dim in enumerate(info.shape) if dim == -1]
+        shape = list(info.shape)
+        for i in variable[:-1]:
+            shape[i] = 1
+        known = math.prod(dim for dim in shape if dim != -1)
+        if known and array.size % known == 0 and (variable or array.size == known):
+            return array.reshape(shape)
+    raise InvalidArgument(
+        f"input '{info.name}' has the shape {list(array.shape)}, and the model takes "
+        f"{list(info.shape)}"
+    )
+
+
+def _matches(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    return len(shape) == len(wanted) and all(
+        dim in (-1, own) for own, dim in zip(shape, wanted, strict=True)
+    )
+
+
+def _zeros(info: TensorInfo) -> Any:
+    shape = [1 if dim == -1 else dim for dim in info.shape]
+    if info.datatype.number == BYTES:
+        return np.full(shape, b"", np.object_)
+    return np.zeros(shape, np.float32 if info.datatype.number == BF16 else info.datatype.numpy)
+
+
+def encode(array: Any, datatype: Datatype) -> bytes:
+    """Return the bytes of a tensor as they travel."""
+    if datatype.number == BF16:
+        return bytes((array.view(np.uint32) >> 16).astype("<u2").tobytes())
+    return bytes(from_numpy(array))
+
+
+def decode(datatype: str, shape: Sequence[int], data: bytes) -> Any:
+    """Return the array of an output."""
+    if datatype == "BF16":
+        halves = np.frombuffer(data, "<u2").astype(np.uint32)
+        return (halves << 16).view(np.float32).reshape(shape)
+    return to_numpy(BY_NAME[datatype].number, shape, data)
+
+
+def to_json(array: Any) -> Any:
+    """Return nested lists of JSON's types; bytes are read as UTF-8."""
+    if array.dtype == np.object_:
+        texts = [_text(element) for element in array.ravel().tolist()]
+        return np.array(texts, np.object_).reshape(array.shape).tolist()
+    return array.tolist()
+
+
+def format_array(array: Any, width: int) -> str:
+    """Return the values for people; the middle of a large one is left out."""
+    if array.dtype == np.object_:
+        if array.size == 1:
+            return _text(array.reshape(-1)[0])
+        array = np.array([_text(element) for element in array.ravel()]).reshape(array.shape)
+    return np.array2string(array, max_line_width=width, threshold=200, separator=", ")
+
+
+def _text(element: Any) -> str:
+    return element.decode("utf-8", "replace") if isinstance(element, bytes) else str(element)

@@ -1,0 +1,66 @@
+"""`zmqtriton-ctl load`, `unload` and `restart`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from zmqtriton.ctl.asking import check_name, run_with_client
+from zmqtriton.ctl.client import Client
+from zmqtriton_floor.errors import ZmqTritonError
+
+
+@click.command()
+@click.argument("model")
+@click.pass_context
+def load(context: click.Context, model: str) -> None:
+    """Load MODEL, or reload it if its files have changed."""
+    run_with_client(context, lambda client: _load(client, model), to_change=True)
+    click.echo(f"loaded {model}")
+
+
+@click.command()
+@click.argument("model")
+@click.option("--dependents", is_flag=True, help="Unload its dependents too.")
+@click.pass_context
+def unload(context: click.Context, model: str, dependents: bool) -> None:
+    """Unload MODEL; requests in flight are finished."""
+    run_with_client(context, lambda client: _unload(client, model, dependents), to_change=True)
+    click.echo(f"unloaded {model}")
+
+
+@click.command()
+@click.argument("model")
+@click.pass_context
+def restart(context: click.Context, model: str) -> None:
+    """Restart the processes of MODEL; the requests they execute fail.
+
+    For a model that hangs, and for one that was given up because it died too often. Works in every
+    model control mode. Use `load` to take changed files into use without a failure.
+    """
+    ended = run_with_client(context, lambda client: _restart(client, model), to_change=True)
+    what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else "loaded"
+    click.echo(f"restarted {model}: {what}")
+
+
+def _restart(client: Client, model: str) -> Any:
+    check_name(client, model)
+    return client.call("restart", {"model": model})
+
+
+def _load(client: Client, model: str) -> None:
+    try:
+        client.call("load", {"model": model, "parameters": {}})
+    except ZmqTritonError:
+        check_name(client, model)
+        raise
+
+
+def _unload(client: Client, model: str, dependents: bool) -> None:
+    """Unload a model.
+
+    Triton accepts any name, so a typing error would look like success.
+    """
+    check_name(client, model)
+    client.call("unload", {"model": model, "unload_dependents": dependents})

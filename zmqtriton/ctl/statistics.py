@@ -1,0 +1,192 @@
+"""`zmqtriton-ctl stats` and `top`: rates, latencies and batches of models over an interval."""
+
+from __future__ import annotations
+
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import click
+
+from zmqtriton.ctl.asking import run_with_client
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.tables import print_table
+from zmqtriton_floor.errors import NotFound, Unavailable
+
+_HEADER = ("Model", "Req/s", "Fail/s", "Mean ms", "Queue ms", "Compute ms", "Batch", "Pending")
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+class Rates(NamedTuple):
+    """The figures of a version over an interval; None without requests in it."""
+
+    model: str
+    version: int
+    requests_per_s: float
+    failures_per_s: float
+    mean_ms: float | None
+    queue_ms: float | None
+    compute_ms: float | None
+    batch_size: float | None
+    pending: int
+
+
+def compute_rates(
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], seconds: float
+) -> list[Rates]:
+    """Compute the rates between two readings; one that has begun anew counts from zero."""
+    earlier = {(row["model"], row["version"]): row for row in before}
+    found = []
+    for row in after:
+        last = earlier.get((row["model"], row["version"]), {})
+        begins_anew = row["succeeded"] < last.get("succeeded", 0)
+        grown = {
+            key: value - (0 if begins_anew else last.get(key, 0))
+            for key, value in row.items()
+            if isinstance(value, (int, float))
+        }
+        succeeded, executions = grown["succeeded"], grown["executions"]
+        found.append(
+            Rates(
+                row["model"],
+                row["version"],
+                requests_per_s=succeeded / seconds,
+                failures_per_s=grown["failed"] / seconds,
+                mean_ms=_mean_ms(grown["success_ns"], succeeded),
+                queue_ms=_mean_ms(grown["queue_ns"], succeeded),
+                compute_ms=_mean_ms(grown["compute_ns"], succeeded),
+                batch_size=grown["inferences"] / executions if executions > 0 else None,
+                pending=row["pending"],
+            )
+        )
+    return found
+
+
+def _mean_ms(nanoseconds: float, count: float) -> float | None:
+    return nanoseconds / count / 1e6 if count > 0 else None
+
+
+@click.command()
+@click.argument("model", default="")
+@click.option(
+    "--interval", default=1.0, type=click.FloatRange(0.1), help="In seconds; default is 1."
+)
+@click.option("--count", default=1, type=click.IntRange(1), help="How often; default is 1.")
+@click.option("--total", is_flag=True, help="Since the model was loaded, without waiting.")
+@with_format
+@click.pass_context
+def stats(
+    context: click.Context, model: str, interval: float, count: int, form: str, *, total: bool
+) -> None:
+    """Show rates, mean latencies and batch sizes of MODEL, or of all models.
+
+    They are those of the next --interval seconds.
+    """
+
+    def question(client: Client) -> None:
+        readings = _totals(client, model) if total else _readings(client, model, interval)
+        for number, rates in zip(range(count), readings, strict=False):
+            _show(rates, form, is_first=not number)
+
+    run_with_client(context, question)
+
+
+@click.command()
+@click.argument("model", default="")
+@click.option("--interval", default=1.0, type=click.FloatRange(0.1), help="In seconds.")
+@click.pass_context
+def top(context: click.Context, model: str, interval: float) -> None:
+    """Show `stats` anew every second, until q or Ctrl-C."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("top needs a terminal; `stats --count N` prints N tables")
+    try:
+        with _key_by_key():
+            run_with_client(context, lambda client: _watch(client, model, interval))
+    except KeyboardInterrupt:
+        return
+
+
+def _watch(client: Client, model: str, interval: float) -> None:
+    for rates in _readings(client, model, interval, _is_quit):
+        click.echo(f"{_CLEAR}{client.identity.describe()}  {time.strftime('%H:%M:%S')}  q: quit\n")
+        _show(rates, "table", is_first=True)
+
+
+@contextmanager
+def _key_by_key() -> Iterator[None]:
+    """Have the terminal deliver each key at once."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _is_quit(seconds: float) -> bool:
+    """Wait for a key; return True for q."""
+    readable, _, _ = select.select([sys.stdin], [], [], seconds)
+    return bool(readable) and sys.stdin.read(1) in ("q", "Q")
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+def _readings(
+    client: Client, model: str, interval: float, pause: Callable[[float], bool] = _sleep
+) -> Iterator[list[Rates]]:
+    """Yield the rates of one interval after the other, until `pause` returns True."""
+    before, began_s = _read(client, model), time.monotonic()
+    while not pause(interval):
+        after, now_s = _read(client, model), time.monotonic()
+        yield compute_rates(before, after, now_s - began_s)
+        before, began_s = after, now_s
+
+
+def _totals(client: Client, model: str) -> Iterator[list[Rates]]:
+    """Yield the figures since the load; their rates are over the time since the server's start."""
+    up_s = max(1.0, time.time() - client.identity.started_s)
+    yield compute_rates([], _read(client, model), up_s)
+
+
+def _read(client: Client, model: str) -> list[dict[str, Any]]:
+    counts = client.call("status", timeout_s=QUICK_TIMEOUT_S)["counts"]
+    if counts is None:
+        raise Unavailable("the broker does not answer")
+    found = [row for row in counts if model in ("", row["model"])]
+    if model and not found:
+        hint = f"`zmqtriton-ctl explain {model}` says why"
+        raise NotFound(f"model '{model}' is not loaded; {hint}")
+    return found
+
+
+def _show(rates: Sequence[Rates], form: str, *, is_first: bool) -> None:
+    if form != "table":
+        print_document(form, [each._asdict() for each in rates])
+        return
+    click.echo("" if is_first else "\n", nl=False)
+    print_table(_HEADER, [_row(each) for each in rates])
+    sys.stdout.flush()
+
+
+def _row(rates: Rates) -> Sequence[str]:
+    shown = (rates.requests_per_s, rates.failures_per_s, rates.mean_ms, rates.queue_ms)
+    return (
+        f"{rates.model}:{rates.version}",
+        *map(_figure, (*shown, rates.compute_ms, rates.batch_size)),
+        str(rates.pending),
+    )
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"

@@ -1,0 +1,72 @@
+"""`zmqtriton-ctl wait`: returns when a server, or a model of it, is ready."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S, NoServerError, ServerSelector, connect
+from zmqtriton.ctl.explaining.command import explain_model
+from zmqtriton.ctl.failing import exit_on_error
+from zmqtriton.ctl.status import needs_attention
+from zmqtriton_floor.errors import Unavailable
+
+_LOOK_EVERY_S = 0.2
+
+
+@click.command()
+@click.argument("model", default="")
+@click.argument("version", type=click.IntRange(1), required=False)
+@click.option(
+    "--timeout",
+    default=60.0,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="How long to wait; default is 60.",
+)
+@click.pass_context
+def wait(context: click.Context, model: str, version: int | None, timeout: float) -> None:
+    """Wait until MODEL is ready, or the server with all models that it should serve.
+
+    The exit status is 0 then, 1 if it is not ready in time, and 2 if there is no server in time.
+    """
+    deadline_s = time.monotonic() + timeout
+    with exit_on_error():
+        while True:
+            is_over = time.monotonic() >= deadline_s
+            try:
+                reason = _why_not_ready(context.obj, model, version or -1, in_full=is_over)
+            except NoServerError:
+                if is_over:
+                    raise
+                reason = "there is no server yet"
+            if not reason:
+                break
+            if is_over:
+                raise Unavailable(f"not ready after {timeout:g} s: {reason}")
+            time.sleep(_LOOK_EVERY_S)
+    click.echo(f"{model or 'the server'} is ready")
+
+
+def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_full: bool) -> str:
+    """Return why it is not ready, explained if that is asked for; "" if it is."""
+    with connect(selector) as client:
+        if model:
+            arguments = {"model": model, "version": version}
+            if client.call("ready", arguments, timeout_s=QUICK_TIMEOUT_S):
+                return ""
+            if not in_full:
+                return model
+            finding = explain_model(client, model, max(0, version))[0]
+            return f"{model}: {finding.text}"
+        index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
+        unready = [_describe(entry) for entry in index if needs_attention(entry)]
+        is_open = client.call("is_open", timeout_s=QUICK_TIMEOUT_S)
+        return ", ".join(unready) or ("" if is_open else "its ports are not open yet")
+
+
+def _describe(entry: dict[str, Any]) -> str:
+    version = f" version {entry['version']}" if "version" in entry else ""
+    return f"{entry['name']}{version} is {entry['state']}"
