@@ -146,6 +146,9 @@ def test_an_error_of_the_model_is_raised_with_its_cause(write_model: WriteModel)
 
     assert "message: KeyError: 'lost'" in failed.value.text
     assert isinstance(failed.value.__cause__, KeyError)
+    assert failed.value.__cause__.__traceback__ is not None
+    code = failed.value.__cause__.__traceback__.tb_frame.f_code
+    assert str(directory / "1" / "model.py") == code.co_filename
 
 
 def test_a_request_that_does_not_fit_is_refused_in_triton_s_words() -> None:

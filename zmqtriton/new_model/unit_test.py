@@ -96,6 +96,6 @@ def _checks(draft: Draft) -> str:
     else:
         expected = [expression.expected for expression in draft.expressions()]
     return "\n".join(
-        f'{indent}assert (outputs["{output.name}"] == {value}).all()'
+        f'{indent}np.testing.assert_array_equal(outputs["{output.name}"], {value})'
         for output, value in zip(draft.outputs, expected, strict=True)
     )

@@ -15,8 +15,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+import zmqtriton_stub
 from zmqtriton.broker.sequences.controls import SequenceControls
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton.embedded.tensors import to_arrays, to_tensors
@@ -39,6 +41,8 @@ from zmqtriton_stub.model import Model, import_class
 PATIENCE_S = 60.0
 #: Threads of the model are looked after so often while nothing comes.
 _LOOK_EVERY_S = 0.02
+#: Where the frames lie that a test's author need not see.
+_STUB = os.path.dirname(zmqtriton_stub.__file__) + os.sep
 _log = logging.getLogger("zmqtriton.testing")
 
 Request = InferenceRequest | Mapping[str, Any]
@@ -113,6 +117,7 @@ class LoadedModel:
 
         Raises the model's error, with its text and the status that a client would get.
         """
+        __tracebackhide__ = True  # of pytest: the reader's line is the one that has called this
         [response] = self.execute([inputs if request is None else request])
         if response.error is not None:
             raise response.error
@@ -120,6 +125,7 @@ class LoadedModel:
 
     def stream(self, request: Request | None = None, /, **inputs: Any) -> Iterator[dict[str, Any]]:
         """Iterate over the outputs of a model's responses to one request, as they come."""
+        __tracebackhide__ = True
         for _, response in self._responses([inputs if request is None else request]):
             if response.error is not None:
                 raise response.error
@@ -271,8 +277,15 @@ class _Executions(Executions):
     raised: BaseException | None = None
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
-        self.raised = error
         super()._fail(execution, error)
+        self.raised = error.with_traceback(_model_frames(error.__traceback__))
+
+
+def _model_frames(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the model's first frame on."""
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_STUB):
+        frames = frames.tb_next
+    return frames
 
 
 def _to_request(request: Request) -> InferenceRequest:
