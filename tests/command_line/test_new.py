@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.support.server import Server
 from zmqtriton.main import main
 
@@ -85,6 +86,18 @@ def test_what_to_type_next_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\nmodels/mine/1/model.py     the code\n" in said
     assert "\n  pytest test_mine.py\n" in said
     assert "\n  zmqtriton --model-repository=models " in said
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_pages_show_what_is_written(page: str, tmp_path: Path) -> None:
+    assert 0 == main(["new", "scale"])
+
+    text = (ROOT / page).read_text("utf-8")
+    code = (tmp_path / "models/scale/1/model.py").read_text()
+    config = (tmp_path / "models/scale/config.pbtxt").read_text()
+    lines = [line for line in config.splitlines() if line and not line.startswith("#")]
+    assert code.partition("\n\n")[2] in text
+    assert "".join(f"    {line}\n" for line in lines) in text
 
 
 @pytest.mark.parametrize(
