@@ -500,3 +500,40 @@ def test_a_server_is_named_by_option_or_environment(
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/nowhere")
     with pytest.raises(NoServerError, match="/nowhere"):
         connect()
+
+
+@pytest.mark.row("L13")
+def test_each_list_is_a_table_json_or_yaml(server: FakeServer) -> None:
+    server.answers["index"] = [{"name": "m", "version": "1", "state": "READY"}]
+
+    table, as_json = run("models"), run("models", "-o", "json")
+    as_yaml = run("models", "--output=yaml", "--server=http://127.0.0.1:8000")
+
+    assert ["m", "1", "READY"] == words_of(table)[1]
+    assert server.answers["index"] == json.loads(as_json.stdout)
+    assert as_json.stdout == run("models", "--json").stdout
+    assert '- name: m\n  version: "1"\n  state: READY\n' == as_yaml.stdout
+    for words in (["status"], ["servers"], ["explain"]):
+        assert json.loads(run(*words, "-o", "json").stdout) is not None
+        assert run(*words, "-o", "yaml").exit_code == 0
+    assert "Invalid value for '-o'" in run("models", "-o", "xml").stderr
+
+
+def test_a_shell_completes_commands_and_models(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers["index"] = [{"name": "resnet"}, {"name": "other"}]
+
+    def complete(words: str) -> list[str]:
+        environment = {
+            "_ZMQTRITON_CTL_COMPLETE": "bash_complete",
+            "COMP_WORDS": f"zmqtriton-ctl {words}",
+            "COMP_CWORD": str(len(words.split())),
+        }
+        result = CliRunner().invoke(cli, [], prog_name="zmqtriton-ctl", env=environment)
+        return [line.partition(",")[2] for line in result.stdout.splitlines()]
+
+    assert ["explain"] == complete("expl")
+    assert ["resnet"] == complete("explain res")
+    for shell in ("bash", "zsh", "fish"):
+        assert "_ZMQTRITON_CTL_COMPLETE" in run("completion", shell).stdout

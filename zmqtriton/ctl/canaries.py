@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import click
 
+from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import print_table
 
 #: Makes a control call and returns its result; ends the program if that is refused.
@@ -52,7 +53,7 @@ def build_group(call: MakeCall) -> click.Group:
         """Try a version of a model beside the one that serves, then promote or abort it."""
 
     @canary.command()
-    @click.argument("model")
+    @click.argument("model", type=MODEL)
     @click.argument("version", type=click.IntRange(1))
     @_with_settings
     @click.pass_context
@@ -62,7 +63,7 @@ def build_group(call: MakeCall) -> click.Group:
         _print([found])
 
     @canary.command("set")
-    @click.argument("model")
+    @click.argument("model", type=MODEL)
     @_with_settings
     @click.pass_context
     def change(context: click.Context, /, model: str, **settings: str | None) -> None:
@@ -70,7 +71,7 @@ def build_group(call: MakeCall) -> click.Group:
         _print([call(context, "canary.change", _values(model, settings))])
 
     @canary.command()
-    @click.argument("model")
+    @click.argument("model", type=MODEL)
     @click.argument("percent")
     @click.pass_context
     def weight(context: click.Context, model: str, percent: str) -> None:
@@ -78,7 +79,7 @@ def build_group(call: MakeCall) -> click.Group:
         _print([call(context, "canary.change", {"model": model, "weight": percent})])
 
     @canary.command()
-    @click.argument("model")
+    @click.argument("model", type=MODEL)
     @click.pass_context
     def promote(context: click.Context, model: str) -> None:
         """Let the canary of MODEL serve all requests."""
@@ -86,7 +87,7 @@ def build_group(call: MakeCall) -> click.Group:
         click.echo(f"version {found['canary']} of {model} serves all requests")
 
     @canary.command()
-    @click.argument("model")
+    @click.argument("model", type=MODEL)
     @click.pass_context
     def abort(context: click.Context, model: str) -> None:
         """Let the stable version of MODEL serve all requests again; unload the canary."""
@@ -99,16 +100,16 @@ def build_group(call: MakeCall) -> click.Group:
 
 def _build_status(call: MakeCall) -> click.Command:
     @click.command()
-    @click.argument("model", default="")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @click.argument("model", type=MODEL, default="")
+    @with_format
     @click.pass_context
-    def status(context: click.Context, model: str, as_json: bool) -> None:
+    def status(context: click.Context, model: str, form: str) -> None:
         """Show the current or last canary of MODEL, or of all models."""
         found = call(context, "canary.status", {"model": model} if model else {})
-        if as_json:
-            click.echo(json.dumps(found, indent=2))
-        else:
+        if form == "table":
             _print(found)
+        else:
+            print_document(form, found)
 
     return status
 

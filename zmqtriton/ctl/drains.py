@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import click
 
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import format_duration
 from zmqtriton_floor.errors import InternalError
 
@@ -38,7 +39,7 @@ def build_commands(run: Run, check_name: CheckName) -> tuple[click.Command, clic
 
 def _build_drain(run: Run, check_name: CheckName) -> click.Command:
     @click.command()
-    @click.argument("model", default="")
+    @click.argument("model", type=MODEL, default="")
     @click.option("--instance", default="", help="One instance of MODEL, such as m_0_0.")
     @click.option(
         "--then",
@@ -88,7 +89,7 @@ def _build_drain(run: Run, check_name: CheckName) -> click.Command:
 
 def _build_undrain(run: Run, check_name: CheckName) -> click.Command:
     @click.command()
-    @click.argument("model", default="")
+    @click.argument("model", type=MODEL, default="")
     @click.option("--instance", default="", help="One instance of MODEL.")
     @click.pass_context
     def undrain(context: click.Context, model: str, instance: str) -> None:

@@ -16,6 +16,7 @@ import click
 
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, NoServerError, connect
 from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
+from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 if TYPE_CHECKING:
@@ -139,13 +140,17 @@ def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator
 
 
 @env.command(name="list")
+@with_format
 @click.pass_context
-def list_entries(context: click.Context) -> None:
+def list_entries(context: click.Context, form: str) -> None:
     """Show what has been unpacked and built, and from what."""
     from zmqtriton.environments.cache import EnvironmentCache
 
     with exit_on_error():
         entries = EnvironmentCache(context.meta["cache"]).entries()
+    if form != "table":
+        print_document(form, [entry._asdict() for entry in entries])
+        return
     for entry in entries:
         made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.created_s))
         click.echo(f"{entry.kind:8}  {made}  {entry.source}\n          {entry.tree}")

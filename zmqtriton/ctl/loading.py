@@ -8,11 +8,12 @@ import click
 
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import Client
+from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import ZmqTritonError
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.pass_context
 def load(context: click.Context, model: str) -> None:
     """Load MODEL, or reload it if its files have changed."""
@@ -21,7 +22,7 @@ def load(context: click.Context, model: str) -> None:
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.option("--dependents", is_flag=True, help="Unload its dependents too.")
 @click.pass_context
 def unload(context: click.Context, model: str, dependents: bool) -> None:
@@ -31,7 +32,7 @@ def unload(context: click.Context, model: str, dependents: bool) -> None:
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.pass_context
 def restart(context: click.Context, model: str) -> None:
     """Restart the processes of MODEL; the requests they execute fail.

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from zmqtriton.ctl.output import print_document, with_format
+
 #: Changes these settings and returns all settings.
 UpdateSettings = Callable[[click.Context, dict[str, Any]], dict[str, Any]]
 
@@ -22,6 +24,7 @@ def build_command(ask: UpdateSettings) -> click.Command:
         "--verbose", type=click.IntRange(0), help="Level of verbose messages; 0 turns them off."
     )
     @click.option("--format", type=click.Choice(["default", "ISO8601", "json"]))
+    @with_format
     @click.pass_context
     def log_settings(
         context: click.Context,
@@ -31,6 +34,7 @@ def build_command(ask: UpdateSettings) -> click.Command:
         error: bool | None,
         verbose: int | None,
         format: str | None,
+        form: str,
     ) -> None:
         """Show or change what the server's processes log."""
         wanted = {
@@ -41,7 +45,11 @@ def build_command(ask: UpdateSettings) -> click.Command:
             "log_format": format,
         }
         changes = {name: value for name, value in wanted.items() if value is not None}
-        for name, value in ask(context, changes).items():
+        found = ask(context, changes)
+        if form != "table":
+            print_document(form, found)
+            return
+        for name, value in found.items():
             click.echo(f"{name} {str(value).lower() if isinstance(value, bool) else value}".strip())
 
     return log_settings

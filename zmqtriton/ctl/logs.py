@@ -13,6 +13,7 @@ import click
 
 from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.logs import line as format_line
 
 #: How often a server is asked for new lines.
@@ -21,7 +22,7 @@ _ALL_LINES = 1 << 30
 
 
 @click.command()
-@click.argument("model", default="")
+@click.argument("model", type=MODEL, default="")
 @click.option(
     "--lines", "-n", default=100, type=click.IntRange(1), help="Number of lines; default is 100."
 )

@@ -20,18 +20,20 @@ from zmqtriton.ctl import (
 )
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerSelector
+from zmqtriton.ctl.completion import completion
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.explaining.command import explain
 from zmqtriton.ctl.inferring.command import infer
 from zmqtriton.ctl.listing import models, status
 from zmqtriton.ctl.loading import load, restart, unload
+from zmqtriton.ctl.selecting import ServerGroup, parse_server
 from zmqtriton.ctl.servers import servers
 from zmqtriton.ctl.statistics import stats, top
 from zmqtriton.ctl.waiting import wait
 from zmqtriton_floor import __version__
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=ServerGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="zmqtriton-ctl")
 @click.option(
     "--runtime-directory",
@@ -42,8 +44,9 @@ from zmqtriton_floor import __version__
 @click.option(
     "--server",
     default="",
-    metavar="ID|PID|PORT",
-    help="Which server, if several run; `zmqtriton-ctl servers` lists them.",
+    metavar="ID|PID|PORT|URL",
+    callback=parse_server,
+    help="Which server, if several run; `zmqtriton-ctl servers` lists them. May also be last.",
 )
 @click.pass_context
 def cli(context: click.Context, runtime_directory: str, server: str) -> None:
@@ -88,6 +91,7 @@ def _call_about_canary(context: click.Context, verb: str, arguments: dict[str, A
 
 _COMMANDS = (
     canaries.build_group(_call_about_canary),
+    completion,
     *drains.build_commands(run_with_client, check_name),
     env,
     explain,

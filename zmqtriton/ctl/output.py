@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,23 +12,28 @@ import click
 FORMS = ("table", "json", "yaml")
 
 
+#: Adds `--output`; the command gets the parameter `form`.
+form_option = click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(FORMS),
+    default="table",
+    help="Form of the output; default is table.",
+)
+
+
 def with_format(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--output` and `--json`; the command gets the parameter `form`."""
+
+    @functools.wraps(command)
+    def run(*words: Any, as_json: bool, form: str, **options: Any) -> None:
+        command(*words, form="json" if as_json else form, **options)
+
     as_json = click.option(
-        "--json",
-        "form",
-        flag_value="json",
-        help="Print JSON; the same as `-o json`.",
+        "--json", "as_json", is_flag=True, help="Print JSON; the same as `-o json`."
     )
-    chosen = click.option(
-        "-o",
-        "--output",
-        "form",
-        type=click.Choice(FORMS),
-        default="table",
-        help="Form of the output; default is table.",
-    )
-    return chosen(as_json(command))
+    return form_option(as_json(run))
 
 
 def print_document(form: str, document: Any) -> None:

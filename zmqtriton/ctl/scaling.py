@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
+from zmqtriton.ctl.selecting import MODEL
+
 #: Calls the server with the arguments of the verb `scale`.
 Scale = Callable[[click.Context, dict[str, Any]], dict[str, Any]]
 
 
 def build_command(scale_model: Scale) -> click.Command:
     @click.command()
-    @click.argument("model")
+    @click.argument("model", type=MODEL)
     @click.argument("count", type=int, required=False)
     @click.option("--group", default="", help="The instance group, for a model with several.")
     @click.pass_context

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,22 +10,23 @@ import click
 
 from zmqtriton.ctl.client import Client, NoServerError, ServerSelector, connect_all
 from zmqtriton.ctl.failing import exit_on_error
+from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.tables import format_duration, print_table
 
 _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@with_format
 @click.pass_context
-def servers(context: click.Context, as_json: bool) -> None:
+def servers(context: click.Context, form: str) -> None:
     """List the servers on this machine, the newest first."""
     with exit_on_error():
         clients = connect_all(ServerSelector(context.obj.directory))
-    if as_json:
-        click.echo(json.dumps([_json_entry(client) for client in clients], indent=2))
-    else:
+    if form == "table":
         print_table(_HEADER, [_row(client) for client in clients])
+    else:
+        print_document(form, [_json_entry(client) for client in clients])
     for client in clients:
         client.close()
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from zmqtriton.ctl.client import Client
+from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import NotFound
 
 #: The form in which Python writes them.
@@ -31,7 +32,7 @@ def build_command(ask: RunWithClient) -> click.Command:
     """Build the command."""
 
     @click.command()
-    @click.argument("model")
+    @click.argument("model", type=MODEL)
     @click.pass_context
     def stacks(context: click.Context, model: str) -> None:
         """Show the Python stacks of all threads of MODEL's processes.

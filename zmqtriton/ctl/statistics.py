@@ -16,6 +16,7 @@ import click
 from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import print_table
 from zmqtriton_floor.errors import NotFound, Unavailable
 
@@ -73,7 +74,7 @@ def _mean_ms(nanoseconds: float, count: float) -> float | None:
 
 
 @click.command()
-@click.argument("model", default="")
+@click.argument("model", type=MODEL, default="")
 @click.option(
     "--interval", default=1.0, type=click.FloatRange(0.1), help="In seconds; default is 1."
 )
@@ -98,7 +99,7 @@ def stats(
 
 
 @click.command()
-@click.argument("model", default="")
+@click.argument("model", type=MODEL, default="")
 @click.option("--interval", default=1.0, type=click.FloatRange(0.1), help="In seconds.")
 @click.pass_context
 def top(context: click.Context, model: str, interval: float) -> None:

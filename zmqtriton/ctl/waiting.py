@@ -10,6 +10,7 @@ import click
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, NoServerError, ServerSelector, connect
 from zmqtriton.ctl.explaining.command import explain_model
 from zmqtriton.ctl.failing import exit_on_error
+from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.status import needs_attention
 from zmqtriton_floor.errors import Unavailable
 
@@ -17,7 +18,7 @@ _LOOK_EVERY_S = 0.2
 
 
 @click.command()
-@click.argument("model", default="")
+@click.argument("model", type=MODEL, default="")
 @click.argument("version", type=click.IntRange(1), required=False)
 @click.option(
     "--timeout",

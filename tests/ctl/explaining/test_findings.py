@@ -72,6 +72,7 @@ REASONS = {
 }
 
 
+@pytest.mark.row("L12")
 @pytest.mark.parametrize("reason", REASONS)
 def test_each_reason_of_the_server_is_explained(reason: str) -> None:
     found = first(Facts("m", index=[unavailable(reason)]))

@@ -48,6 +48,7 @@ def _loaded(server: Server) -> None:
         assert "" == server.control_model("load", model)
 
 
+@pytest.mark.row("L13")
 def test_inputs_are_words_files_and_json(server: Server, tmp_path: Path) -> None:
     np.save(tmp_path / "twos.npy", np.full((16,), 2, np.float64))
 
@@ -102,6 +103,7 @@ def test_errors_help(server: Server, words: list[str], expected: str) -> None:
     assert expected in refused.stderr
 
 
+@pytest.mark.row("L13")
 def test_waiting_ends_when_the_model_is_ready(server: Server) -> None:
     assert "add_sub is ready\n" == ctl(server, "wait", "add_sub").stdout
     assert "the server is ready\n" == ctl(server, "wait").stdout
@@ -121,6 +123,7 @@ def test_waiting_ends_when_the_model_is_ready(server: Server) -> None:
         assert 0 == waiting.returncode
 
 
+@pytest.mark.row("L13")
 def test_statistics_have_rates_and_means(server: Server) -> None:
     assert 0 == ctl(server, "infer", "add_sub", "--zeros").returncode
 

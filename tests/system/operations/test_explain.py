@@ -89,6 +89,7 @@ NOT_READY = {
 }
 
 
+@pytest.mark.row("L12")
 def test_each_model_that_is_not_ready_is_explained(server: Server) -> None:
     found = findings(server)
 
@@ -108,6 +109,7 @@ def test_it_reads_as_cause_advice_and_command(server: Server) -> None:
     assert ["  next: zmqtriton-ctl logs raises", "  then: zmqtriton-ctl restart raises"] == commands
 
 
+@pytest.mark.row("L12")
 def test_a_model_that_dies_fails_or_calls_itself_is_explained(server: Server) -> None:
     for _ in range(7):
         assert 503 == ask(server, "dies")
@@ -121,6 +123,7 @@ def test_a_model_that_dies_fails_or_calls_itself_is_explained(server: Server) ->
     assert "max_memory_bytes is" in findings(server, "hungry")["hungry"][0]["text"]
 
 
+@pytest.mark.row("L12")
 def test_a_model_that_is_held_up_is_explained(server: Server, waiting: None) -> None:
     def full() -> bool:
         return ask(server, "crowded", 1.0) == 503

@@ -14,6 +14,7 @@ from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.explaining.findings import Facts, Finding, find_all
 from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.status import needs_attention
 from zmqtriton_floor.errors import NotFound
 
@@ -23,7 +24,7 @@ _SECOND_LOOK_S = 1.0
 
 
 @click.command()
-@click.argument("model", default="")
+@click.argument("model", type=MODEL, default="")
 @click.argument("version", type=click.IntRange(1), required=False)
 @with_format
 @click.pass_context

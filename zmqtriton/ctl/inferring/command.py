@@ -18,7 +18,8 @@ from zmqtriton.ctl.inferring.http_service import (
     find_url,
     parse_headers,
 )
-from zmqtriton.ctl.output import print_document
+from zmqtriton.ctl.output import form_option, print_document
+from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import terminal_width
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument
 
@@ -27,7 +28,7 @@ _USUAL_WIDTH = 100
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.argument("inputs", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--version", default="", metavar="N", help="Version; by default the server's.")
 @click.option("--json", "file", metavar="FILE", help="Read the inputs from here; - is stdin.")
@@ -36,9 +37,7 @@ _USUAL_WIDTH = 100
 @click.option(
     "--timeout", default=60.0, type=click.FloatRange(0, min_open=True), help="In seconds."
 )
-@click.option(
-    "-o", "--output", "form", type=click.Choice(["table", "json", "yaml"]), default="table"
-)
+@form_option
 @click.pass_context
 def infer(
     context: click.Context,

@@ -1,0 +1,83 @@
+"""The choice of a server and of a model on the command line, and the completion of names."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import click
+from click.shell_completion import CompletionItem
+
+from zmqtriton.ctl.client import NoServerError, ServerSelector, connect
+from zmqtriton_floor.errors import ZmqTritonError
+
+_OPTIONS = ("--server", "--runtime-directory")
+_THIS_MACHINE = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
+_COMPLETE_WITHIN_S = 1.0
+
+
+class ServerGroup(click.Group):
+    """Commands of which each takes the choice of a server behind its name, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, move_to_front(args))
+
+
+def move_to_front(words: Sequence[str]) -> list[str]:
+    """Return the words with the choice of a server first."""
+    chosen: list[str] = []
+    others: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--":
+            others += [word, *left]
+            break
+        if word in _OPTIONS:
+            chosen += [word, *left[:1]]
+            left = left[1:]
+        elif word.startswith(tuple(f"{option}=" for option in _OPTIONS)):
+            chosen.append(word)
+        else:
+            others.append(word)
+    return [*chosen, *others]
+
+
+def parse_server(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Return an id, pid or port; an address has the port. Raises BadParameter."""
+    if ":" not in value:
+        return value
+    try:
+        parts = urlsplit(value if "://" in value else f"//{value}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise click.BadParameter(f"'{value}' is no URL: {error}") from None
+    if host not in _THIS_MACHINE | {socket.gethostname().lower()}:
+        raise click.BadParameter(f"'{host}' is another machine; run zmqtriton-ctl there")
+    if port is None:
+        raise click.BadParameter(f"'{value}' has no port")
+    return str(port)
+
+
+class _ModelName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """The name of a model; a shell completes it with those of the server."""
+
+    name = "model"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        chosen = ctx.find_root().params
+        directory = chosen.get("runtime_directory") or ""
+        selector = ServerSelector(directory, chosen.get("server") or "")
+        try:
+            with connect(selector) as client:
+                index = client.call("index", {"ready": False}, timeout_s=_COMPLETE_WITHIN_S)
+        except (NoServerError, ZmqTritonError):
+            return []  # nobody knows any
+        names = dict.fromkeys(entry["name"] for entry in index)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+MODEL = _ModelName()
