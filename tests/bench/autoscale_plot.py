@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tests.support.server import ROOT
 
 PATH = ROOT / "docs" / "guides" / "autoscale.svg"
-_WIDTH, _HEIGHT, _MARGIN = 640, 420, 48
+_WIDTH, _HEIGHT, _MARGIN = 640, 420, 56
 _COLOURS = ("#3b6fb6", "#c0562f", "#4d8f4a")
 #: Top and bottom of the two plots.
 _QUEUE, _INSTANCES = (34, 220), (262, 366)
