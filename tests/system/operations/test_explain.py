@@ -39,6 +39,12 @@ def explain(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+def models(server: Server) -> str:
+    """Return the states of all models, but of one that loads for ever."""
+    _, entries = server.request_json("/v2/repository/index", {})
+    return " ".join(e.get("state", "") for e in entries if e["name"] != "loads_long")
+
+
 def findings(server: Server, *words: str) -> dict[str, list[Any]]:
     """By model, the most important first."""
     done = explain(server, *words, "-o", "json")
@@ -68,7 +74,6 @@ def waiting(server: Server) -> None:
 
 
 NOT_READY = {
-    "asleep": "it is loaded on demand",
     "backend_unknown": "there is no backend 'nonsense'",
     "chain": "its member 'member' is not ready: it raises OSError: the disk is gone",
     "chain_misspelt": "its member 'workss' does not exist; did you mean 'works'?",
@@ -91,10 +96,12 @@ NOT_READY = {
 
 @pytest.mark.row("L12")
 def test_each_model_that_is_not_ready_is_explained(server: Server) -> None:
+    eventually(lambda: "LOADING" not in models(server), 60, "the end of all loads")
+
     found = findings(server)
 
     causes = {model: all_[0]["text"] for model, all_ in found.items()}
-    assert NOT_READY.keys() == causes.keys() - ON_REQUEST - {"dies"} | {"asleep"}
+    assert NOT_READY.keys() == causes.keys() - {"dies", "loads_long"}
     assert {} == {m: causes[m] for m in NOT_READY if NOT_READY[m] not in causes[m]}
     for all_ in found.values():
         assert all_[0]["advice"]
@@ -136,6 +143,13 @@ def test_a_model_that_is_held_up_is_explained(server: Server, waiting: None) -> 
     eventually(lambda: tells("hanging", "it hangs or is slow: 1 request"), 30, "a hanging one")
     eventually(lambda: tells("throttled", "its quota holds it back"), 30, "one with a quota")
     eventually(lambda: tells("loads_long", "it is still loading"), 30, "a long load")
+
+
+def test_a_model_that_waits_for_a_request_is_explained_if_asked_for(server: Server) -> None:
+    (asleep,) = findings(server, "asleep")["asleep"]
+
+    assert "it is loaded on demand, by its first request" in asleep["text"]
+    assert "zmqtriton-ctl infer asleep --zeros" == asleep["commands"][0]
 
 
 def test_an_operators_unload_and_a_wrong_name_are_explained(server: Server) -> None:
