@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import shutil
 import sys
 import termios
 import time
@@ -21,6 +22,8 @@ from zmqtriton.ctl.tables import print_table
 from zmqtriton_floor.errors import NotFound, Unavailable
 
 _HEADER = ("Model", "Req/s", "Fail/s", "Mean ms", "Queue ms", "Compute ms", "Batch", "Pending")
+#: Of the screen, for other things than models.
+_LINES_AROUND = 4
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -103,7 +106,7 @@ def stats(
 @click.option("--interval", default=1.0, type=click.FloatRange(0.1), help="In seconds.")
 @click.pass_context
 def top(context: click.Context, model: str, interval: float) -> None:
-    """Show `stats` anew every second, until q or Ctrl-C."""
+    """Show `stats` anew every second, the busiest first, until q or Ctrl-C."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("top needs a terminal; `stats --count N` prints N tables")
     try:
@@ -116,7 +119,9 @@ def top(context: click.Context, model: str, interval: float) -> None:
 def _watch(client: Client, model: str, interval: float) -> None:
     for rates in _readings(client, model, interval, _is_quit):
         click.echo(f"{_CLEAR}{client.identity.describe()}  {time.strftime('%H:%M:%S')}  q: quit\n")
-        _show(rates, "table", is_first=True)
+        busiest = sorted(rates, key=lambda each: each.requests_per_s, reverse=True)
+        room = shutil.get_terminal_size().lines - _LINES_AROUND
+        _show(busiest[: max(1, room)], "table", is_first=True)
 
 
 @contextmanager

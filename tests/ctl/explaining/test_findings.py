@@ -198,6 +198,16 @@ def test_a_canary_a_lost_broker_and_a_stopping_server_are_told() -> None:
     assert "version 2 is tried beside version 1 (canary, aborted: it failed; 10 %" in tried.text
 
 
+def test_a_canary_of_a_model_that_is_well_is_told_last() -> None:
+    canary = {"model": "m", "stable": 1, "canary": 2, "phase": "RUNNING", "weight": 10.0}
+    status = {"processes": [stub()], "canaries": {"models": [canary]}}
+
+    well, tried = find_all(Facts("m", index=[READY], status=status))
+
+    assert "nothing is wrong" in well.text
+    assert "canary, running; 10 % of the requests" in tried.text
+
+
 def test_a_check_adds_only_what_the_server_has_not_said() -> None:
     problems = [("no field named 'a'", "config.pbtxt:1"), ("no field named 'b'", "config.pbtxt:2")]
     facts = Facts("m", index=[unavailable("no field named 'a'")], problems=problems)

@@ -64,8 +64,8 @@ _CAUSES = (
     _Cause(
         r"^draining",
         "it is drained: it finishes what it has and is announced as not ready",
-        "An operator has asked for that, or the server stops.",
-        (_STATUS,),
+        "An operator has asked for that, or the server stops; this takes it back.",
+        ("zmqtriton-ctl undrain {model}",),
     ),
     # ------------------------------------------------------------- repositories
     _Cause(

@@ -90,10 +90,9 @@ def find_all(facts: Facts) -> list[Finding]:
         *_instance_findings(facts),
         *_request_findings(facts),
         *_quota_findings(facts),
-        *_canary_findings(facts),
         *_directory_findings(facts),
     ]
-    return found or [_nothing_found(facts)]
+    return [*(found or [_nothing_found(facts)]), *_canary_findings(facts)]
 
 
 def _unknown_model(facts: Facts) -> Finding:

@@ -33,6 +33,11 @@ _USUAL_WIDTH = 100
 @click.option("--version", default="", metavar="N", help="Version; by default the server's.")
 @click.option("--json", "file", metavar="FILE", help="Read the inputs from here; - is stdin.")
 @click.option("--zeros", is_flag=True, help="Fill inputs that are not given with zeros.")
+@click.option(
+    "--url",
+    default="",
+    help="Where to ask, if not at the HTTP port without TLS. $SSL_CERT_FILE has the CA for https.",
+)
 @click.option("--header", "-H", multiple=True, metavar="'NAME: VALUE'", help="Header to send.")
 @click.option(
     "--timeout", default=60.0, type=click.FloatRange(0, min_open=True), help="In seconds."
@@ -50,6 +55,7 @@ def infer(
     form: str,
     header: tuple[str, ...],
     timeout: float,
+    url: str,
     zeros: bool,
 ) -> None:
     """Ask MODEL and print its outputs.
@@ -60,7 +66,7 @@ def infer(
     """
 
     def question(client: Client) -> dict[str, Any]:
-        service = HttpService(find_url(client), parse_headers(header), timeout)
+        service = HttpService(url or find_url(client), parse_headers(header), timeout)
         path = f"/v2/models/{quote(model, safe='')}"
         path += f"/versions/{quote(version, safe='')}" if version else ""
         document = None if file is None else _read_json(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -59,6 +60,9 @@ class HttpService:
             if isinstance(error.reason, TimeoutError):
                 raise self._late() from None
             raise NoServerError(f"no server answers at {self.url}: {error.reason}") from None
+        except http.client.HTTPException:
+            hint = "if it has TLS, name it by --url https://HOST:PORT"
+            raise NoServerError(f"{self.url} does not speak HTTP; {hint}") from None
         except OSError as error:
             raise NoServerError(f"{self.url} ended the connection: {error}") from None
 
