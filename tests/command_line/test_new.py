@@ -49,7 +49,7 @@ def _current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*command: str | Path) -> str:
     """Return the output of a command, which must succeed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert 0 == done.returncode, done.stdout + done.stderr
     return done.stdout
 

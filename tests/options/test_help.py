@@ -41,12 +41,12 @@ def test_help_is_asked_for_in_short_too(text: str) -> None:
     assert text == str(caught.value)
 
 
-@pytest.mark.parametrize("command", ["demo", "example", "check", "simulate"])
+@pytest.mark.parametrize("command", ["new", "demo", "example", "check", "simulate"])
 def test_help_tells_of_each_command(command: str, text: str) -> None:
     assert f"\n       zmqtriton {command} " in text
 
 
-@pytest.mark.parametrize("command", ["demo", "example", "check", "simulate"])
+@pytest.mark.parametrize("command", ["new", "demo", "example", "check", "simulate"])
 @pytest.mark.parametrize("word", ["-h", "--help"])
 def test_each_command_has_help_of_its_own(
     command: str, word: str, text: str, capsys: pytest.CaptureFixture[str]

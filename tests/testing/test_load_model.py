@@ -261,6 +261,62 @@ def test_the_states_that_a_server_keeps_are_kept() -> None:
     assert [2, 2, 4] == [total - sums[0] + 2 for total in sums]
 
 
+def test_a_request_may_be_executed_in_steps(write_model: WriteModel) -> None:
+    directory = write_model(
+        """
+        def execute(self, requests):
+            return [self.step(request) for request in requests]
+
+        def initialize(self, args):
+            self.steps = {}
+
+        def step(self, request):
+            key, started = request.correlation_id(), request.flags() & 1
+            self.steps[key] = step = 1 if started else self.steps[key] + 1
+            x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            if step < x.item():
+                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+                return None
+            return pb_utils.InferenceResponse([pb_utils.Tensor("Y", 0 * x + step)])
+        """,
+        config=CONFIG + "sequence_batching { iterative_sequence: true }\n",
+    )
+
+    with load_model(directory) as model:
+        first, second = model.execute([{"X": 3 * ONE}, {"X": ONE}])
+
+    assert [3.0, 1.0] == [first.outputs["Y"].item(), second.outputs["Y"].item()]
+
+
+def test_a_stream_that_is_left_is_cancelled(write_model: WriteModel) -> None:
+    directory = write_model(
+        """
+        def execute(self, requests):
+            import threading
+            [request] = requests
+            self.thread = threading.Thread(target=self.answer, args=(request,))
+            self.thread.start()
+
+        def answer(self, request):
+            sender = request.get_response_sender()
+            while not request.is_cancelled():
+                tensor = pb_utils.Tensor("Y", np.ones((1, 1), np.float32))
+                sender.send(pb_utils.InferenceResponse([tensor]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+        def finalize(self):
+            self.thread.join(60)
+            assert not self.thread.is_alive()
+        """,
+        config=CONFIG + DECOUPLED,
+    )
+
+    with load_model(directory) as model:
+        responses = model.stream(X=ONE)
+        assert 1.0 == next(responses)["Y"].item()
+        responses.close()
+
+
 CALLING = """
     def execute(self, requests):
         [request] = requests

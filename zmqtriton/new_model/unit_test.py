@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from zmqtriton.new_model.draft import RESPONSES, Draft, Kind
 
 _HEAD = '''\
@@ -12,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from zmqtriton.testing import {imports}
 
-MODEL = Path(__file__).parent / "{directory}" / "{name}"
+MODEL = Path(__file__).parent / {directory} / "{name}"
 INPUTS = {inputs}
 '''
 _PLAIN = """
@@ -80,7 +82,7 @@ def test_text(draft: Draft, directory: str) -> str:
     return (_HEAD + form).format(
         name=draft.name,
         imports=imports,
-        directory=directory,
+        directory=json.dumps(directory),
         inputs=draft.examples(draft.inputs),
         checks=_checks(draft),
         responses=RESPONSES,

@@ -12,7 +12,7 @@ import logging
 import os
 import queue
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -46,6 +46,7 @@ _STUB = os.path.dirname(zmqtriton_stub.__file__) + os.sep
 _log = logging.getLogger("zmqtriton.testing")
 
 Request = InferenceRequest | Mapping[str, Any]
+Outputs = Generator[dict[str, Any], None, None]
 
 
 @contextmanager
@@ -123,8 +124,11 @@ class LoadedModel:
             raise response.error
         return dict(response.outputs)
 
-    def stream(self, request: Request | None = None, /, **inputs: Any) -> Iterator[dict[str, Any]]:
-        """Iterate over the outputs of a model's responses to one request, as they come."""
+    def stream(self, request: Request | None = None, /, **inputs: Any) -> Outputs:
+        """Iterate over the outputs of a model's responses to one request, as they come.
+
+        Closing the iterator cancels the request.
+        """
         __tracebackhide__ = True
         for _, response in self._responses([inputs if request is None else request]):
             if response.error is not None:
@@ -193,6 +197,7 @@ class LoadedModel:
                 self._execute(executions, again)
                 continue
             self._wait(batch)
+            self._check_test(executions)
             if time.monotonic() > deadline_s:
                 raise TimeoutError(
                     f"model '{self.name}' owes responses and has sent none for {PATIENCE_S:g} s"
@@ -212,6 +217,10 @@ class LoadedModel:
         self._called.raised = None
         with self._current():
             executions.begin(next(self._numbers), batch)
+        self._check_test(executions)
+
+    def _check_test(self, executions: _Executions) -> None:
+        """Raise what is the test's own, and no error of the model."""
         if self._called.raised is not None:
             raise self._called.raised
         if isinstance(executions.raised, KeyboardInterrupt):
