@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 from tests.supervisor.world import SupervisorHarness
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.models.blueprint import Blueprint
 
+PLAIN = 'input { name: "X" data_type: TYPE_FP32 dims: 1 }'
+
 
 class ModelDirectory:
-    """A directory with the model `m`."""
+    """A repository with the model `m`, which has version 1."""
 
-    def __init__(self, path: Path, config: str) -> None:
-        self._path = path
-        (path / "m" / "1").mkdir(parents=True)
-        self.write("first", config)
+    def __init__(self, path: Path, config: str = PLAIN) -> None:
+        self._path = path / "m"
+        self.configure(config)
+        self.add(1)
 
-    def write(self, code: str, config: str) -> ModelDirectory:
-        (self._path / "m" / "1" / "model.py").write_text(f"# {code}")
-        (self._path / "m" / "config.pbtxt").write_text(f'backend: "python" {config}')
-        return self
+    def configure(self, config: str) -> None:
+        self._path.mkdir(exist_ok=True)
+        (self._path / "config.pbtxt").write_text(f'backend: "python" {config}')
+
+    def add(self, version: int, code: str = "") -> None:
+        """Add a version, or change its file."""
+        (self._path / str(version)).mkdir(exist_ok=True)
+        (self._path / str(version) / "model.py").write_text(f"# {version} {code}")
+
+    def remove(self, version: int) -> None:
+        (self._path / str(version) / "model.py").unlink()
+        (self._path / str(version)).rmdir()
+
+    def remove_all(self) -> None:
+        shutil.rmtree(self._path)
+
+    @property
+    def reader(self) -> ModelReader:
+        return ModelReader(Options(model_repository=(str(self._path.parent),)))
 
     def read(self) -> Blueprint:
-        options = Options(model_repository=(str(self._path),))
-        found = ModelReader(options).read_model("m")
+        found = self.reader.read_model("m")
         assert isinstance(found, Blueprint), found
         return found
 
-    def serve(self, **policy: object) -> SupervisorHarness:
-        usual = {"control_mode": "explicit", "startup_models": ("m",)}
-        return SupervisorHarness(self.read(), **usual, **policy).start()
+    def serve(self, **policy: Any) -> SupervisorHarness:
+        policy = {"control_mode": "explicit", "startup_models": ("m",), **policy}
+        world = SupervisorHarness(**policy)
+        world.reader = self.reader
+        return world.start()
 
-    def load_into(self, world: SupervisorHarness) -> None:
-        world.models["m"] = self.read()
-        world.call("load", {"model": "m", "parameters": {}})
+
+def load(world: SupervisorHarness) -> None:
+    """Load the model as it is now, which has to succeed."""
+    assert world.call("load", {"model": "m", "parameters": {}}).result is None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.canaries.repository import PLAIN, Repository
+from tests.supervisor.model_directory import PLAIN, ModelDirectory
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness
 from zmqtriton.supervisor.states import InstanceState
 
@@ -31,7 +31,7 @@ CONFIGS = (
 class SteeredDay:
     def __init__(self, path: Path, seed: int) -> None:
         self._chance = random.Random(seed)
-        self._files = Repository(path, CONFIGS[0])
+        self._files = ModelDirectory(path, CONFIGS[0])
         self._files.add(2)
         self.world: SupervisorHarness = self._files.serve()
         self.calls: list[tuple[str, Call]] = []

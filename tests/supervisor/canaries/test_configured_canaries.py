@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.canaries.repository import (
-    PLAIN,
-    Repository,
-    load,
-    serving,
-    status,
-    told_split,
-)
+from tests.supervisor.canaries.told import serving, status, told_split
+from tests.supervisor.model_directory import PLAIN, ModelDirectory, load
 from zmqtriton_floor import wire
 
 
@@ -26,7 +20,7 @@ def parameters(**values: str) -> str:
 
 @pytest.mark.row("L16")
 def test_a_version_that_is_added_is_tried_by_a_poll_as_the_parameters_say(tmp_path: Path) -> None:
-    repository = Repository(tmp_path, parameters(version="2", weight="20%"))
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20%"))
     world = repository.serve()
     before = world.generation("m")
     assert [1] == serving(world)
@@ -43,7 +37,7 @@ def test_a_version_that_is_added_is_tried_by_a_poll_as_the_parameters_say(tmp_pa
 
 
 def test_a_server_begins_with_the_canary(tmp_path: Path) -> None:
-    repository = Repository(tmp_path, parameters(version="2", header="X-Try: yes"))
+    repository = ModelDirectory(tmp_path, parameters(version="2", header="X-Try: yes"))
     repository.add(2)
 
     world = repository.serve()
@@ -53,7 +47,7 @@ def test_a_server_begins_with_the_canary(tmp_path: Path) -> None:
 
 
 def test_changed_parameters_change_it_and_load_nothing_anew(tmp_path: Path) -> None:
-    repository = Repository(tmp_path, parameters(version="2", weight="20"))
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20"))
     repository.add(2)
     world = repository.serve()
     before = world.generation("m", 1), world.generation("m", 2)
@@ -66,7 +60,7 @@ def test_changed_parameters_change_it_and_load_nothing_anew(tmp_path: Path) -> N
 
 
 def test_without_its_parameters_the_version_policy_decides(tmp_path: Path) -> None:
-    repository = Repository(tmp_path, parameters(version="2", weight="20"))
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20"))
     repository.add(2)
     world = repository.serve()
 
@@ -77,7 +71,7 @@ def test_without_its_parameters_the_version_policy_decides(tmp_path: Path) -> No
 
 
 def test_what_was_aborted_is_not_tried_again_until_it_changes(tmp_path: Path) -> None:
-    repository = Repository(tmp_path, parameters(version="2", weight="20"))
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20"))
     repository.add(2)
     world = repository.serve()
     world.call("canary.abort", {"model": "m"})
@@ -93,7 +87,7 @@ def test_what_was_aborted_is_not_tried_again_until_it_changes(tmp_path: Path) ->
 
 
 def test_what_was_promoted_stays_though_the_parameters_still_name_it(tmp_path: Path) -> None:
-    repository = Repository(tmp_path, parameters(version="2", weight="20"))
+    repository = ModelDirectory(tmp_path, parameters(version="2", weight="20"))
     repository.add(2)
     world = repository.serve()
     world.call("canary.promote", {"model": "m"})
@@ -105,7 +99,7 @@ def test_what_was_promoted_stays_though_the_parameters_still_name_it(tmp_path: P
 
 
 def test_parameters_that_cannot_be_are_a_problem_of_the_load(tmp_path: Path) -> None:
-    repository = Repository(tmp_path)
+    repository = ModelDirectory(tmp_path)
     world = repository.serve()
     repository.configure(parameters(version="2", weight="much"))
 

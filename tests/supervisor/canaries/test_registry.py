@@ -6,16 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.canaries.repository import (
-    PLAIN,
-    Repository,
-    count,
-    load,
-    serving,
-    start_canary,
-    status,
-    told_split,
-)
+from tests.supervisor.canaries.told import count, serving, start_canary, status, told_split
+from tests.supervisor.model_directory import PLAIN, ModelDirectory, load
 from tests.supervisor.world import SupervisorHarness
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, NotFound
@@ -25,12 +17,12 @@ OVER = wire.TrafficSplit("m", 0, 0, 0)
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path)
+def repository(tmp_path: Path) -> ModelDirectory:
+    return ModelDirectory(tmp_path)
 
 
 @pytest.fixture
-def world(repository: Repository) -> SupervisorHarness:
+def world(repository: ModelDirectory) -> SupervisorHarness:
     """Version 1 serves, and version 2 lies beside it."""
     world = repository.serve()
     repository.add(2)
@@ -74,7 +66,7 @@ def test_the_stable_version_keeps_its_processes(world: SupervisorHarness) -> Non
 
 
 def test_a_model_of_sequences_keeps_its_processes_too(tmp_path: Path) -> None:
-    repository = Repository(tmp_path, f"sequence_batching {{ }} {PLAIN}")
+    repository = ModelDirectory(tmp_path, f"sequence_batching {{ }} {PLAIN}")
     world = repository.serve()
     before = world.generation("m")
     repository.add(2)
@@ -136,7 +128,7 @@ def test_the_old_version_answers_what_it_has_before_the_division_ends(
 
 
 def test_a_load_keeps_both_versions_and_later_loads_the_one_that_was_decided_for(
-    repository: Repository, world: SupervisorHarness
+    repository: ModelDirectory, world: SupervisorHarness
 ) -> None:
     start_canary(world)
     repository.add(1, "changed")
@@ -166,7 +158,7 @@ def test_an_aborted_version_can_be_tried_again(world: SupervisorHarness) -> None
 def test_a_lower_version_that_is_promoted_stays_in_the_place_of_the_higher_one(
     tmp_path: Path,
 ) -> None:
-    repository = Repository(tmp_path)
+    repository = ModelDirectory(tmp_path)
     repository.add(2)
     world = repository.serve()
     assert [2] == serving(world)
@@ -181,7 +173,7 @@ def test_a_lower_version_that_is_promoted_stays_in_the_place_of_the_higher_one(
 
 
 def test_a_version_that_the_policy_wants_serves_on_for_those_who_name_it(tmp_path: Path) -> None:
-    repository = Repository(tmp_path, f"version_policy {{ all {{ }} }} {PLAIN}")
+    repository = ModelDirectory(tmp_path, f"version_policy {{ all {{ }} }} {PLAIN}")
     world = repository.serve()
     repository.add(2)
     start_canary(world)
@@ -196,7 +188,7 @@ def test_a_version_that_the_policy_wants_serves_on_for_those_who_name_it(tmp_pat
 def test_a_version_that_served_already_can_be_tried_and_is_left_out_when_aborted(
     tmp_path: Path,
 ) -> None:
-    repository = Repository(tmp_path, f"version_policy {{ all {{ }} }} {PLAIN}")
+    repository = ModelDirectory(tmp_path, f"version_policy {{ all {{ }} }} {PLAIN}")
     repository.add(2)
     world = repository.serve()
     start_canary(world)
@@ -277,7 +269,7 @@ def test_a_good_canary_is_promoted_after_its_time(world: SupervisorHarness) -> N
 
 
 def test_a_canary_that_does_not_serve_any_more_is_aborted(
-    repository: Repository, world: SupervisorHarness
+    repository: ModelDirectory, world: SupervisorHarness
 ) -> None:
     start_canary(world)
     repository.remove(2)
@@ -298,7 +290,7 @@ def test_unloading_the_model_ends_its_canary(world: SupervisorHarness) -> None:
 
 
 def test_a_model_whose_directory_goes_takes_its_canary_along(
-    repository: Repository, world: SupervisorHarness
+    repository: ModelDirectory, world: SupervisorHarness
 ) -> None:
     start_canary(world)
     repository.remove_all()
@@ -342,7 +334,7 @@ def test_a_canary_that_cannot_be_loaded_leaves_everything_as_it_was(
 
 
 def test_nothing_else_begins_while_a_version_is_tried(
-    repository: Repository, world: SupervisorHarness
+    repository: ModelDirectory, world: SupervisorHarness
 ) -> None:
     start_canary(world)
     repository.add(3)
@@ -376,7 +368,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_copies_of_sequences_are_refused(tmp_path: Path) -> None:
-    repository = Repository(tmp_path, f"sequence_batching {{ }} {PLAIN}")
+    repository = ModelDirectory(tmp_path, f"sequence_batching {{ }} {PLAIN}")
     world = repository.serve()
     repository.add(2)
 
@@ -387,7 +379,7 @@ def test_copies_of_sequences_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_canary_and_an_unknown_one_are_refused(
-    repository: Repository, world: SupervisorHarness
+    repository: ModelDirectory, world: SupervisorHarness
 ) -> None:
     unknown = NotFound.number, "model 'm' has no canary that could change"
     assert unknown == world.call("canary.promote", {"model": "m"}).error

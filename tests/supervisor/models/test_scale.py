@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.model_directory import ModelDirectory
+from tests.supervisor.model_directory import ModelDirectory, load
 from tests.supervisor.world import HANGS, SupervisorHarness
 from zmqtriton.supervisor.models.blueprint import Scale
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
@@ -49,7 +49,8 @@ def test_it_stays_over_reloads(repository: ModelDirectory) -> None:
     scale(world, 3)
 
     before = {one.serial for one in world.generation("m").instances}
-    repository.write("second", ONE_GROUP).load_into(world)
+    repository.add(1, "second")
+    load(world)
 
     assert ["m_0_0", "m_0_1", "m_0_2"] == names(world)
     assert not before & {one.serial for one in world.generation("m").instances}
@@ -59,7 +60,7 @@ def test_a_reload_of_unchanged_files_changes_nothing(repository: ModelDirectory)
     world = repository.serve()
     scale(world, 3)
 
-    repository.load_into(world)
+    load(world)
 
     assert (1, 3) == (world.generation("m").number, len(names(world)))
 
@@ -70,7 +71,8 @@ def test_who_configures_other_groups_afterwards_has_the_last_word(
     world = repository.serve()
     scale(world, 3)
 
-    repository.write("first", "instance_group { count: 5 }").load_into(world)
+    repository.configure("instance_group { count: 5 }")
+    load(world)
 
     assert 5 == len(names(world))
 
@@ -80,14 +82,15 @@ def test_it_ends_with_the_model(repository: ModelDirectory) -> None:
     scale(world, 3)
 
     world.call("unload", {"model": "m"})
-    repository.load_into(world)
+    load(world)
 
     assert 2 == len(names(world))
 
 
 def test_changed_files_are_not_loaded_by_it(repository: ModelDirectory) -> None:
     world = repository.serve()
-    world.models["m"] = repository.write("second", "instance_group { count: 5 }").read()
+    repository.configure("instance_group { count: 5 }")
+    repository.add(1, "second")
 
     scale(world, 3)
 
@@ -96,7 +99,8 @@ def test_changed_files_are_not_loaded_by_it(repository: ModelDirectory) -> None:
 
 def test_a_model_with_sequences_is_replaced_as_a_whole(repository: ModelDirectory) -> None:
     """Its open sequences go on where they have begun."""
-    world = repository.write("first", SEQUENCES).serve()
+    repository.configure(SEQUENCES)
+    world = repository.serve()
 
     scale(world, 3)
 
@@ -104,7 +108,8 @@ def test_a_model_with_sequences_is_replaced_as_a_whole(repository: ModelDirector
 
 
 def test_a_group_is_named_where_there_are_several(repository: ModelDirectory) -> None:
-    world = repository.write("first", TWO_GROUPS).serve()
+    repository.configure(TWO_GROUPS)
+    world = repository.serve()
 
     assert (
         InvalidArgument.number,
@@ -161,7 +166,7 @@ def test_one_that_cannot_be_started_leaves_what_there_was(repository: ModelDirec
     assert "no room for me" in found[1]
     assert serials == [one.serial for one in world.generation("m").instances]
     world.stub_behaviours["m"] = "loads"
-    repository.load_into(world)
+    load(world)
     assert 2 == len(names(world))
 
 
@@ -182,7 +187,8 @@ def test_an_instance_that_is_leaving_does_not_count(repository: ModelDirectory) 
 def test_it_waits_for_the_load_before_it(repository: ModelDirectory) -> None:
     world = repository.serve()
     world.stub_behaviours["m"] = HANGS
-    repository.write("second", ONE_GROUP).load_into(world)
+    repository.add(1, "second")
+    world.call("load", {"model": "m", "parameters": {}})
 
     asked = world.call("scale", {"model": "m", "count": 3})
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.model_directory import ModelDirectory
+from tests.supervisor.model_directory import ModelDirectory, load
 from tests.supervisor.world import SupervisorHarness
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -165,7 +165,7 @@ def test_an_unloaded_model_is_forgotten(served: LoadedWorld) -> None:
     served.run(2)
 
     assert served.world.core.plan.next_deadline_s() is None or not served.world.living("stub")
-    served.directory.load_into(served.world)
+    load(served.world)
     assert 1 == served.instances
     served.run(2, per_second=48, waiting=40)
     assert 6 == served.instances
@@ -174,7 +174,8 @@ def test_an_unloaded_model_is_forgotten(served: LoadedWorld) -> None:
 def test_other_bounds_hold_from_the_next_load(served: LoadedWorld) -> None:
     served.run(2, per_second=48, waiting=40)
 
-    served.directory.write("first", autoscaled(max_instances=2)).load_into(served.world)
+    served.directory.configure(autoscaled(max_instances=2))
+    load(served.world)
     served.run(2, per_second=48, waiting=40)
 
     assert 2 == served.instances

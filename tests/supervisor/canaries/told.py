@@ -1,48 +1,11 @@
-"""A server whose model has several versions on disk."""
+"""Canaries of the model `m`, and what is told of them."""
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import Any
 
 from tests.supervisor.world import SupervisorHarness
-from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton_floor import wire
-
-PLAIN = 'input { name: "X" data_type: TYPE_FP32 dims: 1 }'
-
-
-class Repository:
-    """A directory with the model `m`, which has version 1."""
-
-    def __init__(self, path: Path, config: str = PLAIN) -> None:
-        self._path = path / "m"
-        self.configure(config)
-        self.add(1)
-
-    def configure(self, config: str) -> None:
-        self._path.mkdir(exist_ok=True)
-        (self._path / "config.pbtxt").write_text(f'backend: "python" {config}')
-
-    def add(self, version: int, code: str = "") -> None:
-        """Add a version, or change its file."""
-        (self._path / str(version)).mkdir(exist_ok=True)
-        (self._path / str(version) / "model.py").write_text(f"# {version} {code}")
-
-    def remove(self, version: int) -> None:
-        (self._path / str(version) / "model.py").unlink()
-        (self._path / str(version)).rmdir()
-
-    def remove_all(self) -> None:
-        shutil.rmtree(self._path)
-
-    def serve(self, **policy: Any) -> SupervisorHarness:
-        policy = {"control_mode": "explicit", "startup_models": ("m",), **policy}
-        world = SupervisorHarness(**policy)
-        world.reader = ModelReader(Options(model_repository=(str(self._path.parent),)))
-        return world.start()
 
 
 def start_canary(world: SupervisorHarness, version: int = 2, **settings: Any) -> dict[str, Any]:
@@ -52,10 +15,6 @@ def start_canary(world: SupervisorHarness, version: int = 2, **settings: Any) ->
         "canary.start", {"model": "m", "version": version, **settings}
     ).result
     return found
-
-
-def load(world: SupervisorHarness) -> None:
-    assert world.call("load", {"model": "m", "parameters": {}}).result is None
 
 
 def told_split(world: SupervisorHarness, role: str = "grpc") -> wire.TrafficSplit:
