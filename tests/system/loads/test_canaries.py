@@ -41,6 +41,9 @@ def no_canary_is_left(server: Server) -> Iterator[None]:
     status, found = server.request_json(f"/v2/models/{MODEL}/canary")
     if status == 200 and found["phase"] == "RUNNING":
         canary(server, "/abort", {})
+    if status == 200:
+        ends = ("ABORTED", "PROMOTED")
+        eventually(lambda: canary(server)["phase"] in ends, 30, "its end")
 
 
 def ask_http(server: Server, version: str = "", **headers: str) -> int:
