@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import click
 
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, NoServerError
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import format_duration
 from zmqtriton_floor.errors import InternalError
@@ -80,7 +80,12 @@ def _build_drain(run: Run, check_name: CheckName) -> click.Command:
             if model:
                 check_name(client, model)
             client.call("drain", {**wish, "within_s": within, "wait": False})
-            return _follow(client, model, instance)
+            try:
+                return _follow(client, model, instance)
+            except NoServerError:
+                if then != "stop":
+                    raise
+                return f"{_name(model, instance)}: stopping"  # it has gone since the last look
 
         click.echo(run(context, question, to_change=True))
 
