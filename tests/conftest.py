@@ -34,12 +34,14 @@ SLOW = (
     *("broker/simulation/", "broker/sequences/test_sequence_floods.py"),
     *("environments/", "command_line/", "protos/", "repo/", "repository/test_scan.py"),
     *("frontends/gateway/test_pending_request.py", "frontends/gateway/test_streams.py"),
+    *("frontends/gateway/test_shadows.py", "testing/"),
     *("frontends/grpc_api/test_", "frontends/grpc_api/transport/"),
     *("frontends/http1/test_other_parsers.py", "frontends/http_api/server/"),
     "frontends/http_api/inference/test_json_documents.py",
     *("stub/api/test_dlpack.py", "stub/broker/", "stub/execution/test_streams.py"),
     *("stub/memory/test_gpu_memory.py", "stub/test_process.py", "support/test_leaks.py"),
-    "supervisor/machine/processes/",
+    *("supervisor/machine/processes/", "supervisor/test_steered_days.py"),
+    "supervisor/scaling/test_instance_target.py",
 )
 #: One of several processes that test at once (`make test` has two).
 _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
