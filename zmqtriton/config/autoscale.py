@@ -16,6 +16,7 @@ from zmqtriton.config.parameters import (
     AUTOSCALE_PARAMETERS,
     AUTOSCALE_QUEUE_MILLISECONDS,
     parameter_text,
+    whole_number_problem,
 )
 
 #: The value of AUTOSCALE_MAX_INSTANCES that means as many as the server may use cores.
@@ -94,9 +95,7 @@ def _most_problem(value: str) -> str:
 
 
 def _count_problem(value: str) -> str:
-    is_number = value.isascii() and value.isdigit() and len(value) < 9
-    is_valid = is_number and 1 <= int(value) <= MAX_INSTANCES
-    return "" if is_valid else f"which is no whole number from 1 to {MAX_INSTANCES}"
+    return whole_number_problem(value, MAX_INSTANCES)
 
 
 def _duration_problem(value: str) -> str:

@@ -146,6 +146,13 @@ def parameter_text(config: Any, name: str) -> str:
     return str(config.parameters[name].string_value) if name in config.parameters else ""
 
 
+def whole_number_problem(value: str, most: int) -> str:
+    """Return what is wrong with a parameter's whole number, which begins at 1; or ""."""
+    is_number = value.isascii() and value.isdigit() and len(value) < 9
+    is_valid = is_number and 1 <= int(value) <= most
+    return "" if is_valid else f"which is no whole number from 1 to {most}"
+
+
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
     """Return unknown names that are similar to ones with a meaning."""
     upper = {name.upper(): name for name in (*KNOWN_PARAMETERS, *CASE_INSENSITIVE_PARAMETERS)}

@@ -15,6 +15,7 @@ from zmqtriton.config.parameters import (
     MAX_SEGMENT_BYTES,
     QUOTA_PARAMETERS,
     parameter_text,
+    whole_number_problem,
 )
 
 #: The kernel's own, for control groups.
@@ -72,9 +73,7 @@ def _size_problem(value: str) -> str:
 
 
 def _weight_problem(value: str) -> str:
-    is_number = value.isascii() and value.isdigit() and len(value) < 9
-    is_valid = is_number and 1 <= int(value) <= MAX_CPU_WEIGHT
-    return "" if is_valid else f"which is no whole number from 1 to {MAX_CPU_WEIGHT}"
+    return whole_number_problem(value, MAX_CPU_WEIGHT)
 
 
 def _rate_problem(value: str) -> str:

@@ -8,7 +8,7 @@ import json
 import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -206,6 +206,21 @@ def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
     run(test())
 
 
+async def is_asked_and_cancelled_again(
+    world: Around, asked: wire.Request, end: Callable[[int], None]
+) -> None:
+    """Check that the next broker hears of the request and of its cancelling, and then its end."""
+    world.die()
+    await world.replace(2)
+    [again] = await world.hear_requests()
+    cancel, _ = await world.hear()
+    end(asked.id)
+    await world.until(lambda: not world.gateway.in_flight)
+
+    assert again.id == asked.id
+    assert cancel == wire.Cancel([asked.id])
+
+
 def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(tmp_path: Path) -> None:
     async def test() -> None:
         async with around(tmp_path) as world:
@@ -213,16 +228,8 @@ def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(tmp_path: Path)
             [asked] = await world.hear_requests()
             waiting.cancel()
             await world.hear()
-            world.die()
 
-            await world.replace(2)
-            [again] = await world.hear_requests()
-            cancel, _ = await world.hear()
-            world.refuse(asked.id)
-            await world.until(lambda: not world.gateway.in_flight)
-
-            assert again.id == asked.id
-            assert cancel == wire.Cancel([asked.id])
+            await is_asked_and_cancelled_again(world, asked, world.refuse)
 
     run(test())
 
@@ -240,15 +247,8 @@ def test_what_the_broker_gives_up_is_answered_at_once_and_open_until_its_end(
             with pytest.raises(DeadlineExceeded, match="too late"):
                 await waiting
             assert 1 == world.gateway.in_flight
-            world.die()
-            await world.replace(2)
-            [again] = await world.hear_requests()
-            cancel, _ = await world.hear()
-            world.answer(asked.id)
-            await world.until(lambda: not world.gateway.in_flight)
 
-            assert again.id == asked.id
-            assert cancel == wire.Cancel([asked.id])
+            await is_asked_and_cancelled_again(world, asked, world.answer)
 
     run(test())
 

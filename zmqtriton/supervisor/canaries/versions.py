@@ -9,6 +9,7 @@ from zmqtriton.config.canaries import CanarySettings
 from zmqtriton.supervisor.canaries import likeness
 from zmqtriton.supervisor.canaries.canary import Canary, Phase
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.version import serving_generations
 
 
 def serving_versions(model: Model) -> list[int]:
@@ -78,8 +79,8 @@ def keep_decision(model: Model, canary: Canary) -> None:
 
 def is_policy_choice(model: Model, number: int) -> bool:
     """True if the version policy wants this version."""
-    generations = [v.generation for v in model.versions.values() if v.is_serving]
-    return any(g is not None and number in g.blueprint.policy_versions for g in generations)
+    serving = serving_generations(model.versions)
+    return any(number in each.blueprint.policy_versions for each in serving)
 
 
 def old_version_stays(model: Model, canary: Canary) -> bool:

@@ -52,7 +52,7 @@ class Replacement:
             self._finish(None)
         elif self._new is None and self.have_left:
             # a change of their number may have filled their places
-            taken = {one.slot for one in self._generation.instances if not one.is_being_removed}
+            taken = {one.slot for one in self._generation.instances.staying}
             places = [slot for slot in self._slots if slot not in taken]
             self._new = self._generation.add_instances(places)
         if self._new is not None:

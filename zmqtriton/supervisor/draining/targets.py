@@ -16,6 +16,7 @@ from zmqtriton.supervisor.draining.replacement import Replacement
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.version import serving_generations
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
@@ -161,9 +162,9 @@ class ModelTarget:
                 self._plan.call_later(GRACE_S, partial(generation.abort, _LATE))
 
     def _restart(self, done: LoadCallback, *, is_late: bool) -> None:
-        serving = [one.generation for one in self._model.versions.values() if one.is_serving]
+        serving = serving_generations(self._model.versions)
         self._replacements = [
-            Replacement(one, list(one.instances)) for one in serving if one and one.instances
+            Replacement(one, list(one.instances)) for one in serving if one.instances
         ]
         left = set(self._replacements)
         for replacement in self._replacements:

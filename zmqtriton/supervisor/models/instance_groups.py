@@ -12,6 +12,7 @@ from typing import Protocol
 
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
+from zmqtriton.supervisor.models.instance_set import InstanceSet
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
@@ -28,7 +29,7 @@ class ChangedGeneration(Protocol):
     """A generation, as a change of its instances needs it."""
 
     @property
-    def instances(self) -> Sequence[Instance]: ...
+    def instances(self) -> InstanceSet: ...
 
     def add_instances(self, places: Sequence[InstanceSlot]) -> list[Instance]:
         """Start instances for these slots."""
@@ -56,7 +57,7 @@ class InstanceGroupChange:
         self._claim = claim
         self._then = then
         # one that an earlier change removes may still be answering
-        present = [i for i in generation.instances if not i.is_being_removed]
+        present = generation.instances.staying
         self._before = [instance.slot for instance in present]
         claim([*self._before, *finished.slots])
         usable = [i for i in present if i.state is not InstanceState.FAILED]
@@ -66,7 +67,7 @@ class InstanceGroupChange:
 
     def try_complete(self) -> bool:
         """Complete the change if it can be; True if it is over."""
-        failed = next((i for i in self._new if i.state in _OVER and i.death_reason), None)
+        failed = find_failure(self._new)
         if failed is not None:
             for instance in self._new:
                 self._generation.remove_instance(instance)
@@ -83,6 +84,11 @@ class InstanceGroupChange:
         self._claim(self._finished.slots)
         self._then(None)
         return True
+
+
+def find_failure(new: Iterable[Instance]) -> Instance | None:
+    """Return a new instance that could not be started, if there is one."""
+    return next((one for one in new if one.state in _OVER and one.death_reason), None)
 
 
 def match_slots(

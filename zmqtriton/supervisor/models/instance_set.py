@@ -18,6 +18,11 @@ class InstanceSet(list[Instance]):
         return [instance for instance in self if not instance.slot.is_passive]
 
     @property
+    def staying(self) -> list[Instance]:
+        """The instances that no change of the generation is removing."""
+        return [instance for instance in self if not instance.is_being_removed]
+
+    @property
     def ready_count(self) -> int:
         return sum(instance.state is InstanceState.READY for instance in self.active)
 

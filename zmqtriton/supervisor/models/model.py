@@ -18,7 +18,7 @@ from zmqtriton.supervisor.models.loads.load_history import LoadHistory
 from zmqtriton.supervisor.models.loads.load_inquiry import LoadRequest
 from zmqtriton.supervisor.models.loads.load_queue import LoadQueue
 from zmqtriton.supervisor.models.loads.loading import LoadCallback, ModelLoad, ignore_result
-from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.models.version import ModelVersion, serving_generations
 from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton_floor import wire
 
@@ -207,12 +207,8 @@ class Model:
     @property
     def serving_configs(self) -> list[str]:
         """Return the configurations of the serving versions."""
-        generations = [v.generation for v in self.versions.values() if v.is_serving]
-        return [
-            g.final_config.config
-            for g in generations
-            if g is not None and g.final_config is not None
-        ]
+        finals = [each.final_config for each in serving_generations(self.versions)]
+        return [final.config for final in finals if final is not None]
 
     def version_infos(self) -> list[wire.VersionInfo]:
         """Return everything that frontends must know of it."""

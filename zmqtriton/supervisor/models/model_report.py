@@ -42,7 +42,7 @@ def describe_instances(model: Model) -> dict[str, Any]:
     serving = {n: one.generation for n, one in sorted(model.versions.items()) if one.is_serving}
     versions = {
         str(number): {
-            "instances": sum(not each.is_being_removed for each in one.instances),
+            "instances": len(one.instances.staying),
             "ready": one.readiness.ready_count,
         }
         for number, one in serving.items()

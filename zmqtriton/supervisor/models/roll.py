@@ -12,11 +12,13 @@ from typing import Protocol
 
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.instance import Instance
-from zmqtriton.supervisor.models.instance_groups import ChangeCallback, ChangedGeneration
+from zmqtriton.supervisor.models.instance_groups import (
+    ChangeCallback,
+    ChangedGeneration,
+    find_failure,
+)
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
-
-_OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
 
 class NeedsNewGeneration(ZmqTritonError):
@@ -42,7 +44,7 @@ class Roll:
         self._finished = blueprint.final_config
         if self._finished is not None:
             self._require_same_config(self._finished)
-        self._old = deque(i for i in generation.instances if not i.is_being_removed)
+        self._old = deque(generation.instances.staying)
         self._count = len(self._old)
         #: The new ones that have replaced others, and the one that is being started.
         self._replacements: list[Instance] = []
@@ -73,7 +75,7 @@ class Roll:
         starting = self._starting
         if starting is None:
             return False
-        failed = self._failed()
+        failed = find_failure([starting]) or self._find_death()
         if failed is not None:
             self.stop(InternalError(f"{failed.load_failure_text}{self._progress}"))
             return True
@@ -89,11 +91,8 @@ class Roll:
         self._then(None)
         return True
 
-    def _failed(self) -> Instance | None:
-        """Return a new instance that could not be started, or that has died since."""
-        starting = self._starting
-        if starting is not None and starting.state in _OVER and starting.death_reason:
-            return starting
+    def _find_death(self) -> Instance | None:
+        """Return a new instance that has died since it was ready."""
         return next((one for one in self._replacements if one.death_reason), None)
 
     @property

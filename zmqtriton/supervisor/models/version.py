@@ -5,6 +5,8 @@ Owned by its model, which decides; `transition` is the only writer of the state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import UNLOADED, ModelState
@@ -74,3 +76,9 @@ class ModelVersion:
             served.final_config.labels,
             chat_template=served.final_config.chat_template,
         )
+
+
+def serving_generations(versions: Mapping[int, ModelVersion]) -> list[Generation]:
+    """Return the generations of the versions that serve, in the order of these."""
+    found = [version.generation for version in versions.values() if version.is_serving]
+    return [generation for generation in found if generation is not None]

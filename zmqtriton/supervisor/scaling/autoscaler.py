@@ -17,6 +17,7 @@ from zmqtriton.supervisor.models.blueprint import Scale
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.memory_measurements import MemoryMeasurements, MemoryReport
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.version import serving_generations
 from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts, CountsReport
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
@@ -111,7 +112,7 @@ class Autoscaler:
         self, model: Model, scaled: _ScaledModel, entries: list[Mapping[str, Any]]
     ) -> None:
         """Compare the instances of a model with what its busiest version needs."""
-        serving = _serving_generations(model)
+        serving = serving_generations(model.versions)
         by_version = {each.version: each for each in serving}
         scaled.targets = {
             each.number: scaled.targets.get(each.number) or _target_of(each) for each in serving
@@ -146,7 +147,7 @@ class Autoscaler:
     ) -> None:
         """Start as many more as there is room for."""
         scaled.is_changing, scaled.obstacle = False, ""
-        serving = _serving_generations(model)
+        serving = serving_generations(model.versions)
         present = max(map(_count, serving), default=0)
         of_each = found.by_model.get(model.name, 0) // max(1, sum(map(_count, serving)))
         room = int(found.available_bytes * _MEMORY_SHARE)
@@ -198,13 +199,8 @@ class Autoscaler:
 
 def limits_of(model: Model) -> AutoscaleLimits | None:
     """Return the bounds of a model that serves and is scaled by its load."""
-    found = [each.blueprint.autoscale for each in _serving_generations(model)]
+    found = [each.blueprint.autoscale for each in serving_generations(model.versions)]
     return next((limits for limits in found if limits is not None), None)
-
-
-def _serving_generations(model: Model) -> list[Generation]:
-    found = [one.generation for one in model.versions.values() if one.is_serving]
-    return [each for each in found if each is not None]
 
 
 def _target_of(generation: Generation) -> InstanceTarget:
@@ -213,4 +209,4 @@ def _target_of(generation: Generation) -> InstanceTarget:
 
 
 def _count(generation: Generation) -> int:
-    return sum(not one.is_being_removed for one in generation.instances)
+    return len(generation.instances.staying)
