@@ -22,13 +22,6 @@ from zmqtriton.supervisor.control.steering import Steering
 from zmqtriton.supervisor.control.trace_settings import TraceSettings
 from zmqtriton.supervisor.draining.draining import Draining
 from zmqtriton.supervisor.events import EventRouter
-from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.fleet.introductions import Introductions, ServerInfo
-from zmqtriton.supervisor.fleet.object_stores import ObjectStores
-from zmqtriton.supervisor.fleet.peers import Peers
-from zmqtriton.supervisor.fleet.readiness import ReadinessChecks
-from zmqtriton.supervisor.fleet.service_manager import ServiceManager
-from zmqtriton.supervisor.fleet.shutdown import ShutdownSequence
 from zmqtriton.supervisor.models.bindings import end_bindings, guests_of, is_guest
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.context import LoadSlots, ModelContext
@@ -47,6 +40,13 @@ from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.scaling.autoscaler import Autoscaler
+from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
+from zmqtriton.supervisor.server_processes.object_stores import ObjectStores
+from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
+from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
+from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
-from zmqtriton.supervisor.fleet.introductions import Introductions
-from zmqtriton.supervisor.fleet.lost_connections import LostConnections
-from zmqtriton.supervisor.fleet.peers import Peers
-from zmqtriton.supervisor.fleet.readiness import ReadinessChecks
-from zmqtriton.supervisor.fleet.shutdown import ShutdownSequence
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, stub_event
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.lost_connections import LostConnections
+from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
+from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton_floor import wire
 
 

@@ -21,7 +21,6 @@ from typing import IO, Any
 from zmqtriton import systemd
 from zmqtriton.options import Options
 from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.fleet.introductions import ServerInfo
 from zmqtriton.supervisor.machine import (
     certificates,
     listeners,
@@ -48,6 +47,7 @@ from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.machine.secrets import SecretError
+from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 
 _log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.options import parse
-from zmqtriton.supervisor.fleet.introductions import ServerInfo
 from zmqtriton.supervisor.machine import secrets
 from zmqtriton.supervisor.machine.secrets import SecretError
+from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor import wire
 
 

@@ -17,13 +17,13 @@ from zmqtriton.supervisor.canaries import versions
 from zmqtriton.supervisor.canaries.canary import Canary, Phase
 from zmqtriton.supervisor.canaries.comparisons import CanaryTotals
 from zmqtriton.supervisor.canaries.watch import CanaryWatch
-from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.fleet.introductions import Introductions
-from zmqtriton.supervisor.fleet.peers import Peers
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,

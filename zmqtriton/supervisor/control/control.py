@@ -25,11 +25,11 @@ from zmqtriton.supervisor.control.immediate_calls import IMMEDIATE_CALLS, Knowin
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
 from zmqtriton.supervisor.draining import draining
-from zmqtriton.supervisor.fleet import readiness
 from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
 from zmqtriton.supervisor.on_demand import on_demand
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes import readiness
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton.supervisor.actions import ConfigureLogging
-from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS, LogOptions

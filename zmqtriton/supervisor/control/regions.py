@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.actions import CloseRegion, OpenRegion, Send
-from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,

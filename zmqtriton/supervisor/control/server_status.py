@@ -9,13 +9,13 @@ from zmqtriton.supervisor.canaries.registry import CanaryRegistry
 from zmqtriton.supervisor.control.quotas import QuotaUse, describe_quotas
 from zmqtriton.supervisor.control.repositories import RepositoryRegistry
 from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
-from zmqtriton.supervisor.fleet.introductions import ServerInfo
-from zmqtriton.supervisor.fleet.peers import Peers
-from zmqtriton.supervisor.fleet.shutdown import ShutdownSequence
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
 from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader
+from zmqtriton.supervisor.server_processes.introductions import ServerInfo
+from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 
 #: The call by which a frontend tells what clients make it hold.
 CLIENT_MEMORY = "client_memory"

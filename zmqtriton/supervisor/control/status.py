@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zmqtriton.supervisor.fleet.peers import Peer
 from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.server_processes.peers import Peer
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor.endpoints import door_path
 

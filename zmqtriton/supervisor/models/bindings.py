@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zmqtriton.supervisor.fleet.peers import Peer
-from zmqtriton.supervisor.fleet.roles import GUEST
 from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.server_processes.peers import Peer
+from zmqtriton.supervisor.server_processes.roles import GUEST
 
 
 def is_guest(peer: Peer | None) -> bool:

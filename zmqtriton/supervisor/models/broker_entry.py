@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.instance import Instance
+from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
 
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.fleet.introductions import Introductions
-from zmqtriton.supervisor.fleet.object_stores import ObjectStores
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparations
 from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.object_stores import ObjectStores
 
 
 class LoadSlots:

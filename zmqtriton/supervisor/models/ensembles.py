@@ -13,7 +13,6 @@ from typing import Protocol
 from zmqtriton.config.ensembles import check_cycle
 from zmqtriton.config.members import no_loaded_version_text, version_not_loaded_text
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.models.dependencies import Dependencies
 from zmqtriton.supervisor.models.failure_text import shorten
@@ -21,6 +20,7 @@ from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.instance import Instance
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor.errors import InvalidArgument
 
 #: Ensembles may contain ensembles; each level costs the broker a part of its stack.

@@ -15,7 +15,6 @@ from typing import Protocol
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send
-from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.broker_entry import BrokerEntry
 from zmqtriton.supervisor.models.deaths import log_death
@@ -25,6 +24,7 @@ from zmqtriton.supervisor.models.instance_set import InstanceSet
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.models.roll import Roll
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
 
 #: A broker that needs longer is shown without counts.

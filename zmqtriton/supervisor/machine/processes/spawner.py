@@ -11,7 +11,6 @@ from zmqtriton.environments.cache import default_root, lock_in_use
 from zmqtriton.environments.users import downloads_directory, give_directory
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
-from zmqtriton.supervisor.fleet.roles import FORK_SERVER
 from zmqtriton.supervisor.machine import listeners, log_ring, model_environment, segments
 from zmqtriton.supervisor.machine.directories.claims import Claims
 from zmqtriton.supervisor.machine.host_policies import cores_of_policy
@@ -19,6 +18,7 @@ from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
+from zmqtriton.supervisor.server_processes.roles import FORK_SERVER
 from zmqtriton_floor import progress
 
 _log = logging.getLogger(__name__)

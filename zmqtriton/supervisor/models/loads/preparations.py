@@ -14,8 +14,8 @@ from typing import Any
 
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.actions import PrepareEnvironment, Send, Signal
-from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 

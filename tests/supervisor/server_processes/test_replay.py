@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.supervisor.fleet.replay import PROPAGATION_S, BrokerReplay
+from zmqtriton.supervisor.server_processes.replay import PROPAGATION_S, BrokerReplay
 from zmqtriton_floor import wire
 
 S = 5

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.actions import Send
-from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.fleet.replay import PROPAGATION_S, BrokerReplay
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.replay import PROPAGATION_S, BrokerReplay
 from zmqtriton_floor import wire
 
 #: Roles that talk to the broker and must know when there is a new one.

@@ -23,10 +23,10 @@ from zmqtriton.supervisor.actions import (
     Send,
     Spawn,
 )
-from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.supervisor.models.test_loading import LOAD_M
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.fleet.readiness import ANSWER_TIMEOUT_S
+from zmqtriton.supervisor.server_processes.readiness import ANSWER_TIMEOUT_S
 from zmqtriton_floor import wire
 
 

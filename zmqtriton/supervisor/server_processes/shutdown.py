@@ -13,12 +13,12 @@ from enum import Enum
 from typing import Any
 
 from zmqtriton.supervisor.actions import Exit, StopListening
-from zmqtriton.supervisor.fleet.introductions import Introductions
-from zmqtriton.supervisor.fleet.peers import Peers
-from zmqtriton.supervisor.fleet.roles import GUEST
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton.supervisor.server_processes.roles import GUEST
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from zmqtriton.supervisor.actions import PrepareToListen
-from zmqtriton.supervisor.fleet.roles import ARBITER, DOOR, GRPC, HTTP, METRICS
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.roles import ARBITER, DOOR, GRPC, HTTP, METRICS
 from zmqtriton_floor import wire
 
 #: The services that processes report as open, by role; one of them is enough.

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Signal
-from zmqtriton.supervisor.fleet.introductions import Introductions
-from zmqtriton.supervisor.fleet.peers import Peers
 from zmqtriton.supervisor.models.instance import Instance
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.states import InstanceState
 
 #: A dying process closes its connections before its death is seen.

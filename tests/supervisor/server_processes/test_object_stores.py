@@ -16,10 +16,10 @@ from zmqtriton.supervisor.actions import (
     Send,
     Spawn,
 )
-from zmqtriton.supervisor.fleet.object_stores import ObjectStores
 from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.server_processes.object_stores import ObjectStores
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
 from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
-from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.fleet.introductions import Introductions
-from zmqtriton.supervisor.fleet.opening import Opening
-from zmqtriton.supervisor.fleet.roles import (
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.opening import Opening
+from zmqtriton.supervisor.server_processes.roles import (
     ARBITER,
     BROKER,
     CATALOGUE_ROLES,
@@ -28,7 +29,6 @@ from zmqtriton.supervisor.fleet.roles import (
     READINESS_ROLES,
     SERVING_ROLES,
 )
-from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
