@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.checking.test_models import GOOD, write
-from tests.checking.test_repositories import MODEL
+from tests.checking.test_repositories import MODEL, ensemble
 from zmqtriton.main import main
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
@@ -39,15 +40,41 @@ def test_each_problem_is_a_line_with_its_place(
 
     status = main(["check", "repo"])
 
-    path = tmp_path / "repo/m/config.pbtxt"
     assert 1 == status
     assert [
-        f"repo/m/config.pbtxt:4:1: error: failed to read text proto from {path}",
-        '  Message type "inference.ModelConfig" has no field named "max_batch_sizes".',
-        "  Did you mean 'max_batch_size'?",
+        'repo/m/config.pbtxt:4:1: error: Message type "inference.ModelConfig" has no field named '
+        "\"max_batch_sizes\". Did you mean 'max_batch_size'?",
         "repo/m/config.pbtxt:5:17: error: 'max_batch_size' must be non-negative value for m",
         "1 model, 2 problems, 0 warnings",
-    ] == capsys.readouterr().out.replace("from repo/", f"from {tmp_path}/repo/").splitlines()
+    ] == capsys.readouterr().out.splitlines()
+
+
+def test_a_repository_of_broken_models_has_a_line_for_each_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensor = '        q = pb_utils.get_input_tensor_by_name(request, "INPUT")\n'
+    for name, config, code in (
+        ("count", GOOD + "instance_group { count: 0 }", MODEL),
+        ("import", GOOD, "import torchh\n" + MODEL),
+        ("method", GOOD, MODEL.replace("execute", "excute")),
+        ("klass", GOOD, MODEL.replace("PythonModel", "PythonModle")),
+        ("syntax", GOOD, MODEL.replace("...", "(")),
+        ("tensor", GOOD, MODEL.replace("...", "\n" + tensor)),
+        ("value", GOOD.replace("TYPE_FP32", "FP32"), MODEL),
+    ):
+        write(tmp_path, name, config, code)
+    (write(tmp_path, "named", GOOD, MODEL) / "config.pbtxt").rename(tmp_path / "named/config.pbtx")
+    write(tmp_path, "asks", ensemble("valu"))
+    monkeypatch.chdir(tmp_path)
+
+    main(["check", "."])
+
+    *lines, summary = capsys.readouterr().out.splitlines()
+    assert "9 models, 5 problems, 5 warnings" == summary
+    assert [
+        line for line in lines if not re.match(r"[\w./]+(:\d+:\d+)?: (error|warning): ", line)
+    ] == []
+    assert 10 == len(lines)
 
 
 def test_the_command_line_of_a_server_is_taken(

@@ -52,6 +52,35 @@ def test_an_ensemble_is_compared_with_what_it_calls(tmp_path: Path) -> None:
     assert (7, text) == (late.line, late.text)
 
 
+def test_all_that_is_wrong_in_an_ensemble_is_told(tmp_path: Path) -> None:
+    write(tmp_path, "member", GOOD, MODEL)
+    text = ensemble("member", "INT8").replace('"B"', '"C"')
+    write(tmp_path, "unfit", text)
+    second = """, {
+    model_name: "nobody"
+    input_map { key: "A" value: "X" }
+    output_map { key: "B" value: "Z" }
+  } ]"""
+    write(tmp_path, "mixed", text.replace(" ]\n}", f"{second}\n}}"))
+
+    found = checked(tmp_path).models
+
+    told = [(p.line, p.text.partition(": ")[2] or p.text) for p in found["unfit"].problems]
+    assert [
+        (
+            8,
+            "inconsistent data type: TYPE_INT8 is inferred from model unfit while TYPE_FP32 is "
+            "inferred from model member",
+        ),
+        (
+            9,
+            "in ensemble unfit, ensemble tensor Y is mapped from non-existing output C in model "
+            "member",
+        ),
+    ] == told
+    assert [8, 9, 10, 11] == [problem.line for problem in found["mixed"].problems]
+
+
 def test_ensembles_that_call_each_other_are_a_circle(tmp_path: Path) -> None:
     write(tmp_path, "one", ensemble("two"))
     write(tmp_path, "two", ensemble("one"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.members import check_members
+from zmqtriton.config.members import check_members, member_problems
 from zmqtriton.config.pbtxt import parse_text
 
 
@@ -114,6 +114,18 @@ def test_maps_may_only_name_tensors_that_the_member_has() -> None:
     assert (
         "in ensemble e, ensemble tensor t is mapped from non-existing output O in model a"
     ) == problem(chain(), a=no_output, b=plain("b"))
+
+
+def test_a_misspelt_input_is_one_problem_and_hides_no_other() -> None:
+    a = member("a", tensor("input", "INPUT"), tensor("output", "O", "TYPE_INT8"))
+    config = chain()
+    step = config.ensemble_scheduling.step[0]
+    step.input_map["INPTU"] = step.input_map.pop("I")
+
+    found = list(member_problems(config, {"a": a, "b": plain("b")}))
+
+    assert ["INPUT", ""] == [problem.suggestion for problem in found]
+    assert "inconsistent data type" in found[1].text
 
 
 @pytest.mark.row("E51", "E59")

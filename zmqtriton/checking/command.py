@@ -119,11 +119,10 @@ def _format_line(line: _ReportLine) -> str:
     numbers = [str(number) for number in (problem.line, problem.column) if number]
     where = ":".join([_relative_path(line), *numbers])
     kind = "error" if line.is_error else "warning"
-    rows = [f"{where}: {kind}: {problem.text}" if where else f"{kind}: {problem.text}"]
-    rows += [f"  {problem.detail}"] if problem.detail else []
-    rows += problem.excerpt.splitlines()
-    rows += [f"  Did you mean '{problem.suggestion}'?"] if problem.suggestion else []
-    return "\n".join(rows) + "\n"
+    reason = " ".join((problem.detail or problem.text).splitlines())
+    hint = f" Did you mean '{problem.suggestion}'?" if problem.suggestion else ""
+    stop = "." if hint and not reason.endswith((".", "?")) else ""
+    return f"{where}: {kind}: {reason}{stop}{hint}\n".removeprefix(": ")
 
 
 def _summary_line(report: Report, lines: list[_ReportLine]) -> str:

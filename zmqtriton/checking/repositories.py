@@ -10,13 +10,19 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from zmqtriton.checking.model_code import NAMING, missing_name_warning
 from zmqtriton.checking.models import CheckOptions, Findings, check_model, locate_all
 from zmqtriton.checking.sources import check_sources
 from zmqtriton.config.ensembles import check_cycle, member_names
 from zmqtriton.config.errors import ConfigError, Problem, closest_match
-from zmqtriton.config.members import check_members, no_loaded_version_text, version_not_loaded_text
+from zmqtriton.config.members import (
+    check_members,
+    member_problems,
+    no_loaded_version_text,
+    version_not_loaded_text,
+)
 from zmqtriton.config.parameters import BLS_MODELS, declared_callees
 from zmqtriton.config.validation import config_problems
 from zmqtriton.repository.scan import (
@@ -60,6 +66,9 @@ def check_repositories(
     for one in list(report.models.values()):
         _check_references(one, known)
     _check_sources(report)
+    for one in report.models.values():
+        for found_here in (one.problems, one.warnings):
+            found_here.sort(key=lambda problem: (problem.path, problem.line, problem.column))
     return report
 
 
@@ -149,39 +158,52 @@ def _check_references(one: Findings, known: _CheckedModels) -> None:
 
 
 def _member_problems(one: Findings, known: _CheckedModels) -> Iterator[Problem]:
-    """Return missing models; if none is missing and all are right, whether they fit."""
+    """Return missing models, and how the others do not fit."""
     config = one.config
     try:
         check_cycle(config.name, known.members_from(config.name))
     except ConfigError as error:
         yield replace(error.problem, field=("ensemble_scheduling",))
         return
-    missing = False
+    missing = list(_missing_members(config, known))
+    yield from missing
+    if any(problem.field[:1] != ("ensemble_scheduling",) for problem in config_problems(config)):
+        return
+    members = _configured_members(config, known)
+    differences = list(member_problems(config, members))
+    yield from differences
+    if not (missing or differences or one.problems) and members.keys() >= {*member_names(config)}:
+        try:
+            # sets the ensemble's transaction policy, as a load does
+            check_members(config, members)
+        except ConfigError as error:
+            yield error.problem
+
+
+def _missing_members(config: Any, known: _CheckedModels) -> Iterator[Problem]:
+    """Return the steps that call models or versions which no server could load."""
     for index, step in enumerate(config.ensemble_scheduling.step):
         name = step.model_name
+        here = ("ensemble_scheduling", "step", index, "model_name")
         if not name:
             continue
-        here = ("ensemble_scheduling", "step", index, "model_name")
         if name not in known:
-            missing = True
             why = not_found_text(name)
-            yield Problem(no_loaded_version_text(config.name, name, why), here, known.suggest(name))
+            text = no_loaded_version_text(config.name, name, why)
+            yield Problem(text, here, known.suggest(name), detail=why)
         elif wrong := known.findings_of(name).problems:
-            missing = True
-            yield Problem(no_loaded_version_text(config.name, name, wrong[0].text), here)
+            why = wrong[0].text
+            text = no_loaded_version_text(config.name, name, why)
+            yield Problem(text, here, detail=f"model '{name}' cannot be loaded: {why}")
         elif step.model_version > 0 and step.model_version not in known.findings_of(name).versions:
             text = version_not_loaded_text(config.name, name, step.model_version)
             yield Problem(text, (*here[:3], "model_version"))
-    members = [known.findings_of(name) for name in member_names(config) if name in known]
-    if missing or not members or any(m.config is None for m in members):
-        return
-    if any(config_problems(config)) or not all(m.config.input and m.config.output for m in members):
-        return
-    try:
-        # may set the ensemble's transaction policy, as a load does
-        check_members(config, {member.config.name: member.config for member in members})
-    except ConfigError as error:
-        yield error.problem
+
+
+def _configured_members(config: Any, known: _CheckedModels) -> dict[str, Any]:
+    """Return the configurations of those members that name their tensors."""
+    found = [known.findings_of(name).config for name in member_names(config) if name in known]
+    return {one.name: one for one in found if one is not None and one.input and one.output}
 
 
 def _check_sources(report: Report) -> None:

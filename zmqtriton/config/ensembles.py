@@ -27,15 +27,13 @@ def member_steps(config: Any) -> list[tuple[str, int]]:
 def step_problems(config: Any) -> Iterator[Problem]:
     """Return the problems of the sections and of each step.
 
-    If there are none, those of the graph.
+    If all steps have their maps, those of the graph, too.
     """
     yield from _section_problems(config)
-    wrong = False
-    for index, step in enumerate(config.ensemble_scheduling.step):
-        for problem in _one_step_problems(config, index, step):
-            wrong = True
-            yield problem
-    if not wrong:
+    steps = config.ensemble_scheduling.step
+    for index, step in enumerate(steps):
+        yield from _one_step_problems(config, index, step)
+    if all(step.input_map and step.output_map for step in steps):
         yield from _graph_problems(config)
 
 

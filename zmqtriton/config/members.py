@@ -6,14 +6,14 @@ graph of steps before. The texts are Triton's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.ensembles import EnsembleGraph
-from zmqtriton.config.errors import ConfigError, FieldPath, Problem, closest_match
+from zmqtriton.config.errors import ConfigError, FieldPath, Problem, closest_match, raise_first
 from zmqtriton.config.positions import locate_error
 
 
@@ -66,6 +66,12 @@ def version_not_loaded_text(ensemble: str, model: str, number: int) -> str:
 
 def check_members(config: Any, members: Mapping[str, Any]) -> None:
     """Refuse members that do not fit, and set the ensemble's transaction policy by theirs."""
+    raise_first(member_problems(config, members))
+    config.model_transaction_policy.decoupled = _is_decoupled(config, members)
+
+
+def member_problems(config: Any, members: Mapping[str, Any]) -> Iterator[Problem]:
+    """Return each difference between the steps and those of their models that are known."""
     tensors: dict[str, _InferredTensor] = {}
     batching = config.max_batch_size > 0
     for io in (*config.input, *config.output):
@@ -73,18 +79,19 @@ def check_members(config: Any, members: Mapping[str, Any]) -> None:
         inferred = _InferredTensor(config.name, io.data_type, tuple(dims), batching)
         tensors.setdefault(io.name, inferred)
     for index, step in enumerate(config.ensemble_scheduling.step):
-        member = members[step.model_name]
+        member = members.get(step.model_name)
+        if member is None:
+            continue
         if 0 < member.max_batch_size < config.max_batch_size:
             text = (
                 f"ensemble {config.name} allows maximum batch size {config.max_batch_size}, but "
                 f"it contains model {step.model_name} which only allows maximum batch size to be "
                 f"{member.max_batch_size}"
             )
-            raise ConfigError(Problem(text, ("max_batch_size",)))
+            yield Problem(text, ("max_batch_size",))
         use = _StepCall(config.name, step, member, ("ensemble_scheduling", "step", index))
-        _check_inputs(use, tensors)
-        _check_outputs(use, tensors)
-    config.model_transaction_policy.decoupled = _is_decoupled(config, members)
+        yield from _input_problems(use, tensors)
+        yield from _output_problems(use, tensors)
 
 
 @dataclass(frozen=True)
@@ -97,9 +104,11 @@ class _StepCall:
     field: FieldPath
 
 
-def _check_inputs(use: _StepCall, tensors: dict[str, _InferredTensor]) -> None:
+def _input_problems(use: _StepCall, tensors: dict[str, _InferredTensor]) -> Iterator[Problem]:
     inputs = {io.name: io for io in use.member.input}
     model = use.step.model_name
+    # one misspelt name is one problem, not also an input that nothing is mapped to
+    meant = set()
     for name, tensor in sorted(use.step.input_map.items()):
         if name not in inputs:
             text = (
@@ -107,20 +116,22 @@ def _check_inputs(use: _StepCall, tensors: dict[str, _InferredTensor]) -> None:
                 f"input {name} in model {model}"
             )
             field = (*use.field, "input_map", name)
-            raise ConfigError(Problem(text, field, closest_match(name, inputs)))
+            meant.add(closest_match(name, inputs))
+            yield Problem(text, field, closest_match(name, inputs))
     for name, io in inputs.items():
         if name in use.step.input_map:
             field = (*use.field, "input_map", name)
-            _check_consistency(use, use.step.input_map[name], io, field, tensors)
-        elif not io.optional:
+            tensor = use.step.input_map[name]
+            yield from _consistency_problems(use, tensor, io, field, tensors)
+        elif not io.optional and name not in meant:
             text = (
                 f"in ensemble {use.ensemble}, input {name} in model {model} is not mapped to any "
                 "ensemble tensors"
             )
-            raise ConfigError(Problem(text, use.field))
+            yield Problem(text, use.field)
 
 
-def _check_outputs(use: _StepCall, tensors: dict[str, _InferredTensor]) -> None:
+def _output_problems(use: _StepCall, tensors: dict[str, _InferredTensor]) -> Iterator[Problem]:
     outputs = {io.name: io for io in use.member.output}
     for name, tensor in sorted(use.step.output_map.items()):
         field = (*use.field, "output_map", name)
@@ -129,14 +140,15 @@ def _check_outputs(use: _StepCall, tensors: dict[str, _InferredTensor]) -> None:
                 f"in ensemble {use.ensemble}, ensemble tensor {tensor} is mapped from "
                 f"non-existing output {name} in model {use.step.model_name}"
             )
-            raise ConfigError(Problem(text, field, closest_match(name, outputs)))
-        _check_consistency(use, tensor, outputs[name], field, tensors)
+            yield Problem(text, field, closest_match(name, outputs))
+        else:
+            yield from _consistency_problems(use, tensor, outputs[name], field, tensors)
 
 
-def _check_consistency(
+def _consistency_problems(
     use: _StepCall, tensor: str, io: Any, field: FieldPath, tensors: dict[str, _InferredTensor]
-) -> None:
-    """Check tensors: the first model to name one decides, and later ones must agree with it."""
+) -> Iterator[Problem]:
+    """Compare tensors: the first model to name one decides, and later ones must agree with it."""
     batching = use.member.max_batch_size > 0
     new = _InferredTensor(use.step.model_name, io.data_type, tuple(io.dims), batching)
     old = tensors.setdefault(tensor, new)
@@ -146,14 +158,14 @@ def _check_consistency(
             f"{where}inconsistent data type: {_type_name(old.data_type)} is inferred from model "
             f"{old.model} while {_type_name(new.data_type)} is inferred from model {new.model}"
         )
-        raise ConfigError(Problem(text, field))
+        yield Problem(text, field)
     # [-1, 3] of a model that does not batch fits [3] of one that does
     if not (_dims_match(old.dims, new.dims) or _dims_match(old.full_dims, new.full_dims)):
         text = (
             f"{where}inconsistent shape: {_shape_text(old.full_dims)} is inferred from model "
             f"{old.model} while {_shape_text(new.full_dims)} is inferred from model {new.model}"
         )
-        raise ConfigError(Problem(text, field))
+        yield Problem(text, field)
 
 
 def _dims_match(left: Sequence[int], right: Sequence[int]) -> bool:
