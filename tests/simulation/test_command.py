@@ -45,7 +45,7 @@ def test_each_setting_has_its_line(model: Path, capsys: pytest.CaptureFixture[st
 
     assert 0 == main(["simulate", str(model), *words])
 
-    title, *lines = capsys.readouterr().out.splitlines()
+    title, *lines, _ = capsys.readouterr().out.splitlines()
     assert "setting" == title.split()[0]
     assert ["max_queue_delay_microseconds=0", "max_queue_delay_microseconds=20000"] == [
         line.split()[0] for line in lines
@@ -53,6 +53,28 @@ def test_each_setting_has_its_line(model: Path, capsys: pytest.CaptureFixture[st
     # One every 20 ms, executed for 11: alone at once, or two of them when the first has waited.
     p50 = title.replace(" ms", "").split().index("p50")
     assert ["11.0", "12.0"] == [line.split()[p50] for line in lines]
+
+
+def test_overload_is_marked_and_the_best_setting_named(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = "--set=instance_group.count=1,3,2"
+    load = ["--rate=200", "--pattern=even", "--requests=1000", "--batch=8"]
+
+    assert 0 == main(["simulate", str(model), "--execution=10", *load, counts])
+    _, *lines, best = capsys.readouterr().out.splitlines()
+    assert 0 == main(["simulate", str(model), "--execution=50", *load, counts])
+    *_, nothing = capsys.readouterr().out.splitlines()
+    rows = simulated(model, capsys, "--execution=10", "--clients=4", *load[2:], counts)
+
+    assert ["overload", "0", "best"] == [line.split()[-1] for line in lines]
+    assert "Best: count=2 (lowest p99 without overload)" == best
+    assert (
+        "Overload with each of these settings: requests come faster than they are answered."
+        == nothing
+    )
+    assert [False, True, False] == [row["best"] for row in rows]
+    assert not any(row["overload"] for row in rows)
 
 
 def test_more_instances_and_other_lists_can_be_tried(

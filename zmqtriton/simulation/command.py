@@ -1,6 +1,6 @@
 """`zmqtriton simulate DIRECTORY`: the effect of batching settings, before a model is served.
 
-Prints a line for each setting, or JSON.
+Prints a line for each setting, with the best one marked, or JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.config.errors import ConfigError
+from zmqtriton.simulation.judgement import best_row, is_overloaded, verdict
 from zmqtriton.simulation.load import SECOND, Arrival, Clients, Cost, Pattern, fit_cost, from_lines
 from zmqtriton.simulation.run import SimulationResult, SimulationRun
 from zmqtriton.simulation.settings import Change, Setting, settings
@@ -45,11 +46,15 @@ def run_simulate(words: list[str]) -> int:
     except (ConfigError, OSError, ValueError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    rows = [_row(setting, outcome) for setting, outcome in found]
+    is_open_load = arguments.clients is None
+    rows = [_row(setting, outcome, is_open_load=is_open_load) for setting, outcome in found]
+    best = best_row(rows, is_open_load=is_open_load)
+    for index, row in enumerate(rows):
+        row["best"] = index == best
     if arguments.json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
     else:
-        sys.stdout.write(_table(rows))
+        sys.stdout.write(_table(rows) + verdict(rows, is_open_load=is_open_load))
     return 0
 
 
@@ -162,10 +167,12 @@ def _arrivals(arguments: argparse.Namespace) -> list[Arrival]:
     return list(pattern.arrivals(random.Random(arguments.seed)))
 
 
-def _row(setting: Setting, outcome: SimulationResult) -> dict[str, Any]:
+def _row(setting: Setting, outcome: SimulationResult, *, is_open_load: bool) -> dict[str, Any]:
     latencies = sorted(outcome.latencies_ns) or [0]
     executions = outcome.batches.total()
     seconds = outcome.end_ns / SECOND
+    busy = outcome.busy_ns / outcome.end_ns / len(setting.instances)
+    is_late = is_open_load and is_overloaded(outcome, busy)
     return {
         "setting": setting.label,
         "inferences_per_s": round(outcome.inferences / seconds, 1),
@@ -173,8 +180,9 @@ def _row(setting: Setting, outcome: SimulationResult) -> dict[str, Any]:
         "max_ms": _ms(latencies[-1]),
         "queue_ms": _ms(outcome.queued_ns / max(1, outcome.answered)),
         "mean_batch": round(outcome.inferences / max(1, executions), 2),
-        "busy": round(outcome.busy_ns / outcome.end_ns / len(setting.instances), 3),
+        "busy": round(busy, 3),
         "refused": outcome.refused.total(),
+        "overload": is_late or bool(outcome.refused),
         "batches": dict(sorted(outcome.batches.items())),
         "refusals": dict(outcome.refused),
     }
@@ -189,14 +197,19 @@ def _ms(nanoseconds: float) -> float:
     return round(nanoseconds / 1e6, 3)
 
 
+def _mark(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    return "overload" if row["overload"] else "best" if row["best"] and len(rows) > 1 else ""
+
+
 def _table(rows: list[dict[str, Any]]) -> str:
-    cells = [[title for _, title in _COLUMNS]]
-    cells += [[str(row[key]) for key, _ in _COLUMNS] for row in rows]
+    cells = [[*(title for _, title in _COLUMNS), ""]]
+    cells += [[str(row[key]) for key, _ in _COLUMNS] + [_mark(row, rows)] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for first, *others in cells:
-        padded = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *padded]))
+        *numbers, mark = others
+        padded = [cell.rjust(width) for cell, width in zip(numbers, widths[1:-1], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *padded, mark]).rstrip())
     for row in rows:
         for text, count in row["refusals"].items():
             lines.append(f"{row['setting']}: {count} times '{text}'")

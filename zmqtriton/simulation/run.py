@@ -38,6 +38,7 @@ class SimulationResult:
     #: How often a batch of each size was executed.
     batches: Counter[int] = field(default_factory=Counter)
     busy_ns: int = 0
+    last_arrival_ns: int = 0
     end_ns: int = 0
 
 
@@ -156,6 +157,7 @@ class SimulationRun:
         flags = arrival.is_first * wire.SEQUENCE_START | arrival.is_last * wire.SEQUENCE_END
         fields = (own_id, _GENERATION, "", -1, flags if arrival.sequence else 0)
         row = wire.Request(*fields, 0, 0, 0, arrival.batch, 0, arrival.sequence)
+        self._outcome.last_arrival_ns = self._now_ns
         self._asked[own_id] = _OpenRequest(arrival, self._now_ns, client)
         self._core.infer(_FRONTEND, [row], [_BODY], self._now_ns)
 
