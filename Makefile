@@ -124,7 +124,7 @@ clean:
 	touch $@
 
 # Clients of others, an environment for each. perf_analyzer is in the wheel of tritonclient 2.50; it wants CUDA's
-# runtime, and libb64 of the system.
+# runtime, and libb64 of the system. JavaScript's clients where there is npm.
 .venv-clients/stamp: .venv/bin/uv
 	for name in kserve mlserver perf_analyzer; do \
 		.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.13' .venv-clients/$$name || exit; done
@@ -132,4 +132,6 @@ clean:
 	.venv/bin/uv pip install --quiet --python .venv-clients/mlserver mlserver==1.7.1
 	.venv/bin/uv pip install --quiet --python .venv-clients/perf_analyzer --no-deps tritonclient==2.50.0 \
 		nvidia-cuda-runtime-cu12==12.9.79
+	if command -v npm > /dev/null; then \
+		npm install --silent --prefix .venv-clients/node @grpc/grpc-js@1 @grpc/proto-loader@0; fi
 	touch $@

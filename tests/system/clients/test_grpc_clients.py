@@ -1,0 +1,57 @@
+"""The clients of docs/guides/grpc_clients, as their users would run them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import zmqtriton_protos
+from tests.conftest import ROOT, skip_missing
+from tests.support.server import Server
+
+pytestmark = pytest.mark.system
+
+CLIENTS = ROOT / "docs" / "guides" / "grpc_clients"
+PROTOS = Path(zmqtriton_protos.__file__).parent
+#: Made by `make .venv-clients/stamp`, where there is npm.
+NODE_MODULES = ROOT / ".venv-clients" / "node" / "node_modules"
+PRINTED = ["HELLO", "one", "word", "after", "the", "other"]
+DEMO = ROOT / "zmqtriton" / "demo" / "models"
+MODELS = [DEMO / "string_upper", DEMO / "tokens"]
+
+
+def printed(command: list[str], directory: Path, **variables: str) -> list[str]:
+    """Return the lines that a client prints, after it has ended well."""
+    environment = {**os.environ, **variables}
+    finished = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.splitlines()
+
+
+def test_the_python_client_of_the_guide(server: Server, tmp_path: Path) -> None:
+    compiler = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}"]
+    outputs = ["--python_out=.", "--grpc_python_out=."]
+    printed([*compiler, *outputs, "grpc_service.proto", "model_config.proto"], tmp_path)
+    shutil.copy(CLIENTS / "client.py", tmp_path)
+
+    address = f"127.0.0.1:{server.grpc_port}"
+    assert printed([sys.executable, "client.py", address], tmp_path) == PRINTED
+
+
+def test_the_javascript_client_of_the_guide(server: Server, tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None or not (NODE_MODULES / "@grpc" / "grpc-js").is_dir():
+        skip_missing("node with @grpc/grpc-js")
+    assert node is not None
+
+    address = f"127.0.0.1:{server.grpc_port}"
+    command = [node, str(CLIENTS / "client.js"), address]
+    lines = printed(command, tmp_path, PROTOS=str(PROTOS), NODE_PATH=str(NODE_MODULES))
+    assert lines == PRINTED
