@@ -26,8 +26,11 @@ COMMANDS = {
     "example": "example name [directory]        write an example pipeline",
     "check": "check directory ... [options]   find errors in models",
     "simulate": "simulate directory ...          simulate batching settings under load",
+    "protos": "protos directory                write the .proto files of the gRPC API",
     "token": "token new|list|remove ...       make tokens for clients of a server",
 }
+#: Their defaults depend on addresses, which their help says.
+_DERIVED = ("allow-client-shm", "grpc-reflection")
 _DEFAULTS = {field.name: field.default for field in fields(Options)}
 
 
@@ -62,7 +65,7 @@ def _default_text(option: Option) -> str:
     default = _DEFAULTS.get(option.field_name)
     if option.arity is not Arity.LAST_WINS or default is None or default == "":
         return ""
-    if option.name == "allow-client-shm":
+    if option.name in _DERIVED:
         return ""
     word = str(default).lower() if isinstance(default, bool) else str(default)
     word = f"{default:g}" if isinstance(default, float) else word

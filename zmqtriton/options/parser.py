@@ -32,6 +32,7 @@ _INTERMEDIATE_DEFAULTS: dict[str, Any] = {
     "trace_config": (),
     "trace_deprecated": (),
     "allow_client_shm": None,
+    "grpc_reflection": None,
     # None tells "given as false" from "not given"
     "strict_model_config": None,
 }
@@ -194,6 +195,8 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     _check_ports(settled)
     if values["allow_client_shm"] is None:
         settled["allow_client_shm"] = _is_loopback_only(settled)
+    if values["grpc_reflection"] is None:
+        settled["grpc_reflection"] = _is_loopback(settled["grpc_address"])
     try:
         settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
     except BadValue as error:

@@ -108,6 +108,7 @@ class Options:
     grpc_processes: int = 0
     grpc_transport: str = "native"
     grpc_max_input_size: int = 2**31 - 1
+    #: As given, or True if gRPC listens on loopback.
     grpc_reflection: bool = False
     grpc_infer_thread_count: int = 2
     grpc_infer_allocation_pool_size: int = 8

@@ -247,7 +247,11 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
                 1, 2**31 - 1, "--grpc-max-input-size must be in the range 1 to 2147483647."
             ),
         ),
-        a.boolean("grpc-reflection", "Enable server reflection, for clients like grpcurl."),
+        a.boolean(
+            "grpc-reflection",
+            "Enable server reflection, for clients like grpcurl. Default is true if gRPC listens on "
+            "loopback.",
+        ),
         a.integer(
             "grpc-processes",
             "Processes that serve gRPC; 0 derives it from the number of cores.",

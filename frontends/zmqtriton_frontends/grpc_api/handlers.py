@@ -20,7 +20,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call, GrantedCall
 from zmqtriton_frontends.grpc_api.control.health import Health
 from zmqtriton_frontends.grpc_api.control.metadata import Models
-from zmqtriton_frontends.grpc_api.control.reflection import Reflection
+from zmqtriton_frontends.grpc_api.control.reflection import Reflection, refuse
 from zmqtriton_frontends.grpc_api.control.repository import Repository
 from zmqtriton_frontends.grpc_api.control.settings import Settings
 from zmqtriton_frontends.grpc_api.control.shared_memory import SharedMemory
@@ -134,12 +134,12 @@ def _checked(rpc: Rpc, check: Callable[[Call], Call]) -> Rpc:
 
 
 def _reflection(gateway: Gateway) -> list[Rpc]:
+    name = "ServerReflectionInfo"
     if not gateway.settings["grpc_reflection"]:
-        return []
+        return [Rpc(service, name, "metadata", exchange=refuse) for service in _REFLECTION]
     reflection = Reflection((_INFERENCE, _HEALTH, _REFLECTION[0]))
-    name, drain = "ServerReflectionInfo", reflection.drain
     return [
-        Rpc(service, name, "metadata", exchange=reflection.answer, drain=drain)
+        Rpc(service, name, "metadata", exchange=reflection.answer, drain=reflection.drain)
         for service in _REFLECTION
     ]
 

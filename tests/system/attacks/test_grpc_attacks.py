@@ -38,7 +38,7 @@ def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("attacks")
-    options = [f"--grpc-transport={request.param}"]
+    options = [f"--grpc-transport={request.param}", "--grpc-reflection=false"]
     with Server(directory / "s", models=["identity_fp32", "tokens"], options=options) as server:
         be_served(server)
         yield server

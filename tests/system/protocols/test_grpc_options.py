@@ -11,7 +11,6 @@ from zmqtriton_protos import message
 pytestmark = pytest.mark.system
 
 _OPTIONS = (
-    "--grpc-reflection=true",
     "--grpc-infer-response-compression-level=low",
     "--grpc-max-connection-age=600000",
     "--grpc-max-input-size=100000",

@@ -1,6 +1,6 @@
 """Server reflection: the services and their .proto files, for clients like grpcurl.
 
-Offered if `--grpc-reflection` asks for it. Shows the services of the table of RPCs only, out of the
+Offered if gRPC listens on loopback or `--grpc-reflection` asks for it. Shows the services of the table of RPCs only, out of the
 private pool of zmqtriton_protos.
 """
 
@@ -18,6 +18,15 @@ from zmqtriton_protos import POOL, message
 
 _REQUEST = message("grpc.reflection.v1.ServerReflectionRequest")
 _RESPONSE = message("grpc.reflection.v1.ServerReflectionResponse")
+
+
+_IS_OFF = "server reflection is off on this server; --grpc-reflection=true turns it on"
+
+
+async def refuse(_requests: AsyncIterator[bytes], _call: Call) -> AsyncGenerator[bytes, None]:
+    """Answer where reflection is off: somebody with grpcurl looks for the option."""
+    raise Unsupported(_IS_OFF)
+    yield b""  # makes it a stream of responses, as the other one is
 
 
 class Reflection:

@@ -90,11 +90,12 @@ def test_what_is_unknown_is_an_error_and_the_stream_goes_on(server: GrpcServerTh
 
 
 @pytest.mark.row("D14")
-def test_without_the_option_there_is_none() -> None:
+def test_where_it_is_off_the_error_names_the_option() -> None:
     with serving(FakeGateway()) as server, pytest.raises(grpc.RpcError) as caught:
         ask(server, {"list_services": ""})
 
     assert grpc.StatusCode.UNIMPLEMENTED == caught.value.code()
+    assert "--grpc-reflection=true" in caught.value.details()
 
 
 def test_a_message_that_is_none_ends_the_stream(server: GrpcServerThread) -> None:

@@ -238,7 +238,7 @@ def test_details_are_cut_by_what_they_take_on_the_wire(text: str, expected: str)
             "ModelInfer RPC doesn't support models with decoupled transaction policy",
         ),
         (
-            "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            "grpc.channelz.v1.Channelz/GetServers",
             b"",
             grpc.StatusCode.UNIMPLEMENTED,
             {"grpcio": "Method not found!", "native": ""},
