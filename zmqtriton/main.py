@@ -1,41 +1,34 @@
-"""Run `zmqtriton` or `tritonserver`, with the subcommands: new, demo, example, check and others.
+"""Run `zmqtriton` or `tritonserver`, with the subcommands: new, run, demo, check and others.
 
 Returns the exit status.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 from zmqtriton.command_line import read_options
 
+#: The functions of the subcommands. A module is imported with its command: the others need not wait
+#: for it.
+_COMMANDS = {
+    "new": ("zmqtriton.new_model.command", "run_new"),
+    "demo": ("zmqtriton.demo", "run_demo"),
+    "example": ("zmqtriton.examples", "run_example"),
+    "simulate": ("zmqtriton.simulation.command", "run_simulate"),
+    "check": ("zmqtriton.checking.command", "run_check"),
+    "token": ("zmqtriton.token_command", "run_token"),
+    "protos": ("zmqtriton.protos_command", "run_protos"),
+}
+
 
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == ["new"]:
-        from zmqtriton.new_model.command import run_new
-
-        return run_new(words[1:])
-    if words[:1] == ["demo"]:
-        from zmqtriton.demo import run_demo
-
-        return run_demo(words[1:])
-    if words[:1] == ["example"]:
-        from zmqtriton.examples import run_example
-
-        return run_example(words[1:])
-    if words[:1] == ["simulate"]:
-        from zmqtriton.simulation.command import run_simulate
-
-        return run_simulate(words[1:])
-    if words[:1] == ["check"]:
-        from zmqtriton.checking.command import run_check
-
-        return run_check(words[1:])
-    if words[:1] == ["token"]:
-        from zmqtriton.token_command import run_token
-
-        return run_token(words[1:])
+    if words and words[0] in _COMMANDS:
+        module, function = _COMMANDS[words[0]]
+        status: int = getattr(importlib.import_module(module), function)(words[1:])
+        return status
     options = read_options(words)
     if isinstance(options, int):
         return options
