@@ -53,6 +53,7 @@ Go (needs: protoc, protoc-gen-go and protoc-gen-go-grpc)
 
 JavaScript (needs: npm install @grpc/grpc-js @grpc/proto-loader), which reads them when it runs
 
+  const files = {{ includeDirs: ["{directory}"] }};
   const {{ inference }} = require("@grpc/grpc-js").loadPackageDefinition(
-      require("@grpc/proto-loader").loadSync("grpc_service.proto", {{ includeDirs: ["{directory}"] }}));
+      require("@grpc/proto-loader").loadSync("grpc_service.proto", files));
 """

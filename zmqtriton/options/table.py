@@ -249,8 +249,8 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.boolean(
             "grpc-reflection",
-            "Enable server reflection, for clients like grpcurl. Default is true if gRPC listens on "
-            "loopback.",
+            "Enable server reflection, for clients like grpcurl. Default is true if gRPC listens "
+            "on loopback.",
         ),
         a.integer(
             "grpc-processes",

@@ -1,7 +1,7 @@
 """Server reflection: the services and their .proto files, for clients like grpcurl.
 
-Offered if gRPC listens on loopback or `--grpc-reflection` asks for it. Shows the services of the table of RPCs only, out of the
-private pool of zmqtriton_protos.
+Offered if gRPC listens on loopback or `--grpc-reflection` asks for it. Shows the services
+of the table of RPCs only, out of the private pool of zmqtriton_protos.
 """
 
 from __future__ import annotations
