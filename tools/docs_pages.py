@@ -16,7 +16,11 @@ PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "deploy/README.md": "deployment.md",
+    "deploy/README.md": "deployment/index.md",
+    **{
+        path.relative_to(ROOT).as_posix(): f"deployment/{path.parent.name}.md"
+        for path in ROOT.glob("deploy/*/README.md")
+    },
 }
 _LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
 

@@ -18,6 +18,7 @@ _COMMANDS = {
     "example": ("zmqtriton.examples", "run_example"),
     "simulate": ("zmqtriton.simulation.command", "run_simulate"),
     "check": ("zmqtriton.checking.command", "run_check"),
+    "deploy": ("zmqtriton.deploy_command", "run_deploy"),
     "token": ("zmqtriton.token_command", "run_token"),
     "protos": ("zmqtriton.protos_command", "run_protos"),
 }

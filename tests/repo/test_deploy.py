@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import ROOT, skip_missing
 from zmqtriton.options import Options
 
-DEPLOY = ROOT / "deploy"
+DEPLOY = ROOT / "deploy" / "systemd"
 UNIT = DEPLOY / "zmqtriton.service"
 #: systemd's exposure level, times ten. It counts what the supervisor may do, not what models may.
 MOST_EXPOSED = 32
@@ -44,7 +44,7 @@ def analyze() -> str:
 
 @pytest.mark.parametrize("has_sequences", [False, True])
 def test_haproxy_accepts_its_configuration(tmp_path: Path, has_sequences: bool) -> None:
-    text = (ROOT / "deploy" / "haproxy.cfg").read_text("utf-8")
+    text = (ROOT / "deploy" / "haproxy" / "haproxy.cfg").read_text("utf-8")
     if has_sequences:
         text = text.replace("    #   ", "    ")
         assert 2 == text.count("\n    option persist\n")

@@ -1,4 +1,4 @@
-"""The wheel holds every file that the packages have, and starts every command."""
+"""Wheel and sdist hold every file of the packages, documentation and manual, and all commands."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,35 +33,53 @@ FOR_TESTS_OF_MODELS = ("c_python_backend_utils", "triton_python_backend_utils")
 CODE = re.compile("^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
+def files_of(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        # Hidden files are editors' and tools'.
+        hidden = any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+        if path.is_file() and "__pycache__" not in path.parts and not hidden:
+            yield path
+
+
 def shipped_files() -> Iterator[tuple[Path, str]]:
     """Every file of every package: where it is, and its name in the wheel."""
     for root in PATH_ROOTS:
         for package in root.glob("zmqtriton*/"):
-            if package.suffix == ".egg-info" or package.name == "zmqtriton-demo":
+            if package.suffix == ".egg-info" or package.name.startswith("zmqtriton-"):
                 continue
-            for path in package.rglob("*"):
-                # Hidden files are editors' and tools'.
-                hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
-                if path.is_file() and "__pycache__" not in path.parts and not hidden:
-                    yield path, path.relative_to(root).as_posix()
+            for path in files_of(package):
+                yield path, path.relative_to(root).as_posix()
+    for path in files_of(ROOT / "deploy"):
+        yield path, f"zmqtriton_deploy/{path.relative_to(ROOT / 'deploy')}"
+
+
+def installed_beside() -> Iterator[tuple[Path, str]]:
+    """Documentation and manual: where each file is, and its name in the wheel."""
+    share = f"zmqtriton-{__version__}.data/data/share"
+    for path in files_of(ROOT / "man"):
+        yield path, f"{share}/man/man1/{path.name}"
+    for path in (*files_of(ROOT / "docs"), *ROOT.glob("*.md"), ROOT / "deploy" / "README.md"):
+        yield path, f"{share}/doc/zmqtriton/{path.relative_to(ROOT)}"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
-    """Built from a copy, since setuptools packs what an earlier build left in the tree too."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of an sdist and the wheel that is made from it.
+
+    Built from a copy, since setuptools packs what an earlier build left in the tree too.
+    """
     directory = tmp_path_factory.mktemp("wheel")
     source = directory / "source"
     source.mkdir()
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        if (ROOT / name).exists():
-            shutil.copy(ROOT / name, source)
-    for path, _ in shipped_files():
+    for name in ("setup.cfg", "pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for path, _ in (*shipped_files(), *installed_beside()):
         copy = source / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     result = subprocess.run(
         [
-            *(sys.executable, "-m", "build", "--wheel", "--no-isolation"),
+            *(sys.executable, "-m", "build", "--no-isolation"),
             *("--outdir", str(directory), str(source)),
         ],
         capture_output=True,
@@ -70,7 +89,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    (path,) = directory.glob("*.whl")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Iterator[zipfile.ZipFile]:
+    (path,) = built.glob("*.whl")
     with zipfile.ZipFile(path) as archive:
         yield archive
 
@@ -78,11 +102,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
 def test_the_wheel_holds_every_file_of_every_package(wheel: zipfile.ZipFile) -> None:
     packed = set(wheel.namelist())
 
-    assert [] == sorted(name for _, name in shipped_files() if name not in packed)
+    files = (*shipped_files(), *installed_beside())
+    assert [] == sorted(name for _, name in files if name not in packed)
+
+
+def test_the_sdist_holds_every_file_where_it_is_here(built: Path) -> None:
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        packed = set(archive.getnames())
+
+    files = [path for path, _ in (*shipped_files(), *installed_beside())]
+    names = [f"zmqtriton-{__version__}/{path.relative_to(ROOT)}" for path in files]
+    assert [] == sorted(name for name in names if name not in packed)
 
 
 def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
-    shipped = {name for _, name in shipped_files()}
+    shipped = {name for _, name in (*shipped_files(), *installed_beside())}
     shipped.update(f"{name}/__init__.py" for name in FOR_TESTS_OF_MODELS)
 
     assert [] == [
@@ -91,9 +126,9 @@ def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
 
 
 def test_each_package_is_in_the_wheel_under_its_own_name(wheel: zipfile.ZipFile) -> None:
-    packages = {"zmqtriton", "zmqtriton_floor", "zmqtriton_frontends", "zmqtriton_protos"}
+    packages = ("zmqtriton", *(f"zmqtriton_{n}" for n in "deploy floor frontends protos".split()))
 
-    assert [] == sorted(packages - {name.partition("/")[0] for name in wheel.namelist()})
+    assert [] == sorted(set(packages) - {name.partition("/")[0] for name in wheel.namelist()})
     assert "zmqtriton_protos/descriptors.pb" in wheel.namelist()
 
 
@@ -128,7 +163,8 @@ def test_both_worlds_of_protobuf_are_allowed_and_no_client_is_needed() -> None:
 
 
 def test_the_packages_say_that_they_are_typed() -> None:
-    packages = [path.parent for path, name in shipped_files() if name.count("/") == 1]
+    files = [(path, name) for path, name in shipped_files() if path.suffix == ".py"]
+    packages = [path.parent for path, name in files if name.count("/") == 1]
 
     assert [] == sorted(
         {str(path.relative_to(ROOT)) for path in packages if not (path / "py.typed").exists()}

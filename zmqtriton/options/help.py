@@ -26,6 +26,7 @@ COMMANDS = {
     "example": "example name [directory]        write an example pipeline",
     "check": "check directory ... [options]   find errors in models",
     "simulate": "simulate directory ...          simulate batching settings under load",
+    "deploy": "deploy [kind [directory]]        write units, configurations and manifests",
     "protos": "protos directory                write the .proto files of the gRPC API",
     "token": "token new|list|remove ...       make tokens for clients of a server",
 }
@@ -53,14 +54,14 @@ def help_text() -> str:
 
 def _option_lines(option: Option) -> list[str]:
     metavar = "" if option.arity is Arity.SWITCH else f" <{option.metavar}>"
-    text = f"{option.help}{_default_text(option)}{_SUPPORT_NOTES[option.support]}"
+    text = f"{option.help}{default_text(option)}{_SUPPORT_NOTES[option.support]}"
     wrapped = textwrap.wrap(
         text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
     )
     return [f"  --{option.name}{metavar}", *wrapped]
 
 
-def _default_text(option: Option) -> str:
+def default_text(option: Option) -> str:
     """Return the default; "" for a flag, for a repeatable option and for an empty default."""
     default = _DEFAULTS.get(option.field_name)
     if option.arity is not Arity.LAST_WINS or default is None or default == "":

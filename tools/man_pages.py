@@ -1,0 +1,147 @@
+"""Writes man/: the manual, from the table of options and from the help of zmqtriton-ctl."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from zmqtriton.ctl.main import cli
+from zmqtriton.options.help import COMMANDS, default_text
+from zmqtriton.options.kinds import Arity, OptionSupport
+from zmqtriton.options.table import OPTION_GROUPS
+from zmqtriton_floor import __version__
+
+DIRECTORY = Path(__file__).resolve().parent.parent / "man"
+_ABOUT = "serves Python models as NVIDIA Triton does"
+_CTL = "zmqtriton-ctl"
+_USAGE = re.compile(r"(\S+) (.*?)  +(.*)")
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by the name of its file."""
+    return {
+        "zmqtriton.1": "\n".join([*_server_page(), ""]),
+        "tritonserver.1": ".so man1/zmqtriton.1\n",
+        f"{_CTL}.1": "\n".join([*_ctl_page(), ""]),
+    }
+
+
+def _head(name: str, about: str) -> list[str]:
+    comment = '.\\" Written by `python -m tools.man_pages`.'
+    title = f'.TH {name.upper()} 1 "" "zmqtriton {__version__}" "User Commands"'
+    return [comment, title, ".SH NAME", f"{_escaped(name)} \\- {_escaped(about)}"]
+
+
+def _server_page() -> Iterator[str]:
+    yield from _head("zmqtriton", _ABOUT)
+    yield from (
+        ".SH SYNOPSIS",
+        _bold("zmqtriton --model-repository") + r"=\fIdirectory\fR [options]",
+    )
+    for usage in COMMANDS.values():
+        name, arguments, _ = _usage(usage)
+        yield from (".br", f"{_bold(f'zmqtriton {name}')} {_escaped(arguments)}")
+    yield from (".SH DESCRIPTION", "Serves repositories of models over HTTP and gRPC. The options")
+    yield from ("are those of Triton's", _bold("tritonserver") + ", which is another name of this")
+    yield from ("command, and some of its own.", ".SH COMMANDS")
+    for usage in COMMANDS.values():
+        name, arguments, about = _usage(usage)
+        yield from (".TP", f"{_bold(name)} {_escaped(arguments)}", _escaped(about) + ".")
+    yield from (".PP", "Each says more with", _bold("--help") + ".", ".SH OPTIONS")
+    for group, options in OPTION_GROUPS.items():
+        yield f".SS {_escaped(group)}"
+        for option in options:
+            if option.support is not OptionSupport.SUPPORTED:
+                continue
+            value = "" if option.arity is Arity.SWITCH else rf"=\fI{_escaped(option.metavar)}\fR"
+            yield from (".TP", _bold(f"--{option.name}") + value)
+            yield _escaped(option.help + default_text(option))
+    yield from (".SH SIGNALS", "SIGTERM and SIGINT stop the server in order, a second one at once.")
+    yield from ("SIGHUP opens the log file anew.", ".SH EXIT STATUS")
+    yield from ("0 after an orderly end, 1 if the server could not start or was cut short.",)
+    yield from _see_also(_CTL)
+
+
+def _ctl_page() -> Iterator[str]:
+    yield from _head(_CTL, "looks at servers of zmqtriton and controls them")
+    yield from (".SH SYNOPSIS", rf"{_bold(_CTL)} [options] \fIcommand\fR [arguments]")
+    yield from (".SH DESCRIPTION", *_text(cli.help))
+    yield from (".SH OPTIONS", *_options(cli), ".SH COMMANDS")
+    for words, command in _commands(cli, ()):
+        usage = " ".join([*words, *_arguments(command)])
+        yield f'.SS "{_escaped(usage)}"'
+        yield from (*_text(command.help), *_options(command))
+    yield from (".SH EXIT STATUS", "0 if it is done, 1 if the server refuses, 2 if there is no")
+    yield "server or the usage is wrong."
+    yield from _see_also("zmqtriton")
+
+
+def _commands(
+    group: click.Group, before: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in sorted(group.commands.items()):
+        if command.hidden:
+            continue
+        yield (*before, name), command
+        if isinstance(command, click.Group):
+            yield from _commands(command, (*before, name))
+
+
+def _arguments(command: click.Command) -> Iterator[str]:
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            name = parameter.human_readable_name + ("..." if parameter.nargs == -1 else "")
+            yield name if parameter.required else f"[{name}]"
+
+
+def _options(command: click.Command) -> Iterator[str]:
+    context = click.Context(command)
+    for parameter in command.params:
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record is not None:
+            yield from (".TP", _bold(record[0]), _escaped(record[1]))
+
+
+def _text(help_text: str | None) -> Iterator[str]:
+    """Return the paragraphs of a command's help; what click keeps as it is stays so."""
+    for paragraph in (help_text or "").strip().split("\n\n"):
+        yield ".PP"
+        if paragraph.startswith("\b\n"):
+            yield from (".nf", *map(_escaped, paragraph.splitlines()[1:]), ".fi")
+        else:
+            yield _escaped(" ".join(paragraph.split()))
+
+
+def _see_also(other: str) -> tuple[str, ...]:
+    where = "share/doc/zmqtriton beside the directory of this page has all documentation."
+    return ".SH SEE ALSO", f"{_bold(other)}(1)", ".PP", _escaped(where)
+
+
+def _usage(text: str) -> tuple[str, str, str]:
+    found = _USAGE.fullmatch(text)
+    assert found is not None, text
+    name, arguments, about = found.groups()
+    return name, arguments, about
+
+
+def _bold(text: str) -> str:
+    return rf"\fB{_escaped(text)}\fR"
+
+
+def _escaped(text: str) -> str:
+    """Return text that troff prints as it is."""
+    plain = text.replace("\\", "\\e").replace("-", "\\-").replace("`", "\\`").replace("'", "\\(aq")
+    return f"\\&{plain}" if plain.startswith((".", "\\(aq")) else plain
+
+
+def main() -> None:
+    DIRECTORY.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (DIRECTORY / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""`zmqtriton deploy [KIND [DIRECTORY]]`: writes the files of a deployment, and says what to do.
+
+A kind is a folder of `deploy/`, which is the package zmqtriton_deploy where this is installed.
+Nothing here knows which kinds there are: the README.md of each says what is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from zmqtriton.console import table
+
+_PACKAGE = "zmqtriton_deploy"
+_README = "README.md"
+#: Signs of Markdown that say nothing on a terminal: code, and the targets of links.
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+
+
+class DeployError(Exception):
+    """Raised if nothing is written; the text is for whoever has called the command."""
+
+
+def run_deploy(words: list[str]) -> int:
+    """Run the command and return the exit status."""
+    arguments = _parser().parse_args(words)
+    try:
+        if arguments.kind is None:
+            sys.stdout.write(_overview())
+            return 0
+        source = _find(arguments.kind)
+        directory = Path(arguments.directory or f"zmqtriton-{arguments.kind}")
+        written = write_files(source, directory, overwrites=arguments.force)
+    except (DeployError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    names = "".join(f"  {directory / name}\n" for name in written)
+    guide = terminal_text(opening((source / _README).read_text("utf-8")))
+    sys.stdout.write(f"Written:\n{names}\n{guide}\nThis directory is {directory}.\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zmqtriton deploy",
+        description="Write the files of a kind of deployment, and say where they go and what to "
+        "type next. Without a kind, list the kinds.",
+    )
+    parser.add_argument("kind", nargs="?", metavar="KIND", help="which files")
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        metavar="DIRECTORY",
+        help="where to write them (default: zmqtriton-KIND)",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="write over files that are there and differ"
+    )
+    return parser
+
+
+def kinds() -> dict[str, Path]:
+    """Return the folders by their names. Raises DeployError if they are not installed."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    roots = list(spec.submodule_search_locations or []) if spec is not None else []
+    found = {
+        path.parent.name: path.parent for root in roots for path in Path(root).glob("*/" + _README)
+    }
+    if not found:
+        raise DeployError("the files are not installed; they are in the wheel of zmqtriton")
+    return dict(sorted(found.items()))
+
+
+def _find(kind: str) -> Path:
+    known = kinds()
+    if kind not in known:
+        raise DeployError(f"there is no kind '{kind}'; the kinds are {', '.join(known)}")
+    return known[kind]
+
+
+def _overview() -> str:
+    known = kinds()
+    width = max(map(len, known)) + 2
+    titles = {
+        name: (path / _README).read_text("utf-8").splitlines()[0] for name, path in known.items()
+    }
+    lines = "".join(f"  {name:{width}}{title.lstrip('# ')}\n" for name, title in titles.items())
+    return f"Usage: zmqtriton deploy KIND [DIRECTORY] [--force]\n\n{lines}"
+
+
+def write_files(source: Path, directory: Path, *, overwrites: bool) -> list[Path]:
+    """Copy all files, and return their names. Raises DeployError if others are there instead."""
+    names = [path.relative_to(source) for path in sorted(_files(source))]
+    if not overwrites:
+        taken = [name for name in names if not _may_write(source / name, directory / name)]
+        if taken:
+            raise DeployError(
+                f"{', '.join(str(directory / name) for name in taken)}: there already, and "
+                "different; nothing was written. --force writes over it"
+            )
+    for name in names:
+        target = directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / name, target)
+    return names
+
+
+def _files(source: Path) -> Iterator[Path]:
+    return (p for p in source.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+
+
+def _may_write(source: Path, target: Path) -> bool:
+    if not target.exists():
+        return not target.is_symlink()
+    return target.is_file() and target.read_bytes() == source.read_bytes()
+
+
+def opening(readme: str) -> str:
+    """Return what stands before the second heading."""
+    return re.split(r"^#+ ", readme, maxsplit=2, flags=re.MULTILINE)[1]
+
+
+def terminal_text(markdown: str) -> str:
+    """Return Markdown with its tables aligned, and without the signs of code and links."""
+    done: list[str] = []
+    rows: list[list[str]] = []
+    for line in [*markdown.strip().splitlines(), ""]:
+        if line.startswith("|"):
+            rows.append([_plain(cell.strip()) for cell in line.strip("|").split("|")])
+            continue
+        if rows:
+            header, _, *body = rows
+            done.append(table(header, body))
+            rows = []
+        done.append(line if line.startswith("    ") else _plain(line))
+    return "\n".join(done)
+
+
+def _plain(text: str) -> str:
+    return _LINK.sub(r"\1", text).replace("`", "")
