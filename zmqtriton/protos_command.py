@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
+from importlib.resources import files
 from pathlib import Path
-
-import zmqtriton_protos
 
 #: The files of what clients call; the others of the package are for the server itself.
 NAMES = ("grpc_service.proto", "model_config.proto", "health.proto")
@@ -26,7 +24,7 @@ def run_protos(words: list[str]) -> int:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name in NAMES:
-            shutil.copyfile(Path(zmqtriton_protos.__file__).with_name(name), directory / name)
+            (directory / name).write_bytes((files("zmqtriton_protos") / name).read_bytes())
     except OSError as error:
         sys.stderr.write(f"error: {directory}: {error.strerror}\n")
         return 1
@@ -35,7 +33,7 @@ def run_protos(words: list[str]) -> int:
 
 
 def _guide(directory: Path) -> str:
-    files = " ".join(NAMES)
+    names = " ".join(NAMES)
     packages = ",".join(f"M{name}=./{Path(name).stem}" for name in NAMES[2:])
     packages = ",".join([*(f"M{name}=./inference" for name in NAMES[:2]), packages])
     return f"""\
@@ -44,12 +42,12 @@ current directory:
 
 Python (needs: pip install grpcio-tools)
 
-  python -m grpc_tools.protoc -I {directory} --python_out=. --grpc_python_out=. {files}
+  python -m grpc_tools.protoc -I {directory} --python_out=. --grpc_python_out=. {names}
 
 Go (needs: protoc, protoc-gen-go and protoc-gen-go-grpc)
 
   protoc -I {directory} --go_out=. --go-grpc_out=. --go_opt={packages} --go-grpc_opt={packages} \
-{files}
+{names}
 
 JavaScript (needs: npm install @grpc/grpc-js @grpc/proto-loader), which reads them when it runs
 

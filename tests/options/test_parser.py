@@ -369,21 +369,6 @@ def test_client_shared_memory_is_for_loopback_unless_told(words: list[str], allo
     assert allowed == parsed(*words).allow_client_shm
 
 
-@pytest.mark.row("D14")
-@pytest.mark.parametrize(
-    ("words", "is_on"),
-    [
-        ([], False),
-        (["--http-address=127.0.0.1"], False),
-        (["--grpc-address=127.0.0.1"], True),
-        (["--grpc-address=::1", "--grpc-reflection=false"], False),
-        (["--grpc-reflection=true"], True),
-    ],
-)
-def test_reflection_is_for_loopback_unless_told(words: list[str], is_on: bool) -> None:
-    assert is_on == parsed(*words).grpc_reflection
-
-
 @pytest.mark.row("--log-format")
 def test_the_log_format_is_one_of_three() -> None:
     assert "ISO8601" == parsed("--log-format=ISO8601").log_format
