@@ -309,7 +309,13 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton.ctl",
-        (_FLOOR, "zmqtriton.checking", "zmqtriton.ctl", "zmqtriton.environments"),
+        (
+            _FLOOR,
+            "zmqtriton.checking",
+            "zmqtriton.config",
+            "zmqtriton.ctl",
+            "zmqtriton.environments",
+        ),
         ("click", "numpy", "rich"),
         "asks a running server and must not need one to be imported",
     ),

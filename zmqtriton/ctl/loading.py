@@ -1,13 +1,15 @@
-"""`zmqtriton-ctl load`, `unload` and `restart`."""
+"""`zmqtriton-ctl load`, `unload`, `reload` and `restart`."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import Client
+from zmqtriton.ctl.failing import EXIT_REFUSED
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -43,6 +45,40 @@ def restart(context: click.Context, model: str) -> None:
     ended = run_with_client(context, lambda client: _restart(client, model), to_change=True)
     what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else "loaded"
     click.echo(f"restarted {model}: {what}")
+
+
+@click.command()
+@click.argument("model", type=MODEL, default="")
+@click.pass_context
+def reload(context: click.Context, model: str) -> None:
+    """Load MODEL again if its files have changed, or every model whose files have.
+
+    No request fails, and what serves goes on if the new files cannot be loaded. With
+    --model-control-mode none and poll, new models are loaded and those without a directory are
+    unloaded; with explicit, this is about models that are loaded.
+    """
+    found = run_with_client(context, lambda client: _reload(client, model), to_change=True)
+    for name in found["loaded"]:
+        click.echo(f"loaded {name}")
+    for name in found["unloaded"]:
+        click.echo(f"unloaded {name}: its directory is gone")
+    for name in found["gone"]:
+        click.echo(f"{name} serves on without its directory; `zmqtriton-ctl unload {name}` ends it")
+    unchanged = found["unchanged"]
+    if model and unchanged:
+        click.echo(f"{model} has not changed")
+    elif not (found["loaded"] or found["unloaded"] or found["gone"] or found["failed"]):
+        click.echo(f"nothing has changed ({len(unchanged)} model{'s' * (len(unchanged) != 1)})")
+    for name, text in found["failed"].items():
+        click.echo(f"error: {name}: {text.strip()}", err=True)
+    if found["failed"]:
+        sys.exit(EXIT_REFUSED)
+
+
+def _reload(client: Client, model: str) -> Any:
+    if model:
+        check_name(client, model)
+    return client.call("reload", {"model": model})
 
 
 def _restart(client: Client, model: str) -> Any:

@@ -13,7 +13,6 @@ from zmqtriton.ctl import (
     canaries,
     drains,
     log_settings,
-    logs,
     repositories,
     scaling,
     stacks,
@@ -21,11 +20,13 @@ from zmqtriton.ctl import (
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerSelector
 from zmqtriton.ctl.completion import completion
+from zmqtriton.ctl.config import config
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.explaining.command import explain
 from zmqtriton.ctl.inferring.command import infer
 from zmqtriton.ctl.listing import models, status
-from zmqtriton.ctl.loading import load, restart, unload
+from zmqtriton.ctl.loading import load, reload, restart, unload
+from zmqtriton.ctl.logs.command import logs
 from zmqtriton.ctl.selecting import ServerGroup, parse_server
 from zmqtriton.ctl.servers import servers
 from zmqtriton.ctl.statistics import stats, top
@@ -92,14 +93,16 @@ def _call_about_canary(context: click.Context, verb: str, arguments: dict[str, A
 _COMMANDS = (
     canaries.build_group(_call_about_canary),
     completion,
+    config,
     *drains.build_commands(run_with_client, check_name),
     env,
     explain,
     infer,
     load,
     log_settings.build_command(_update_log_settings),
-    logs.logs,
+    logs,
     models,
+    reload,
     repositories.build_group(_change_repositories),
     restart,
     scaling.build_command(_scale),

@@ -15,6 +15,7 @@ from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.log_settings import LogSettings
 from zmqtriton.supervisor.control.operations import OperatorCommands
 from zmqtriton.supervisor.control.regions import RegionRegistry
+from zmqtriton.supervisor.control.reloading import Reloading
 from zmqtriton.supervisor.control.repositories import RepositoryRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
@@ -64,6 +65,9 @@ class Core:
         self.generations: dict[int, Generation] = {}
         #: The last lines of the log: (model or "", after which line, how many).
         self.log_lines: Callable[[str, int, int], dict[str, Any]] = _no_lines
+        #: The last lines of the processes of a model.
+        self.process_lines: Callable[[str], list[dict[str, Any]]] = lambda model: []
+        self.options = server.options
         self._acknowledgements = Acknowledgements(plan)
         self._introductions = Introductions(plan, server, self._acknowledgements)
         self._peers = Peers(
@@ -142,6 +146,7 @@ class Core:
         self.operator_commands = OperatorCommands(
             plan, self.generations, lambda m, d: self.load(m, None, d)
         )
+        self.reloading = Reloading(self, is_explicit=is_explicit)
         self.steering = Steering(self.models, self.autoscaler)
         self._control = ControlCallHandler(plan, self, is_explicit=is_explicit)
 

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
+from zmqtriton.options.report import describe_options
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.machine import (
     certificates,
@@ -106,7 +107,7 @@ class Service:
         self._region_files = RegionFiles()
         every = process_settings(options, directory, claims.storage, held)
         settings, private = secrets.split_private_settings(every)
-        server = _server_info(directory, settings, private)
+        server = _server_info(directory, settings, private, options)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
         rules = dataclasses.replace(
             read_policy(options),
@@ -132,6 +133,7 @@ class Service:
             self._children.segments.open_region = self._region_files.open_read_only
         self._log_ring = log_ring.attach()
         self._core.log_lines = self._log_ring.read_last
+        self._core.process_lines = self._log_ring.process_lines
         self._gauge = MemoryGauge(self._selector, self._core.measurements.on_measured)
         self._next_poll_s = 0.0
         self._signal_reader, self._signal_writer = socket.socketpair()
@@ -244,13 +246,17 @@ class Service:
 
 
 def _server_info(
-    directory: RuntimeDirectory, settings: dict[str, Any], private: Mapping[str, Mapping[str, Any]]
+    directory: RuntimeDirectory,
+    settings: dict[str, Any],
+    private: Mapping[str, Mapping[str, Any]],
+    options: Options,
 ) -> ServerInfo:
     return ServerInfo(
         *(str(directory.path), json.dumps(settings), lambda: os.urandom(_TOKEN_BYTES)),
         private,
         used_memory_share,
         own_process.most_instances(),
+        describe_options(options, settings),
     )
 
 

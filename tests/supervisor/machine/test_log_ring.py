@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.supervisor.machine.log_ring import LogRing, StubName
+from zmqtriton.supervisor.machine.log_ring import LogLine, LogRing, ProcessLines, StubName
 
 
 def record(text: str, *, level: int = logging.INFO, **extra: Any) -> logging.LogRecord:
     made = logging.LogRecord("x", level, "/a/service.py", 7, "%s", (text,), None)
     made.__dict__.update(extra)
     return made
+
+
+M = StubName("m", "m_0_0")
 
 
 @pytest.fixture
@@ -90,3 +93,47 @@ def test_an_exception_is_part_of_its_line(ring: LogRing) -> None:
     ring.emit(made)
 
     assert ["failed\nValueError: why"] == texts(ring.read_last("", 0, 1))
+
+
+def write(ring: LogRing, pid: int, text: str, name: StubName = M) -> None:
+    ring.emit(record(text, origin=(pid, name.instance, 1), stub=name))
+
+
+def kept(ring: LogRing, model: str = "") -> list[tuple[int, list[str]]]:
+    return [(found["pid"], texts(found)) for found in ring.process_lines(model)]
+
+
+def test_the_lines_of_a_dead_process_stay_when_others_have_filled_the_ring(ring: LogRing) -> None:
+    write(ring, 11, "last words")
+    for number in range(10):
+        write(ring, 12, str(number), StubName("n", "n_0_0"))
+
+    assert "last words" not in texts(ring.read_last("", 0, 10))
+    assert [(11, ["last words"])] == kept(ring, "m")
+
+
+def test_of_an_instance_the_last_processes_are_kept(ring: LogRing) -> None:
+    for pid in (11, 12, 13, 14):
+        write(ring, pid, "a")
+        write(ring, pid, "b")
+
+    assert [(12, ["a", "b"]), (13, ["a", "b"]), (14, ["a", "b"])] == kept(ring)
+
+
+def test_processes_that_are_silent_for_the_longest_are_forgotten() -> None:
+    processes = ProcessLines(max_processes=2)
+    for pid, model in ((1, "a"), (2, "b"), (1, "a"), (3, "c")):
+        processes.add(LogLine(1, 0.0, "I", pid, model, 1, model, model, "x"))
+
+    assert [1, 3] == [found["pid"] for found in processes.describe("")]
+
+
+def test_the_beginning_is_told_once_lines_were_dropped(ring: LogRing) -> None:
+    ring.emit(record("1"))
+    assert 0.0 == ring.read_last("", 0, 10)["begins_s"]
+
+    for number in range(2, 6):
+        ring.emit(record(str(number)))
+    first = ring.read_last("", 0, 10)
+
+    assert first["lines"][0]["time_s"] == first["begins_s"]

@@ -16,6 +16,7 @@ from zmqtriton.supervisor.canaries.registry import CanaryRegistry
 from zmqtriton.supervisor.control import (
     canaries,
     regions,
+    reloading,
     repositories,
     server_status,
     steering,
@@ -35,9 +36,11 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
+#: The calls that load, and are allowed in every model control mode.
+_VERBS_OF_OPERATORS = frozenset({"restart", reloading.VERB})
 #: The calls that need a repository.
 _VERBS_FOR_REPOSITORIES = frozenset(
-    {"index", "load", "unload", "restart", on_demand.VERB, canaries.START}
+    {"index", "load", "unload", *_VERBS_OF_OPERATORS, on_demand.VERB, canaries.START}
 )
 #: The calls that a model's code may make.
 _VERBS_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
@@ -107,6 +110,10 @@ class ControlledServer(KnowingServer, Protocol):
         """The directories of models."""
 
     @property
+    def reloading(self) -> reloading.Reloading:
+        """The loads of what has changed."""
+
+    @property
     def steering(self) -> steering.Steering:
         """The steering of models while they serve."""
 
@@ -143,8 +150,8 @@ class ControlCallHandler:
                 self._handle_load(caller, call.id, arguments)
             elif call.verb == "unload":
                 self._unload(caller, call.id, arguments)
-            elif call.verb == "restart":
-                self._restart(required_model_name(arguments), self._responder(caller, call.id))
+            elif call.verb in _VERBS_OF_OPERATORS:
+                self._operate(call.verb, arguments, self._responder(caller, call.id))
             elif call.verb == "status":
                 self._server.status.request(self._responder(caller, call.id))
             elif call.verb in IMMEDIATE_CALLS:
@@ -228,10 +235,13 @@ class ControlCallHandler:
             required_model_name(arguments), dependents, self._responder(caller, call_id)
         )
 
-    def _restart(self, model: str, answer: Callable[[Any], None]) -> None:
+    def _operate(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
         if self._server.is_stopping:
             raise Unavailable("Server exiting")
-        self._server.operator_commands.restart(model, answer)
+        if verb == reloading.VERB:
+            self._server.reloading.reload(optional_model_name(arguments), answer)
+        else:
+            self._server.operator_commands.restart(required_model_name(arguments), answer)
 
     def _check_loading_allowed(self, *, is_bound: bool) -> None:
         if self._server.is_stopping:

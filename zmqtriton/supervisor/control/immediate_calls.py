@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from zmqtriton.supervisor.control.arguments import optional_model_name
@@ -38,6 +38,14 @@ class KnowingServer(Protocol):
     @property
     def log_lines(self) -> Callable[[str, int, int], dict[str, Any]]:
         """The last lines of the log: (model or "", after which line, how many)."""
+
+    @property
+    def process_lines(self) -> Callable[[str], list[dict[str, Any]]]:
+        """The last lines of each process of a model, "" for all, also of those that died."""
+
+    @property
+    def options(self) -> Sequence[dict[str, Any]]:
+        """The options that the server was started with, without secrets."""
 
     @property
     def log_settings(self) -> LogSettings:
@@ -87,7 +95,10 @@ IMMEDIATE_CALLS: dict[str, Callable[[KnowingServer, dict[str, Any]], Any]] = {
     "is_hashed": lambda served, given: any(
         map(is_cached, inside(served.serving_config, optional_model_name(given), _version(given)))
     ),
+    "config": lambda served, given: _serving_config(served, given),
+    "options": lambda served, given: served.options,
     "logs": lambda served, given: served.log_lines(*_log_range(given)),
+    "logs.processes": lambda served, given: served.process_lines(optional_model_name(given)),
     "stacks": lambda served, given: served.operator_commands.dump_stacks(
         optional_model_name(given)
     ),

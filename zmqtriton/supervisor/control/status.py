@@ -91,6 +91,7 @@ def describe_processes(
                     "state": instance.state.value,
                     "restarts": instance.restarts,
                     "last_reason": shorten(instance.death_reason),
+                    "last_pid": instance.last_pid,
                 }
             )
     return processes

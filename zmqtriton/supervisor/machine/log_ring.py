@@ -1,6 +1,7 @@
 """The last lines of the log, for `zmqtriton-ctl logs`, each with the model that it is about.
 
-A handler of the root logger. Old lines are dropped when there are too many or they take too much
+Of each process of a model the last ones are kept apart, so that the cause of a death stays. A
+handler of the root logger. Old lines are dropped when there are too many or they take too much
 memory; line numbers tell a reader what it has missed.
 """
 
@@ -16,6 +17,12 @@ from zmqtriton_floor.logs import LEVEL_NUMBERS
 
 _MAX_LINES = 5000
 _MAX_CHARACTERS = 1 << 20
+#: Of each process of a model, kept until two later ones of its instance have written something.
+_LINES_OF_PROCESS = 100
+_PROCESSES_OF_INSTANCE = 3
+_CHARACTERS_OF_LINE = 1000
+#: Beyond that, processes that have been silent for the longest are forgotten.
+_MAX_PROCESSES = 1000
 _LETTERS = {number: letter for letter, number in LEVEL_NUMBERS.items()}
 
 
@@ -47,6 +54,7 @@ class LogRing(logging.Handler):
         self._max_lines = max_lines
         self._room = max_characters
         self._last = 0
+        self._processes = ProcessLines()
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -59,9 +67,10 @@ class LogRing(logging.Handler):
         model, instance = getattr(record, "stub", StubName("", ""))
         self._last += 1
         letter = _LETTERS.get(record.levelno, "I")
-        self._lines.append(
-            LogLine(self._last, record.created, letter, pid, file, number, model, instance, text)
-        )
+        line = LogLine(self._last, record.created, letter, pid, file, number, model, instance, text)
+        self._lines.append(line)
+        if instance:
+            self._processes.add(line)
         self._room -= len(text)
         while len(self._lines) > self._max_lines or (self._room < 0 and len(self._lines) > 1):
             self._room += len(self._lines.popleft().text)
@@ -77,7 +86,54 @@ class LogRing(logging.Handler):
             line for line in self._lines if line.number > after and _concerns_model(line, model)
         ]
         chosen = [line._asdict() for line in found[-limit:]]
-        return {"lines": chosen, "last": self._last, "lost": lost}
+        begins_s = self._lines[0].time_s if first > 1 and self._lines else 0.0
+        return {"lines": chosen, "last": self._last, "lost": lost, "begins_s": begins_s}
+
+    def process_lines(self, model: str) -> list[dict[str, Any]]:
+        """Return what is kept of each process of this model, or of all, the newest last."""
+        return self._processes.describe(model)
+
+
+class ProcessLines:
+    """The last lines of each process of a model, also after its death.
+
+    They stay when other models have filled the ring.
+    """
+
+    def __init__(self, max_processes: int = _MAX_PROCESSES) -> None:
+        #: By process, the one that has written last at the end.
+        self._lines: dict[tuple[StubName, int], deque[LogLine]] = {}
+        self._max_processes = max_processes
+
+    def add(self, line: LogLine) -> None:
+        key = (StubName(line.model, line.instance), line.pid)
+        lines = self._lines.pop(key, None)
+        if lines is None:
+            lines = deque(maxlen=_LINES_OF_PROCESS)
+            self._drop_oldest(key[0])
+        is_long = len(line.text) > _CHARACTERS_OF_LINE
+        lines.append(line._replace(text=line.text[:_CHARACTERS_OF_LINE]) if is_long else line)
+        self._lines[key] = lines
+
+    def _drop_oldest(self, instance: StubName) -> None:
+        """Make room for another process of this instance."""
+        same = [key for key in self._lines if key[0] == instance]
+        if len(same) >= _PROCESSES_OF_INSTANCE:
+            del self._lines[same[0]]
+        elif len(self._lines) >= self._max_processes:
+            del self._lines[next(iter(self._lines))]
+
+    def describe(self, model: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "model": name.model,
+                "instance": name.instance,
+                "pid": pid,
+                "lines": [line._asdict() for line in lines],
+            }
+            for (name, pid), lines in self._lines.items()
+            if model in ("", name.model)
+        ]
 
 
 def _concerns_model(line: LogLine, model: str) -> bool:

@@ -65,6 +65,8 @@ class Instance:
         self.death_summary = ""
         self.serial = 0
         self.pid = 0
+        #: Of the process that died last.
+        self.last_pid = 0
         #: Stubs that were started in place of dead ones.
         self.restarts = 0
         #: The reason is the stub's own report of why it could not load.
@@ -215,7 +217,7 @@ class Instance:
         self._stated_reason = self._stated_reason or event.reason
 
     def _on_process_exited(self, event: states.ProcessExited) -> None:
-        self.pid = 0
+        self.last_pid, self.pid = self.pid, 0
         if self.state is not InstanceState.BACKOFF:
             return
         lived_s = self._plan.now_s - self._ready_at_s

@@ -62,14 +62,13 @@ class Model:
         """Load the model for requests that wait; it may be evicted."""
         self.loads.add(ModelLoad(self, self._context, done, LoadRequest(retry_failed_members=True)))
 
-    def poll(self, settle_s: float) -> None:
+    def poll(self, settle_s: float, done: LoadCallback = ignore_result) -> None:
         """Load what has changed and then stayed the same for this long.
 
         What has failed and has not changed is not retried.
         """
-        self.was_explicitly_loaded = True
         wanted = LoadRequest(is_poll=True, settle_s=settle_s)
-        self.loads.add(ModelLoad(self, self._context, ignore_result, wanted))
+        self.loads.add(ModelLoad(self, self._context, done, wanted))
 
     def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
         """Load the model for an ensemble: `then` is called once it was loaded, or tried."""

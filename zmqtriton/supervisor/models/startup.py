@@ -6,7 +6,7 @@ was loaded again and again. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -181,8 +181,17 @@ class Startup:
             model = self._server.get_or_create_model(name)
             model.history.is_directory_gone = False
             if not model.loads.is_loading:
+                model.was_explicitly_loaded = True
                 model.poll(min(SETTLE_S, self._policy.poll_s))
-        for name, model in self._server.models.items():
-            if name not in found and not (model.history.is_directory_gone or guests_of(model)):
-                model.history.is_directory_gone = True
-                model.unload(ignore_result)
+        for model in find_gone(self._server.models, found):
+            model.history.is_directory_gone = True
+            model.unload(ignore_result)
+
+
+def find_gone(models: Mapping[str, Model], found: Container[str]) -> list[Model]:
+    """Return the models whose directories were there and no longer are."""
+    return [
+        model
+        for name, model in models.items()
+        if name not in found and not (model.history.is_directory_gone or guests_of(model))
+    ]

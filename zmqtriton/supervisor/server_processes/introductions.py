@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.actions import Send
@@ -35,6 +35,8 @@ class ServerInfo(NamedTuple):
     #: The share of a GPU's memory that is in use; None if unknown.
     used_gpu_share: Callable[[int], float | None] = lambda gpu: None
     most_instances: float = math.inf
+    #: The command line, for people.
+    options: Sequence[dict[str, Any]] = ()
 
 
 class Introductions:

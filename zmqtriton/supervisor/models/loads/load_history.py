@@ -13,6 +13,8 @@ class LoadHistory:
     """The last attempt to load a model, and the last one that succeeded."""
 
     def __init__(self) -> None:
+        #: How many loads have found something to load.
+        self.attempts = 0
         #: The model's directory is gone: the model is forgotten once it has ended.
         self.is_directory_gone = False
         #: Why the model could not be read the last time; "" if it could.
@@ -65,6 +67,7 @@ class LoadHistory:
 
     def record_attempt(self, blueprint: Blueprint, override: LoadOverride | None) -> None:
         """Record that a load of this blueprint begins."""
+        self.attempts += 1
         self._attempted_fingerprint = blueprint.fingerprint
         self.backend = blueprint.backend
         self.override = override

@@ -1,0 +1,187 @@
+"""`zmqtriton-ctl logs`: asks the server for lines and prints them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from zmqtriton.ctl.asking import check_name, run_with_client
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl.logs.moments import parse_moment
+from zmqtriton.ctl.logs.previous import PreviousProcess, find_previous, known_instances
+from zmqtriton.ctl.selecting import MODEL
+from zmqtriton_floor.errors import NotFound
+from zmqtriton_floor.logs import line as format_line
+
+#: How often a server is asked for new lines.
+_FOLLOW_EVERY_S = 0.3
+_ALL_LINES = 1 << 30
+_DEFAULT_LINES = 100
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """The lines that are asked for."""
+
+    model: str
+    instance: str
+    since_s: float
+    #: At most so many, the last ones.
+    lines: int
+
+    def has(self, line: dict[str, Any]) -> bool:
+        if line["time_s"] < self.since_s:
+            return False
+        return not self.instance or line["instance"] == self.instance or self._is_named(line)
+
+    def _is_named(self, line: dict[str, Any]) -> bool:
+        """True for a line of the server about the instance."""
+        name = rf"(?<![\w.-]){re.escape(self.instance)}(?![\w-])"
+        return not line["instance"] and re.search(name, line["text"]) is not None
+
+
+def _parse_since(context: click.Context, parameter: click.Parameter, value: str) -> float:
+    if not value:
+        return 0.0
+    try:
+        return parse_moment(value, time.time())
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"'{value}' is no time; examples: 10m, 1h30m, 03:15, '2026-11-22 03:15'"
+        ) from None
+
+
+@click.command()
+@click.argument("model", type=MODEL, default="")
+@click.option(
+    "--lines",
+    "-n",
+    type=click.IntRange(1),
+    help=f"Number of lines; default is {_DEFAULT_LINES}, with --since all.",
+)
+@click.option(
+    "--since",
+    "since_s",
+    default="",
+    metavar="TIME|DURATION",
+    callback=_parse_since,
+    help="Only lines since a time (03:15, '2026-11-22 03:15') or so long ago (10m, 1h30m).",
+)
+@click.option("--instance", default="", metavar="I", help="Only lines of or about this instance.")
+@click.option(
+    "--previous",
+    is_flag=True,
+    help="The last lines of the process that each instance had before, and why it ended.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Follow the log until interrupted.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
+@click.pass_context
+def logs(
+    context: click.Context,
+    model: str,
+    lines: int | None,
+    since_s: float,
+    instance: str,
+    previous: bool,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Show the last lines of the log: the server's and its models', or those about MODEL.
+
+    The broker and the frontends write to the server's stderr only.
+    """
+    if previous and follow:
+        raise click.UsageError("a process that has ended writes nothing more: --follow")
+    write = _write_json if as_json else _write_line
+    most = lines or (_ALL_LINES if since_s or previous else _DEFAULT_LINES)
+    wanted = _Selection(model, instance, since_s, most)
+    read = _read_previous if previous else _read_following if follow else _read_last
+    try:
+        run_with_client(context, lambda client: read(client, wanted, write))
+    except KeyboardInterrupt:
+        return  # the usual end of --follow
+    except BrokenPipeError:
+        # `| head` has enough; Python would complain when it flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _read_last(client: Client, wanted: _Selection, write: Callable[[dict[str, Any]], None]) -> int:
+    """Write the last lines; return the number to continue from."""
+    is_all = not (wanted.since_s or wanted.instance)
+    found = _ask(client, wanted, 0, wanted.lines if is_all else _ALL_LINES)
+    lines = [line for line in found["lines"] if wanted.has(line)][-wanted.lines :]
+    if wanted.since_s and wanted.since_s < found.get("begins_s", 0.0):
+        begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["begins_s"]))
+        click.echo(
+            f"... the server has kept lines since {begin}; its log file or the journal has more",
+            err=True,
+        )
+    for line in lines:
+        write(line)
+    sys.stdout.flush()
+    return int(found["last"])
+
+
+def _read_following(
+    client: Client, wanted: _Selection, write: Callable[[dict[str, Any]], None]
+) -> None:
+    after = _read_last(client, wanted, write)
+    while True:
+        time.sleep(_FOLLOW_EVERY_S)
+        found = _ask(client, wanted, after, _ALL_LINES)
+        after = found["last"]
+        if found["lost"]:
+            click.echo(f"... {found['lost']} lines were lost", err=True)
+        for line in filter(wanted.has, found["lines"]):
+            write(line)
+        sys.stdout.flush()
+
+
+def _ask(client: Client, wanted: _Selection, after: int, lines: int) -> dict[str, Any]:
+    asked = {"model": wanted.model, "after": after, "lines": lines}
+    found: dict[str, Any] = client.call("logs", asked, timeout_s=QUICK_TIMEOUT_S)
+    return found
+
+
+def _read_previous(
+    client: Client, wanted: _Selection, write: Callable[[dict[str, Any]], None]
+) -> None:
+    if wanted.model:
+        check_name(client, wanted.model)
+    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    kept = client.call("logs.processes", {"model": wanted.model}, timeout_s=QUICK_TIMEOUT_S)
+    found = find_previous(wanted.model, wanted.instance, status, kept)
+    if not found:
+        known = known_instances(wanted.model, status, kept)
+        if wanted.instance and wanted.instance not in known:
+            there = ", ".join(known) or "none"
+            raise NotFound(f"there is no instance '{wanted.instance}'; known: {there}")
+        raise NotFound("no process of it has ended, as far as the server remembers")
+    for process in found:
+        click.echo(_describe_end(process), err=True)
+        for line in [line for line in process.lines if wanted.has(line)][-wanted.lines :]:
+            write(line)
+
+
+def _describe_end(process: PreviousProcess) -> str:
+    pid = f", pid {process.pid}" if process.pid else ""
+    reason = process.reason.splitlines()[0] if process.reason else "it ended before"
+    wrote = "" if process.lines else " (it wrote nothing)"
+    return f"{process.instance}{pid}: {reason}{wrote}"
+
+
+def _write_line(line: dict[str, Any]) -> None:
+    origin = (line["pid"], line["file"], line["line"])
+    click.echo(format_line(line["level"], origin, line["text"], line["time_s"]))
+
+
+def _write_json(line: dict[str, Any]) -> None:
+    click.echo(json.dumps(line))

@@ -1,0 +1,116 @@
+"""The command that loads what has changed on disk: `zmqtriton-ctl reload`, in every control mode.
+
+Looks at each model as a poll does, without a poll's delay. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Protocol
+
+from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
+from zmqtriton.supervisor.models.loads.loading import LoadCallback
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.startup import find_gone
+from zmqtriton_floor.errors import ZmqTritonError
+
+VERB = "reload"
+
+
+class ReloadableServer(Protocol):
+    models: dict[str, Model]
+
+    def get_or_create_model(self, name: str) -> Model:
+        """Return the model; make it known if it was not."""
+
+    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
+        """Pass the names of the repositories' models to `then`."""
+
+    def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
+        """Load a model; `done` gets the outcome."""
+
+
+class Reloading:
+    def __init__(self, served: ReloadableServer, *, is_explicit: bool) -> None:
+        self._server = served
+        self._is_explicit = is_explicit
+
+    def reload(self, model: str, answer: Callable[[Any], None]) -> None:
+        """Load a model, or with "" all that have changed; `answer` gets what became of each.
+
+        What has failed and has not changed is tried again if it is named.
+        """
+        if not model:
+            self._server.list_repository(partial(self._reload_listed, answer))
+            return
+        report, named = _Report(answer), self._server.get_or_create_model(model)
+        report.expect([model])
+        self._server.load(model, None, partial(report.record_load, named, named.history.attempts))
+
+    def _reload_listed(self, answer: Callable[[Any], None], found: RepositoryListing) -> None:
+        if isinstance(found, ZmqTritonError):
+            answer(found)
+            return
+        report = _Report(answer)
+        gone = find_gone(self._server.models, found)
+        if self._is_explicit:
+            # only who has loaded them unloads them
+            report.outcomes["gone"] = [model.name for model in gone if _is_in_use(model)]
+            gone = []
+        reloaded = self._choose(found)
+        report.expect(model.name for model in [*gone, *reloaded])
+        for model in gone:
+            model.history.is_directory_gone = True
+            model.unload(partial(report.record, model.name, "unloaded"))
+        for model in reloaded:
+            model.history.is_directory_gone = False
+            model.poll(0.0, partial(report.record_load, model, model.history.attempts))
+
+    def _choose(self, found: Iterable[str]) -> list[Model]:
+        """Return the models to look at: all, or in mode explicit those that are loaded.
+
+        One that a client has loaded with a configuration of its own does not follow the files.
+        """
+        if not self._is_explicit:
+            return [self._server.get_or_create_model(name) for name in found]
+        models = [self._server.models[name] for name in found if name in self._server.models]
+        return [model for model in models if _is_in_use(model) and model.history.override is None]
+
+
+def _is_in_use(model: Model) -> bool:
+    is_serving = any(version.is_serving for version in model.versions.values())
+    return is_serving or model.was_explicitly_loaded
+
+
+class _Report:
+    """The answer, which is sent once every model has been looked at."""
+
+    def __init__(self, answer: Callable[[Any], None]) -> None:
+        self._answer = answer
+        self._left: set[str] = set()
+        self.outcomes: dict[str, list[str]] = {
+            kind: [] for kind in ("loaded", "unchanged", "unloaded", "gone")
+        }
+        self._failures: dict[str, str] = {}
+
+    def expect(self, names: Iterable[str]) -> None:
+        self._left = set(names)
+        self._answer_if_complete()
+
+    def record_load(self, model: Model, attempts: int, error: ZmqTritonError | None) -> None:
+        """Record a load; `attempts` is how many the model had before."""
+        is_same = model.history.attempts == attempts
+        self.record(model.name, "unchanged" if is_same else "loaded", error)
+
+    def record(self, name: str, outcome: str, error: ZmqTritonError | None) -> None:
+        if error is None:
+            self.outcomes[outcome].append(name)
+        else:
+            self._failures[name] = error.text
+        self._left.discard(name)
+        self._answer_if_complete()
+
+    def _answer_if_complete(self) -> None:
+        if not self._left:
+            self._answer({**self.outcomes, "failed": self._failures})
