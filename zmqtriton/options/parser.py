@@ -192,6 +192,7 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
             "Error: Use of '--zmq-door-group' and '--zmq-door-restricted' requires setting "
             "'--zmq-door' as well."
         )
+    _check_announcements(values)
     _check_ports(settled)
     if values["allow_client_shm"] is None:
         settled["allow_client_shm"] = _is_loopback_only(settled)
@@ -311,6 +312,12 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
                 f"Error: '--tokens' takes the header 'authorization', so '--{option}' needs "
                 "another one."
             )
+
+
+def _check_announcements(values: Mapping[str, Any]) -> None:
+    for option in ("announce-host", "announce-token-file"):
+        if values[_field(option)] and not values["announce"]:
+            raise OptionError(f"Error: Use of '--{option}' requires setting '--announce' as well.")
 
 
 def _field(option: str) -> str:

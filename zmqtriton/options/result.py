@@ -33,6 +33,12 @@ class Options:
     #: 0: a share of the memory.
     client_memory_byte_size: int = 0
     early_liveness: bool = False
+    #: Files and URLs.
+    announce: tuple[str, ...] = ()
+    #: Empty: by the routes of this machine.
+    announce_host: str = ""
+    announce_interval_secs: int = 5
+    announce_token_file: str = ""
     #: Empty: $RUNTIME_DIRECTORY, else a new private directory.
     runtime_directory: str = ""
 

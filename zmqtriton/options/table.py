@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
+from zmqtriton.options.announcing import ANNOUNCEMENT_OPTIONS
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.restrictions import HTTP_CATEGORIES
 from zmqtriton.options.trace import DEPRECATED_TRACE_OPTIONS, trace_setting
@@ -72,6 +73,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "Inherited descriptor of a pipe or socket; the server stops when its other end closes.",
         ),
     ),
+    "Announcements": ANNOUNCEMENT_OPTIONS,
     "Logging": (
         a.integer(
             "log-verbose",

@@ -12,12 +12,12 @@ import threading
 import time
 from typing import Any
 
+from zmqtriton.posting import Poster, PostError
 from zmqtriton.tracing import otlp
 from zmqtriton.tracing.backlog import SpanBacklog
 from zmqtriton.tracing.destination import Destination
 from zmqtriton.tracing.gathering import RequestSpan
-from zmqtriton.tracing.posting import CollectorClient, PostError
-from zmqtriton_floor import wall_clock
+from zmqtriton_floor import __version__, wall_clock
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,12 @@ class OpenTelemetryExporter:
         self._backlog = SpanBacklog(
             destination.max_queue_size, destination.max_batch_size, destination.export_delay_s
         )
-        self._post = CollectorClient(destination)
+        headers = {
+            "Content-Type": "application/x-protobuf",
+            "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",
+            **destination.headers,
+        }
+        self._post = Poster(destination.url, headers, destination.tls)
         #: The pause before the next attempt in an outage; 0 without one.
         self._pause_s = 0.0
         #: Spans that are being sent.

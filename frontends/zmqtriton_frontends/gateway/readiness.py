@@ -22,7 +22,7 @@ class Readiness:
         catalogue = self._gateway.catalogue
         if self._gateway.is_stopping or not catalogue.is_ready():
             return False
-        return await self._all_say_so(catalogue.asked())
+        return await self.of_generations(catalogue.asked())
 
     async def of_model(self, name: str, version: str = "") -> bool:
         """Return the model's. Raises as Catalogue.find() does for what is unknown."""
@@ -30,9 +30,10 @@ class Readiness:
         if not catalogue.is_model_ready(name, version) or self._gateway.is_stopping:
             return False
         found = catalogue.find(name, version)
-        return await self._all_say_so([found.generation] if found.is_asked else [])
+        return await self.of_generations([found.generation] if found.is_asked else [])
 
-    async def _all_say_so(self, generations: Collection[int]) -> bool:
+    async def of_generations(self, generations: Collection[int]) -> bool:
+        """Return what these say themselves; True if there are none."""
         if not generations:
             return True
         return bool(await self._gateway.call(VERB, {"generations": sorted(generations)}))

@@ -217,6 +217,13 @@ class Catalogue:
         self._newest.pop(name, None)
         self._splits.pop(name, None)
 
+    def versions(self) -> dict[str, list[ModelVersion]]:
+        """Return all versions of each model, by name; a model that cannot be read has none."""
+        return {
+            name: [versions[number] for number in sorted(versions)]
+            for name, versions in sorted(self._models.items())
+        }
+
     def newest(self) -> list[ModelVersion]:
         """Return what requests without a version go to, by the models' names."""
         return [self._newest[name] for name in sorted(self._newest)]
@@ -315,11 +322,12 @@ class Catalogue:
         if not version:
             self._known(name)
             newest = self._newest.get(name)
-            return newest is not None and newest.is_ready and self._may_be_asked
-        return self._version(name, version).is_ready and self._may_be_asked
+            return newest is not None and newest.is_ready and self.may_be_asked
+        return self._version(name, version).is_ready and self.may_be_asked
 
     @property
-    def _may_be_asked(self) -> bool:
+    def may_be_asked(self) -> bool:
+        """True if clients should ask for anything at all."""
         return self.has_broker and not self.is_draining
 
     def asked(self) -> set[int]:
@@ -336,7 +344,7 @@ class Catalogue:
 
         Every version of every model can execute, or was unloaded on request.
         """
-        if not self._may_be_asked or self.is_repository_missing:
+        if not self.may_be_asked or self.is_repository_missing:
             return False
         if not self.strict_readiness:
             return True

@@ -23,6 +23,8 @@ def read_policy(options: Options) -> Policy:
         roles.append("metrics")
     if options.trace.can_trace:
         roles.append("tracer")
+    if options.announce:
+        roles.append("announcer")
     python = PythonSettings.from_backend_config(options.backend_settings("python"))
     return Policy(
         control_mode=options.model_control_mode,

@@ -34,6 +34,7 @@ _PRIVATE_SETTINGS = {
     ),
     "metrics": ("tokens",),
     "door": ("zmq_door_restricted",),
+    "announcer": ("announce", "announce_token_file"),
 }
 _RESTRICTIONS = ("http_restricted_api", "grpc_restricted_protocol", "zmq_door_restricted")
 #: Begins a value that is read from a file; doubled, it begins a value with this character.

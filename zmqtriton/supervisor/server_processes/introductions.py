@@ -20,7 +20,7 @@ from zmqtriton_floor import wire
 
 #: Roles that talk to the broker and must know when there is a new one.
 _STUB = "stub"
-_FRONTENDS = frozenset({"http", "grpc", "door", "metrics", "guest"})
+_FRONTENDS = frozenset({"http", "grpc", "door", "metrics", "guest", "announcer"})
 
 
 class ServerInfo(NamedTuple):

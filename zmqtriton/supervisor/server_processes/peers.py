@@ -19,6 +19,7 @@ from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgeme
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.opening import Opening
 from zmqtriton.supervisor.server_processes.roles import (
+    ANNOUNCER,
     ARBITER,
     BROKER,
     CATALOGUE_ROLES,
@@ -128,8 +129,8 @@ class Peers:
 
     def _introduce(self, peer: Peer) -> None:
         # Gunicorn's workers are in the process group of their arbiter and die with it; a guest is
-        # not this server's to kill.
-        group = peer.pid if peer.role not in (HTTP, GUEST) else 0
+        # not this server's to kill; the announcer tells of the supervisor's death, and then ends.
+        group = peer.pid if peer.role not in (HTTP, GUEST, ANNOUNCER) else 0
         self._introductions.introduce(
             peer.serial, peer.role, peer.role, group, lambda: self._send_state(peer)
         )

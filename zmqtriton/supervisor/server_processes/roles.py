@@ -11,15 +11,19 @@ METRICS = "metrics"
 DOOR = "door"
 #: A process of a user's that takes part as a frontend and serves nobody but itself.
 GUEST = "guest"
+#: Tells others, on this machine and elsewhere, what this server is and has.
+ANNOUNCER = "announcer"
 #: Forks stubs. It talks to the supervisor only and is not introduced to the broker.
 FORK_SERVER = "fork-server"
 
 #: Roles that keep a catalogue of models.
-CATALOGUE_ROLES = frozenset({HTTP, GRPC, DOOR, METRICS, GUEST})
+CATALOGUE_ROLES = frozenset({HTTP, GRPC, DOOR, METRICS, GUEST, ANNOUNCER})
 #: Roles that serve requests: a change holds only when they know of it. A guest may be halted by a
 #: debugger, and nobody waits for it.
 SERVING_ROLES = frozenset({HTTP, GRPC, DOOR})
 #: Roles that tell balancers whether the server is ready.
-READINESS_ROLES = SERVING_ROLES | {METRICS}
+READINESS_ROLES = SERVING_ROLES | {METRICS, ANNOUNCER}
 #: They end before the models do; metrics can be read until the end.
 CLIENT_FACING_ROLES = frozenset({ARBITER, HTTP, GRPC, DOOR})
+#: They do what is left to do when the supervisor has died, and end by themselves.
+OUTLIVING_ROLES = frozenset({BROKER, ANNOUNCER})

@@ -18,6 +18,7 @@ _MODULES = {
     "metrics": "zmqtriton_frontends.metrics_api",
     "storage": "zmqtriton.storage",
     "tracer": "zmqtriton.tracing",
+    "announcer": "zmqtriton.announcing",
 }
 #: The roles that listen on an inherited socket.
 _ROLES_WITH_SOCKET = frozenset({"http-arbiter", "door", "metrics"})

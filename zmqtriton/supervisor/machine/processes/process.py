@@ -1,8 +1,8 @@
 """Starts, signals and reaps children; nothing else in the project uses Popen.
 
 A child gets a process group of its own, the named descriptors, and nothing else of the
-supervisor's. All but the broker are killed by the kernel when the supervisor dies. A pidfd shows
-its death.
+supervisor's. When the supervisor dies, the kernel kills all but those that then have something to
+do. A pidfd shows its death.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
-from zmqtriton.supervisor.server_processes.roles import FORK_SERVER
+from zmqtriton.supervisor.server_processes.roles import FORK_SERVER, OUTLIVING_ROLES
 from zmqtriton_floor import progress
 
 _log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Spawner:
             environment=commands.ROLE_ENVIRONMENT,
             may_branch=action.role == listeners.HTTP,
             oom_score=oom_score_of(action.role),
-            dies_with_parent=action.role != "broker",
+            dies_with_parent=action.role not in OUTLIVING_ROLES,
         )
 
     def spawn_stub(self, action: actions.SpawnStub) -> None:

@@ -1,20 +1,19 @@
-"""Posts a message to a collector over HTTP and returns the answer.
+"""Posts a message to a server elsewhere over HTTP and returns the answer.
 
-Runs in the thread that exports, which alone may wait. Proxies are those of the environment; the
-headers, which may hold keys, are sent nowhere else: no redirection is followed.
+Blocks, so it runs in a thread of its own. Proxies are those of the environment; the headers, which
+may hold keys, are sent nowhere else: no redirection is followed.
 """
 
 from __future__ import annotations
 
 import http.client
+import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from typing import Any
 
-from zmqtriton.tracing.destination import Destination
-from zmqtriton_floor import __version__
-
-#: Statuses that OTLP allows to be retried.
+#: Statuses after which the same message may be accepted later.
 _RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
 _MOST_ANSWER = 64 << 10
 
@@ -33,20 +32,18 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class CollectorClient:
-    def __init__(self, destination: Destination) -> None:
-        self._url = destination.url
-        self._headers = {
-            "Content-Type": "application/x-protobuf",
-            "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",
-            **destination.headers,
-        }
-        secured = urllib.request.HTTPSHandler(context=destination.tls)
+class Poster:
+    def __init__(self, url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
+        self._url = url
+        self._headers = dict(headers)
+        secured = urllib.request.HTTPSHandler(context=tls)
         self._opener = urllib.request.build_opener(secured, _NoRedirection)
 
-    def __call__(self, data: bytes, within_s: float) -> bytes:
-        """Post a message and return the answer. Raises PostError."""
-        request = urllib.request.Request(self._url, data, self._headers)
+    def __call__(
+        self, data: bytes, within_s: float, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Post a message, with further headers, and return the answer. Raises PostError."""
+        request = urllib.request.Request(self._url, data, {**self._headers, **(headers or {})})
         try:
             with self._opener.open(request, timeout=within_s) as answer:
                 found: bytes = answer.read(_MOST_ANSWER)

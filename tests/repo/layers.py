@@ -1,0 +1,326 @@
+"""The rules on imports between packages, as a table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Layer(NamedTuple):
+    """The imports allowed in one package; the longest matching package counts."""
+
+    package: str
+    ours: tuple[str, ...]
+    others: tuple[str, ...]
+    reason: str
+
+
+_FLOOR = "zmqtriton_floor"
+_BACKENDS = "zmqtriton_stub.backends"
+_STUB_LIBRARIES = ("zmq", "msgpack", "numpy")
+
+LAYERS = (
+    Layer(
+        _FLOOR,
+        (_FLOOR,),
+        _STUB_LIBRARIES,
+        "runs in the model's interpreter, which has nothing else",
+    ),
+    Layer(
+        "zmqtriton_stub",
+        (_FLOOR, "zmqtriton_stub"),
+        _STUB_LIBRARIES,
+        "runs in the model's interpreter, which has nothing else",
+    ),
+    Layer(
+        "zmqtriton_stub.memory.gpu_cuda",
+        (_FLOOR, "zmqtriton_stub.memory.device_span"),
+        ("cupy", "numpy"),
+        "is imported where a tensor on a GPU is met, and nowhere else",
+    ),
+    Layer(
+        "zmqtriton_stub.backends",
+        ("zmqtriton_stub.backends",),
+        ("numpy", "triton_python_backend_utils"),
+        "is a model like those of users, and knows the public model API alone",
+    ),
+    *(
+        Layer(f"zmqtriton_stub.backends.{name}", (_BACKENDS,), libraries, "runs one framework")
+        for name, libraries in (
+            ("fil", ("numpy", "treelite", "triton_python_backend_utils")),
+            ("onnxruntime", ("onnxruntime", "triton_python_backend_utils")),
+            ("openvino", ("numpy", "openvino", "triton_python_backend_utils")),
+            ("pytorch", ("numpy", "torch", "triton_python_backend_utils")),
+            ("tensorflow", ("numpy", "tensorflow", "triton_python_backend_utils")),
+            ("tensorrt", ("cupy", "numpy", "tensorrt", "triton_python_backend_utils")),
+            ("vllm", ("numpy", "triton_python_backend_utils", "vllm")),
+        )
+    ),
+    Layer("zmqtriton_protos", ("zmqtriton_protos",), ("google",), "is data, not behaviour"),
+    Layer(
+        "zmqtriton.embedded",
+        (
+            _FLOOR,
+            "zmqtriton.ctl.client",
+            "zmqtriton.embedded",
+            "zmqtriton_frontends",
+            "zmqtriton_stub",
+        ),
+        ("numpy",),
+        "is a frontend in the user's own process, and runs instances there",
+    ),
+    Layer(
+        "zmqtriton.testing",
+        (
+            _FLOOR,
+            "zmqtriton.broker.sequences.controls",
+            "zmqtriton.config",
+            "zmqtriton.embedded.requests",
+            "zmqtriton.embedded.tensors",
+            "zmqtriton.repository",
+            "zmqtriton.supervisor.machine.gpus",
+            "zmqtriton.testing",
+            "zmqtriton_stub",
+        ),
+        ("numpy",),
+        "runs a model in the test's own process, and plays the broker",
+    ),
+    Layer(
+        "zmqtriton.pytriton",
+        (
+            _FLOOR,
+            "zmqtriton.config",
+            "zmqtriton.ctl.client",
+            "zmqtriton.embedded",
+            "zmqtriton.options",
+            "zmqtriton.pytriton",
+            "zmqtriton_stub.api",
+        ),
+        ("numpy",),
+        "is a library in the user's own process",
+    ),
+    Layer(
+        "zmqtriton.door",
+        (
+            _FLOOR,
+            "zmqtriton.door",
+            "zmqtriton.embedded.requests",
+            "zmqtriton.embedded.tensors",
+            "zmqtriton_frontends.door_api.headers",
+        ),
+        ("numpy", "zmq"),
+        "is a client and knows the server by its protocol alone",
+    ),
+    Layer(
+        "zmqtriton.pytriton.client",
+        (_FLOOR, "zmqtriton.pytriton"),
+        ("numpy",),
+        "knows servers by their public protocols alone",
+    ),
+    Layer(
+        "zmqtriton.pytriton.client.wire",
+        (
+            _FLOOR,
+            "zmqtriton.pytriton.client.exceptions",
+            "zmqtriton.pytriton.client.wire",
+            "zmqtriton.pytriton.constants",
+            "zmqtriton_protos",
+        ),
+        ("google", "grpc", "numpy"),
+        "knows calls of a server, and no model client",
+    ),
+    Layer(
+        "zmqtriton_frontends",
+        (_FLOOR, "zmqtriton_frontends"),
+        ("falcon", "gunicorn", "msgpack", "numpy", "orjson", "psutil", "uvloop", "zmq"),
+        "knows the broker and the supervisor by the wire alone",
+    ),
+    Layer(
+        "zmqtriton_frontends.http_api.openai.chat_template",
+        (_FLOOR, "zmqtriton_frontends"),
+        ("jinja2",),
+        "is the one place that knows the library, which is an extra",
+    ),
+    Layer(
+        "zmqtriton_frontends.process",
+        (_FLOOR, "zmqtriton_frontends.process"),
+        (),
+        "is set up before anything is served",
+    ),
+    Layer(
+        "zmqtriton_frontends.access",
+        (_FLOOR, "zmqtriton_frontends.access"),
+        (),
+        "decides who may ask, and knows no protocol",
+    ),
+    Layer(
+        "zmqtriton_frontends.inference",
+        (_FLOOR, "zmqtriton_frontends.inference", "zmqtriton_frontends.process"),
+        ("numpy", "orjson"),
+        "decides about requests and sends none",
+    ),
+    Layer(
+        "zmqtriton_frontends.tensors",
+        (
+            _FLOOR,
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.process",
+            "zmqtriton_frontends.tensors",
+        ),
+        ("numpy",),
+        "knows memory, and no protocol that tensors come by",
+    ),
+    Layer(
+        "zmqtriton_frontends.gateway",
+        (
+            _FLOOR,
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.process",
+            "zmqtriton_frontends.tensors",
+        ),
+        ("zmq",),
+        "knows the broker and the supervisor, and no protocol of clients",
+    ),
+    Layer(
+        "zmqtriton_frontends.http1",
+        ("zmqtriton_frontends.http1",),
+        (),
+        "is a protocol and knows nobody who speaks it",
+    ),
+    Layer(
+        "zmqtriton_frontends.http2",
+        ("zmqtriton_frontends.http2",),
+        ("hpack",),
+        "is a protocol and knows nobody who speaks it",
+    ),
+    Layer(
+        "zmqtriton_frontends.grpc_api",
+        (_FLOOR, "zmqtriton_frontends", "zmqtriton_protos"),
+        ("google", "grpc", "numpy", "psutil", "uvloop", "zmq"),
+        "only gRPC needs messages",
+    ),
+    Layer(
+        "zmqtriton.config",
+        (_FLOOR, "zmqtriton_protos", "zmqtriton.config"),
+        ("google",),
+        "turns files into a checked config and knows no process",
+    ),
+    Layer("zmqtriton.new_model", (_FLOOR, "zmqtriton.config", "zmqtriton.new_model"), (), "writes"),
+    Layer("zmqtriton.options", (_FLOOR, "zmqtriton.options"), (), "only reads argv"),
+    Layer(
+        "zmqtriton.repository",
+        (_FLOOR, "zmqtriton.config", "zmqtriton.repository"),
+        (),
+        "reads directories and knows no process",
+    ),
+    Layer(
+        "zmqtriton.environments",
+        (_FLOOR, "zmqtriton.config", "zmqtriton.environments", "zmqtriton.repository"),
+        (),
+        "is used with and without a running server",
+    ),
+    Layer(
+        "zmqtriton.checking",
+        (
+            _FLOOR,
+            "zmqtriton.checking",
+            "zmqtriton.config",
+            "zmqtriton.environments",
+            "zmqtriton.options",
+            "zmqtriton.repository",
+            "zmqtriton.storage.places",
+            "zmqtriton.supervisor.machine.gpus",
+            "zmqtriton.supervisor.machine.python_settings",
+        ),
+        (),
+        "judges by the rules of a load and starts no server",
+    ),
+    Layer(
+        "zmqtriton.storage",
+        (_FLOOR, "zmqtriton.storage"),
+        (),
+        "asks stores for whoever has models there, and knows no repository of directories",
+    ),
+    Layer(
+        "zmqtriton.storage.stores",
+        (_FLOOR, "zmqtriton.storage"),
+        ("obstore",),
+        "is the one place that knows the library, which is an extra",
+    ),
+    Layer(
+        "zmqtriton.tracing",
+        (_FLOOR, "zmqtriton.posting", "zmqtriton.tracing"),
+        ("zmq",),
+        "takes what others have seen, and knows none of them",
+    ),
+    Layer(
+        "zmqtriton.tracing.otlp",
+        (_FLOOR, "zmqtriton.tracing", "zmqtriton_protos"),
+        (),
+        "is the one place that knows messages",
+    ),
+    Layer(
+        "zmqtriton.announcing",
+        (
+            _FLOOR,
+            "zmqtriton.announcing",
+            "zmqtriton.posting",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.inference.catalogue",
+        ),
+        (),
+        "is a frontend that serves nobody and tells others what it hears",
+    ),
+    Layer(
+        "zmqtriton.broker",
+        (_FLOOR, "zmqtriton.broker", "zmqtriton.config"),
+        (),
+        "can be restarted and tested without the supervisor",
+    ),
+    Layer(
+        "zmqtriton.simulation",
+        (
+            _FLOOR,
+            "zmqtriton.broker",
+            "zmqtriton.config",
+            "zmqtriton.repository",
+            "zmqtriton.simulation",
+        ),
+        (),
+        "imagines everything around the broker's core",
+    ),
+    Layer(
+        "zmqtriton.ctl",
+        (
+            _FLOOR,
+            "zmqtriton.checking",
+            "zmqtriton.config",
+            "zmqtriton.ctl",
+            "zmqtriton.environments",
+        ),
+        ("click", "numpy", "rich"),
+        "asks a running server and must not need one to be imported",
+    ),
+    Layer(
+        "zmqtriton.supervisor",
+        (
+            _FLOOR,
+            "zmqtriton.config",
+            "zmqtriton.environments",
+            "zmqtriton.options",
+            "zmqtriton.repository",
+            "zmqtriton.storage.places",
+            "zmqtriton.supervisor",
+            "zmqtriton.console",
+            "zmqtriton.systemd",
+        ),
+        ("psutil", "zmq"),
+        "can be tested without the broker",
+    ),
+    Layer(
+        "zmqtriton",
+        (_FLOOR, "zmqtriton"),
+        ("psutil", "zmq"),
+        "ties the parts together; frontends and stubs are started, not imported",
+    ),
+)

@@ -1,0 +1,115 @@
+"""The announcement of a server: one JSON object, described in docs/fleet.md. Does no I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+
+#: The number of this format; a reader refuses those that it does not know.
+FORMAT = 1
+
+STARTING = "starting"  # clients cannot connect yet
+READY = "ready"  # as /v2/health/ready says
+UNREADY = "unready"  # a model that should serve cannot
+DRAINING = "draining"  # it answers, and wants no more
+STOPPING = "stopping"  # what was begun goes on, and nothing new is taken
+ENDED = "ended"
+
+#: Listeners on these take connections to any address of the machine.
+_WILDCARDS = frozenset({"", "0.0.0.0", "::"})
+#: By service: whether it is served, the option of its address, and the one of its port.
+_SERVICES = {
+    "http": ("allow_http", "http_address", "http_port"),
+    "grpc": ("allow_grpc", "grpc_address", "grpc_port"),
+    "metrics": ("allow_metrics", "metrics_address", "metrics_port"),
+    "agent_check": ("agent_check_port", "metrics_address", "agent_check_port"),
+}
+_ENCRYPTED = {"http": "http_use_ssl", "grpc": "grpc_use_ssl"}
+
+
+class Process(NamedTuple):
+    """The marks of one run of a server: together they are like those of no other."""
+
+    host: str
+    pid: int
+    started_s: float
+
+
+def describe_server(
+    settings: Mapping[str, Any], process: Process, find_host: Callable[[], str]
+) -> dict[str, Any]:
+    """Return what stays as it is; `find_host` finds this machine's name for others."""
+    found = {
+        "format": FORMAT,
+        "id": settings.get("id", ""),
+        **process._asdict(),
+        "version": settings.get("zmqtriton_version", ""),
+        "interval_s": settings["announce_interval_secs"],
+        "addresses": _addresses(settings, find_host),
+    }
+    encrypted = [name for name, option in _ENCRYPTED.items() if settings.get(option)]
+    return {**found, "tls": [name for name in encrypted if name in found["addresses"]]}
+
+
+def _addresses(settings: Mapping[str, Any], find_host: Callable[[], str]) -> dict[str, str]:
+    addresses = {}
+    for name, (is_served, address, port) in _SERVICES.items():
+        if settings.get(is_served):
+            host = settings.get("announce_host") or settings[address]
+            host = find_host() if host in _WILDCARDS else host
+            addresses[name] = f"{_bracket_ipv6(host)}:{settings[port]}"
+    return addresses
+
+
+def _bracket_ipv6(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def server_state(*, is_open: bool, is_draining: bool, is_stopping: bool, is_ready: bool) -> str:
+    if is_stopping:
+        return STOPPING
+    if not is_open:
+        return STARTING
+    if is_draining:
+        return DRAINING
+    return READY if is_ready else UNREADY
+
+
+def describe_models(
+    models: Mapping[str, Iterable[ModelVersion]], is_ready: Callable[[ModelVersion], bool]
+) -> list[dict[str, Any]]:
+    """Return an entry of each version, and one of each model that cannot even be read."""
+    entries: list[dict[str, Any]] = []
+    for name, versions in models.items():
+        found = [_describe_version(version, is_ready(version)) for version in versions]
+        entries += found or [{"name": name, "state": "UNAVAILABLE", "ready": False}]
+    return entries
+
+
+def _describe_version(version: ModelVersion, is_ready: bool) -> dict[str, Any]:
+    entry = {"name": version.name, "version": str(version.version), "state": version.state}
+    reason = version.reason
+    if version.is_draining and version.is_loaded:
+        entry["state"], reason = "UNAVAILABLE", "draining"
+    return {
+        **entry,
+        **({"reason": reason} if reason else {}),
+        "ready": is_ready,
+        "instances": version.ready_instances,
+    }
+
+
+class Stamp:
+    """Gives each announcement a time, later than that of the one before whatever clocks do."""
+
+    def __init__(self) -> None:
+        self._last_ms = 0
+
+    def stamp(self, server: Mapping[str, Any], news: Mapping[str, Any], now_s: float) -> bytes:
+        """Return the announcement as a line."""
+        self._last_ms = max(self._last_ms + 1, int(now_s * 1000))
+        document = {**server, "at_s": self._last_ms / 1000, **news}
+        return json.dumps(document).encode() + b"\n"
