@@ -20,11 +20,10 @@ from zmqtriton.ctl import (
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerSelector
 from zmqtriton.ctl.completion import completion
-from zmqtriton.ctl.config import config
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.explaining.command import explain
 from zmqtriton.ctl.inferring.command import infer
-from zmqtriton.ctl.listing import models, status
+from zmqtriton.ctl.listing import config, models, status
 from zmqtriton.ctl.loading import load, reload, restart, unload
 from zmqtriton.ctl.logs.command import logs
 from zmqtriton.ctl.selecting import ServerGroup, parse_server

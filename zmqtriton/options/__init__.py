@@ -6,6 +6,7 @@ Nothing here prints, exits, opens a file or looks at the environment.
 from __future__ import annotations
 
 from zmqtriton.options.parser import HelpRequested, OptionError, parse, with_environment
+from zmqtriton.options.report import describe_options
 from zmqtriton.options.result import Options
 from zmqtriton.options.trace import OPENTELEMETRY, TraceOptions
 from zmqtriton.options.values import RateLimitResource, Restriction, Setting
@@ -19,6 +20,7 @@ __all__ = [
     "Restriction",
     "Setting",
     "TraceOptions",
+    "describe_options",
     "parse",
     "with_environment",
 ]

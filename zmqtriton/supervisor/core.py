@@ -15,7 +15,6 @@ from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.log_settings import LogSettings
 from zmqtriton.supervisor.control.operations import OperatorCommands
 from zmqtriton.supervisor.control.regions import RegionRegistry
-from zmqtriton.supervisor.control.reloading import Reloading
 from zmqtriton.supervisor.control.repositories import RepositoryRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
@@ -146,7 +145,6 @@ class Core:
         self.operator_commands = OperatorCommands(
             plan, self.generations, lambda m, d: self.load(m, None, d)
         )
-        self.reloading = Reloading(self, is_explicit=is_explicit)
         self.steering = Steering(self.models, self.autoscaler)
         self._control = ControlCallHandler(plan, self, is_explicit=is_explicit)
 

@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from zmqtriton import systemd
-from zmqtriton.options import Options
-from zmqtriton.options.report import describe_options
+from zmqtriton.options import Options, describe_options
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.machine import (
     certificates,
@@ -131,9 +130,8 @@ class Service:
         self._core.status.quotas_kept_by = self._children.quotas.means
         if options.trust_client_shm:
             self._children.segments.open_region = self._region_files.open_read_only
-        self._log_ring = log_ring.attach()
-        self._core.log_lines = self._log_ring.read_last
-        self._core.process_lines = self._log_ring.process_lines
+        self._log_ring = ring = log_ring.attach()
+        self._core.log_lines, self._core.process_lines = ring.read_last, ring.process_lines
         self._gauge = MemoryGauge(self._selector, self._core.measurements.on_measured)
         self._next_poll_s = 0.0
         self._signal_reader, self._signal_writer = socket.socketpair()

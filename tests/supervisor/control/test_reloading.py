@@ -1,4 +1,4 @@
-"""What becomes of models whose files have changed, in each control mode."""
+"""Models whose files have changed, in each control mode."""
 
 from __future__ import annotations
 

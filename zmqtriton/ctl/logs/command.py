@@ -87,6 +87,7 @@ def _parse_since(context: click.Context, parameter: click.Parameter, value: str)
 def logs(
     context: click.Context,
     model: str,
+    *,
     lines: int | None,
     since_s: float,
     instance: str,

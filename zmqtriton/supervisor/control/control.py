@@ -53,7 +53,7 @@ class StartupState(Protocol):
     is_repository_missing: bool
 
 
-class ControlledServer(KnowingServer, Protocol):
+class ControlledServer(KnowingServer, reloading.ReloadableServer, Protocol):
     """The server, as control calls need it."""
 
     @property
@@ -85,9 +85,6 @@ class ControlledServer(KnowingServer, Protocol):
     def staged_files(self) -> StagedFiles:
         """The directories that loads bring along."""
 
-    def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
-        """Load a model; `done` gets the outcome."""
-
     def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
         """Unload a model; `done` is called when it can no longer be asked.
 
@@ -108,10 +105,6 @@ class ControlledServer(KnowingServer, Protocol):
     @property
     def repositories(self) -> repositories.RepositoryRegistry:
         """The directories of models."""
-
-    @property
-    def reloading(self) -> reloading.Reloading:
-        """The loads of what has changed."""
 
     @property
     def steering(self) -> steering.Steering:
@@ -135,6 +128,7 @@ class ControlCallHandler:
         self._plan = plan
         self._server = served
         self._is_explicit = is_explicit
+        self._reloading = reloading.Reloading(served, is_explicit=is_explicit)
 
     def handle(self, caller: int, call: wire.Call) -> None:
         """Answer the caller, now or later, exactly once."""
@@ -239,7 +233,7 @@ class ControlCallHandler:
         if self._server.is_stopping:
             raise Unavailable("Server exiting")
         if verb == reloading.VERB:
-            self._server.reloading.reload(optional_model_name(arguments), answer)
+            self._reloading.reload(optional_model_name(arguments), answer)
         else:
             self._server.operator_commands.restart(required_model_name(arguments), answer)
 
