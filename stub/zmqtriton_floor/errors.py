@@ -21,6 +21,8 @@ from __future__ import annotations
 
 #: Begins the reason of a version that did serve, and whose instances died too often.
 GIVEN_UP = "given up after"
+#: Begins the reason of a model that its next request loads.
+ASLEEP = "not loaded: "
 
 
 class ZmqTritonError(Exception):

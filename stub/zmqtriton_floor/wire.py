@@ -70,9 +70,7 @@ UNCHECKED = 16  # set by the broker: from a model, so nobody has checked its inp
 CALLER_BLOCKS = 32  # from a model: its process executes nothing else until this is answered
 ACCEPTS_GPU = 64  # the caller takes response tensors on a GPU as they are
 PADDING = 128  # set by the broker: fills an empty sequence slot; inputs without data are zeros
-SEQUENCE_OVER = (
-    256  # set by the broker: its sequence has ended; alone in its batch, which is not executed
-)
+SEQUENCE_OVER = 256  # set by the broker: its sequence has ended; alone in a batch, not executed
 WANT_DIGESTS = 512  # set by the broker: references to large outputs must carry digests
 TRACE_TENSORS = 1024  # its trace, if any, includes its tensors
 HAS_REFERENCES = 2048  # of a model's request or a reply: only then may a tensor be a Reference
@@ -80,6 +78,7 @@ ANSWERS_WAIT = 4096  # set by the broker: not all answers have left it, since so
 WANT_STAGES = 8192  # of a client's request: StageTimes come with each reply
 STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one does not count
 FINAL = 1  # a flag of an outcome and of a reply
+LOAD, READINGS = 1, 2  # kinds of AskStatistics; 0: all counters
 ABANDONED = 2  # of a reply: nothing more is passed on; the final one only frees the inputs
 
 
@@ -222,7 +221,7 @@ class AskStatistics(NamedTuple):
     id: Count
     model: Name
     version: Number
-    is_load: Flags = 0  # 1: instead of them how busy it is, which costs less
+    kind: Flags = 0  # or what costs less: LOAD, how busy it is; READINGS, what is new
 
 
 class StreamAcks(NamedTuple):
@@ -468,7 +467,7 @@ class StageTimes(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """`model_stats` of the statistics extension as JSON, or `loads` if that was asked."""
+    """`model_stats` of the statistics extension as JSON; or `loads` or `readings`, as asked."""
 
     id: Count
     code: Code

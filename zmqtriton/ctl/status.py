@@ -11,12 +11,12 @@ import click
 from zmqtriton.ctl import drains, on_demand
 from zmqtriton.ctl.client import ServerIdentity
 from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
-from zmqtriton_floor.errors import NotFound
+from zmqtriton_floor.errors import ASLEEP, NotFound
 
 #: States of models that need no attention.
 _HEALTHY_STATES = frozenset({"READY", ""})
 #: Unloading was asked for, or the next request loads it.
-_ASLEEP_PREFIXES = ("unloaded", "not loaded: ")
+_ASLEEP_PREFIXES = ("unloaded", ASLEEP)
 
 
 _PROCESS = ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason")

@@ -13,5 +13,5 @@ CATEGORIES = (
     "trace",
     "logging",
 )
-#: HTTP alone has OpenAI's API, and steers models while they serve.
-HTTP_CATEGORIES = (*CATEGORIES, "openai", "steering")
+#: HTTP alone has OpenAI's API, steers models while they serve, and shows people state and log.
+HTTP_CATEGORIES = (*CATEGORIES, "openai", "steering", "status", "logs")

@@ -76,6 +76,7 @@ class Core:
             policy.frontend_roles,
             has_fork_server=policy.has_fork_server,
         )
+        self.metrics_process = self._peers.metrics_process
         self.regions = RegionRegistry(
             plan,
             self._acknowledgements,

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from typing import Any
 
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
+from zmqtriton_floor.errors import ProtocolError, Unavailable, Unsupported, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway.broker_connection import BrokerConnection
 from zmqtriton_frontends.gateway.outbox import Outbox
@@ -38,6 +38,11 @@ _log = logging.getLogger(__name__)
 
 #: The pause before a connection that ended before the broker's welcome is made again.
 _RECONNECT_AFTER_S = 0.1
+
+
+def _refuse_call(call: wire.Call) -> wire.CallResult:
+    text = f"'{call.verb}' cannot be asked here"
+    return wire.CallResult(call.id, Unsupported.number, text, "null")
 
 
 class Gateway:
@@ -77,6 +82,8 @@ class Gateway:
         self.on_open: Callable[[], None] = lambda: None
         self.on_retire: Callable[[], None] = lambda: None
         self.on_stop: Callable[[int], None] = lambda within_ms: None
+        #: Answers what the supervisor asks of this process.
+        self.on_call: Callable[[wire.Call], wire.CallResult] = _refuse_call
 
     @property
     def in_flight(self) -> int:
@@ -229,10 +236,13 @@ class Gateway:
         return await self._questions.call(verb, arguments)
 
     async def statistics(
-        self, model: str = "", version: int = -1, *, is_load: bool = False
+        self, model: str = "", version: int = -1, *, kind: int = 0
     ) -> dict[str, Any]:
-        """Return the counters of a model, or of all; or their load. Raises for an unknown one."""
-        return await self._questions.statistics(model, version, is_load)
+        """Return the counters of a model, or of all, or another kind of statistics.
+
+        Raises for an unknown one.
+        """
+        return await self._questions.statistics(model, version, kind)
 
     def _take_from_broker(self, frames: list[bytes]) -> None:
         try:
@@ -319,6 +329,8 @@ class Gateway:
             self._loop.call_soon(self._supervisor.acknowledge, message.number, self._outbox.flush)
         elif kind is wire.CallResult:
             self._questions.settle(message)
+        elif kind is wire.Call:
+            self._supervisor.send(self.on_call(message))
         elif kind is wire.Bootstrap:
             self._take_bootstrap(message)
         elif kind is wire.NewEpoch:

@@ -36,13 +36,14 @@ class Questions:
         finally:
             self._answers.pop(own_id, None)
 
-    async def statistics(self, model: str, version: int, is_load: bool) -> dict[str, Any]:
-        """Return the counters of a model, or of all; or their load. Raises for an unknown one."""
+    async def statistics(self, model: str, version: int, kind: int) -> dict[str, Any]:
+        """Return the counters of a model, or of all, or another kind of statistics.
+
+        Raises for an unknown one.
+        """
         own_id = next(self._ids)
         answer = self._answers[own_id] = asyncio.get_running_loop().create_future()
-        self._for_broker[own_id] = question = wire.AskStatistics(
-            own_id, model, version, int(is_load)
-        )
+        self._for_broker[own_id] = question = wire.AskStatistics(own_id, model, version, kind)
         self._ask_broker(question)
         try:
             return dict(json.loads(await answer))

@@ -23,9 +23,8 @@ from zmqtriton_frontends.http_api.control.description import Description
 from zmqtriton_frontends.http_api.control.metadata import Metadata
 from zmqtriton_frontends.http_api.control.pages import Pages
 from zmqtriton_frontends.http_api.control.repository import Repository
+from zmqtriton_frontends.http_api.control.routes import routes as control_routes
 from zmqtriton_frontends.http_api.control.settings import Settings
-from zmqtriton_frontends.http_api.control.shared_memory import SharedMemory
-from zmqtriton_frontends.http_api.control.steering import Steering
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.generate import Generate
 from zmqtriton_frontends.http_api.inference.infer import Inference
@@ -78,9 +77,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("POST", "/generate_stream", "inference", generate.generate_stream),
         Route("POST", "/infer_stream", "inference", InferStream(gateway, inference).infer_stream),
     ]
-    fixed += Steering(gateway).routes()
-    fixed += _shared_memory(SharedMemory(gateway, "system"), "/v2/systemsharedmemory")
-    fixed += _shared_memory(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory")
+    fixed += control_routes(gateway)
     table = fixed + [
         route._replace(path=prefix + route.path)
         for route in of_model
@@ -96,18 +93,6 @@ def routes(gateway: Gateway) -> list[Route]:
         table.append(Route("GET", "/openapi.json", "metadata", description.document))
         table += Pages().routes()
     return table
-
-
-def _shared_memory(memory: SharedMemory, prefix: str) -> list[Route]:
-    region = f"{prefix}/region/{{region:name}}"
-    return [
-        Route("GET", f"{prefix}/status", "shared-memory", memory.status),
-        Route("GET", f"{region}/status", "shared-memory", memory.status),
-        Route("POST", f"{region}/register", "shared-memory", memory.register),
-        Route("POST", f"{prefix}/register", "shared-memory", memory.register_nameless),
-        Route("POST", f"{prefix}/unregister", "shared-memory", memory.unregister),
-        Route("POST", f"{region}/unregister", "shared-memory", memory.unregister),
-    ]
 
 
 class _Name(falcon.routing.BaseConverter):

@@ -22,6 +22,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition
 from zmqtriton_frontends.metrics_api.agent_check import AgentCheck
 from zmqtriton_frontends.metrics_api.gpus import Gpus
+from zmqtriton_frontends.metrics_api.history.sampler import Sampler
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.scraper import Scraper
 from zmqtriton_frontends.metrics_api.server import Page
@@ -59,6 +60,8 @@ async def serve(
 ) -> None:
     """Serve until the supervisor or SIGTERM says stop."""
     gateway = Gateway(lifeline)
+    sampler = Sampler(gateway)
+    gateway.on_call = sampler.answer
     stopped = asyncio.Event()
     gateway.on_stop = lambda within_ms: stopped.set()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
@@ -71,7 +74,9 @@ async def serve(
             await stack.enter_async_context(_agent_check(gateway, of_agent_check))
         if of_page is not None:
             await stack.enter_async_context(_page(gateway, of_page))
+        sampling = asyncio.ensure_future(sampler.run())
         await ending
+        sampling.cancel()
     gateway.close()
 
 

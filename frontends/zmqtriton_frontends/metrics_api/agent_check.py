@@ -11,6 +11,7 @@ import logging
 import math
 import socket
 
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
@@ -87,7 +88,7 @@ class AgentCheck:
         now_s = asyncio.get_running_loop().time
         while True:
             try:
-                answer = await self._gateway.statistics(is_load=True)
+                answer = await self._gateway.statistics(kind=wire.LOAD)
                 self._weight.look(model_load.utilization(answer), now_s())
             except ZmqTritonError as error:
                 _log.debug("no load: %s", error.text)

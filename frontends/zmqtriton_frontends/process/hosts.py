@@ -29,14 +29,16 @@ def is_address(name: str) -> bool:
     return True
 
 
+def is_loopback(name: str) -> bool:
+    """True for an address, or the name, of this machine that others cannot reach."""
+    return name == _LOCAL or (is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
 class AllowedHosts:
     def __init__(self, listening: str, names: Iterable[str]) -> None:
         """Set up for the address that the server listens on."""
         self._names = frozenset(name.lower() for name in names)
-        is_local = listening == _LOCAL or (
-            is_address(listening) and ipaddress.ip_address(listening).is_loopback
-        )
-        self.is_checked = is_local or bool(self._names)
+        self.is_checked = is_loopback(listening) or bool(self._names)
 
     def admits(self, host: str) -> bool:
         """True for an address, `localhost` and the names that are given."""

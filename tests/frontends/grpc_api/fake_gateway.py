@@ -182,7 +182,7 @@ class FakeGateway(Gateway):
         return answer
 
     async def statistics(
-        self, model: str = "", version: int = -1, *, is_load: bool = False
+        self, model: str = "", version: int = -1, *, kind: int = 0
     ) -> dict[str, Any]:
         self.statistics_calls.append((model, version))
         return self.counters

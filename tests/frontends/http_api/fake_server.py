@@ -48,6 +48,9 @@ def hold_request(body: RequestBody) -> ResponseBody | None:
     return None
 
 
+_NO_READINGS: dict[str, Any] = {"seconds": 0, "bounds_ns": [], "readings": []}
+
+
 class FakeServer:
     def __init__(self, directory: Path, module: str, **settings: Any) -> None:
         self._directory = str(directory)
@@ -173,7 +176,7 @@ class FakeServer:
         if isinstance(message, wire.Hello):
             self._router.send([identity, wire.encode(wire.Welcome(1))])
         elif isinstance(message, wire.AskStatistics):
-            document = {"model_stats": self.statistics, "zmqtriton": COUNTS}
+            document = {"model_stats": self.statistics, "zmqtriton": COUNTS, **_NO_READINGS}
             found = json.dumps(document)
             answer = wire.Statistics(message.id, 0, "", found)
             self._router.send([identity, wire.encode(answer)])

@@ -164,13 +164,16 @@ class Client:
     """Asks the application in this process; each request has a loop of its own, closed after it."""
 
     def __init__(self, gateway: FakeGateway) -> None:
-        access = Access(gateway.settings)
-        self._app = app.build(gateway, app.routes(gateway), access)  # type: ignore[arg-type]
+        self._gateway: Any = gateway
+        self._app: Any = None
 
     def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> Result:
         async def simulate() -> Result:
+            if self._app is None:  # in a loop: tokens are watched in one
+                access = Access(self._gateway.settings)
+                self._app = app.build(self._gateway, app.routes(self._gateway), access)
             async with ASGIConductor(self._app) as conductor:
                 result = await conductor.simulate_request(method, path, body=body, headers=headers)
             return result

@@ -9,6 +9,7 @@ from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics.load_reports import LoadReports
 from zmqtriton.broker.metrics.model_metrics import ModelMetrics
+from zmqtriton.broker.metrics.readings import Readings
 from zmqtriton.broker.metrics.traffic import Traffic
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.limits import Limits
@@ -41,6 +42,7 @@ class Reports:
         self._rate_limiter = rate_limiter
         self._model_metrics = model_metrics
         self._loads = LoadReports(generations, limits)
+        self._readings = Readings(generations)
 
     def answer(
         self, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
@@ -50,9 +52,11 @@ class Reports:
         Those that belong to no model are included; metrics of models only for the process that
         makes a page of them.
         """
-        if message.is_load:
+        if message.kind == wire.LOAD:
             loads = self._loads.document(message.model, message.version, now_ns)
             return wire.Statistics(message.id, 0, "", json.dumps(loads))
+        if message.kind == wire.READINGS:
+            return wire.Statistics(message.id, 0, "", json.dumps(self._readings.document(now_ns)))
         chosen = self._generations.choose(message.model, message.version)
         if message.model:
             # An unloaded one finishes what it has, and is nobody's any more.
@@ -78,6 +82,7 @@ class Reports:
             "resources": self._rate_limiter.report(),
             "refused": self._limits.refused,
             "unanswered": self._limits.unanswered,
+            "in_flight": _in_flight(self._generations),
             "unconnected": [serial for serial, peer in self._peers.items() if peer.is_awaited],
             **self._cache_lookup.report(),
         }
@@ -86,6 +91,16 @@ class Reports:
         if peer is not None and peer.role == "metrics":
             document["measures"] = self._model_metrics.page()
         return wire.Statistics(message.id, 0, "", json.dumps(document))
+
+
+def _in_flight(generations: GenerationRegistry) -> dict[str, int]:
+    """Return how many requests each instance has that is not idle, by serial number."""
+    return {
+        str(instance.serial): len(instance.open_requests)
+        for generation in generations.by_number.values()
+        for instance in generation.instances.values()
+        if instance.open_requests
+    }
 
 
 def _occupancy(generation: Generation, now_ns: int) -> dict[str, int]:

@@ -6,8 +6,10 @@ the batch.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
+from zmqtriton.broker.metrics.latency_buckets import BOUNDS_NS, BUCKETS
 from zmqtriton.broker.metrics.response_counts import ResponseCounts
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Batch
@@ -60,16 +62,21 @@ class ModelStatistics:
         #: broker.
         self.direct = 0
         self.brokered = 0
+        #: How many requests that succeeded took how long, in the buckets of BOUNDS_NS.
+        self.latencies = [0] * BUCKETS
         self.batches: dict[int, tuple[Duration, Duration, Duration]] = {}
 
     def record_success(self, request: InflightRequest, now_ns: int) -> None:
+        latency_ns = now_ns - request.arrived_ns
         self.success.count += 1
-        self.success.ns += now_ns - request.arrived_ns
+        self.success.ns += latency_ns
+        self.latencies[bisect_left(BOUNDS_NS, latency_ns)] += 1
         self.inference_count += request.elements
 
     def record_cache_hit(self, request: InflightRequest, lookup_ns: int) -> None:
         """Count a request that was answered from the cache."""
         self.success.add(1, lookup_ns)
+        self.latencies[bisect_left(BOUNDS_NS, lookup_ns)] += 1
         self.queue.add(1, 0)
         self.cache_hit.add(1, lookup_ns)
 

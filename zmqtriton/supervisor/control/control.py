@@ -23,14 +23,13 @@ from zmqtriton.supervisor.control import (
 )
 from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
 from zmqtriton.supervisor.control.immediate_calls import IMMEDIATE_CALLS, KnowingServer
-from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
 from zmqtriton.supervisor.draining import draining
 from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
 from zmqtriton.supervisor.on_demand import on_demand
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes import readiness
+from zmqtriton.supervisor.server_processes import metrics_process, readiness
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
@@ -95,10 +94,6 @@ class ControlledServer(KnowingServer, reloading.ReloadableServer, Protocol):
         """Pass the entries of the repository index to `done`."""
 
     @property
-    def status(self) -> ServerStatus:
-        """The answer to `zmqtriton-ctl status`."""
-
-    @property
     def readiness(self) -> readiness.ReadinessChecks:
         """The models' own answers about their readiness."""
 
@@ -119,8 +114,26 @@ class ControlledServer(KnowingServer, reloading.ReloadableServer, Protocol):
         """The drains of the server, of models and of instances."""
 
     @property
+    def metrics_process(self) -> metrics_process.MetricsProcess:
+        """The process that keeps the history."""
+
+    @property
     def regions(self) -> regions.RegionRegistry:
         """Clients' shared memory."""
+
+
+class _Part(Protocol):
+    """A part that handles its calls by itself."""
+
+    def handle(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+        """Answer a call, now or later. Raises ZmqTritonError."""
+
+
+_PARTS: tuple[tuple[frozenset[str], Callable[[ControlledServer], _Part]], ...] = (
+    (draining.VERBS, lambda server: server.draining),
+    (metrics_process.VERBS, lambda server: server.metrics_process),
+    (repositories.VERBS, lambda server: server.repositories),
+)
 
 
 class ControlCallHandler:
@@ -176,12 +189,11 @@ class ControlCallHandler:
             self._server.steering.handle(verb, arguments, answer)
         elif verb in canaries.VERBS:
             canaries.handle(self._server.canaries, verb, arguments, answer)
-        elif verb in draining.VERBS:
-            self._server.draining.handle(verb, arguments, answer)
-        elif verb in repositories.VERBS:
-            self._server.repositories.handle(verb, arguments, answer)
         else:
-            raise InvalidArgument(f"unknown control call '{verb}'")
+            part = next((part for verbs, part in _PARTS if verb in verbs), None)
+            if part is None:
+                raise InvalidArgument(f"unknown control call '{verb}'")
+            part(self._server).handle(verb, arguments, answer)
 
     def _index(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
         only_ready = bool(arguments.get("ready", False))
@@ -247,6 +259,8 @@ class ControlCallHandler:
         def answer(result: Any) -> None:
             if isinstance(result, ZmqTritonError):
                 self._send_error(caller, call_id, result)
+            elif isinstance(result, wire.CallResult):
+                self._plan.enqueue(Send(caller, result._replace(id=call_id)))
             else:
                 self._send_result(caller, call_id, result)
 

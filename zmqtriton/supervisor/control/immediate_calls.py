@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from zmqtriton.supervisor.control.arguments import optional_model_name
 from zmqtriton.supervisor.control.log_settings import LogSettings
 from zmqtriton.supervisor.control.operations import OperatorCommands
+from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.trace_settings import TraceSettings
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import InvalidArgument
@@ -24,6 +25,10 @@ class KnowingServer(Protocol):
 
     def is_model_ready(self, model: str, version: int) -> bool:
         """True if the model can execute now; version -1 means any."""
+
+    @property
+    def status(self) -> ServerStatus:
+        """The server, its processes and their state."""
 
     @property
     def operator_commands(self) -> OperatorCommands:
@@ -97,6 +102,7 @@ IMMEDIATE_CALLS: dict[str, Callable[[KnowingServer, dict[str, Any]], Any]] = {
     ),
     "config": lambda served, given: _serving_config(served, given),
     "options": lambda served, given: served.options,
+    "processes": lambda served, given: served.status.processes(),
     "logs": lambda served, given: served.log_lines(*_log_range(given)),
     "logs.processes": lambda served, given: served.process_lines(optional_model_name(given)),
     "stacks": lambda served, given: served.operator_commands.dump_stacks(

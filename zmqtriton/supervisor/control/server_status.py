@@ -96,13 +96,24 @@ class ServerStatus:
         """`done` gets the status once the broker has sent its counts."""
 
         def describe(found: dict[str, Any]) -> None:
-            unconnected = found.pop("unconnected")
+            unconnected, in_flight = found.pop("unconnected"), found.pop("in_flight")
             document = self._describe()
             for process in document["processes"]:
-                process["is_connected"] = process.get("serial", 0) not in unconnected
+                serial = process.get("serial", 0)
+                process["is_connected"] = serial not in unconnected
+                if process["role"] == "stub":
+                    process["in_flight"] = in_flight.get(str(serial), 0)
             done({**document, **self._describe_quotas(found["counts"] or ()), **found})
 
         self._counts.request(describe)
+
+    def processes(self) -> list[tuple[int, str, int]]:
+        """Return the pid, the model and the version of each process; "" and 0 if it has none."""
+        found = [(self._pid, "", 0), *((peer.pid, "", 0) for peer in self._peers.all())]
+        for generation in self._generations.values():
+            of_model = generation.blueprint.name, generation.version
+            found += [(instance.pid, *of_model) for instance in generation.instances]
+        return [row for row in found if row[0]]
 
     def summary(self) -> str:
         """One line for people."""

@@ -17,7 +17,8 @@ _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
 
 #: `counts`: one entry for each loaded version, None if the broker does not answer. `resources`: the
 #: rate limiter's, and who holds them. `unconnected`: the serials of processes that the broker
-#: knows and is not connected to.
+#: knows and is not connected to. `in_flight`: the requests of each instance that has any, by its
+#: serial.
 CountsReport = dict[str, Any]
 
 
@@ -45,7 +46,7 @@ class BrokerCounts:
         then = self._waiting.pop(number, None)
         if then is not None:
             found = {name: own.get(name, []) for name in ("resources", "unconnected")}
-            then({"counts": counts, **found})
+            then({"counts": counts, "in_flight": own.get("in_flight", {}), **found})
 
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.on_demand.usage import ModelUsage
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import ASLEEP, Unavailable, ZmqTritonError
 
 IDLE, MEMORY = "idle", "memory"
 
@@ -172,7 +172,7 @@ class Evictor:
             self._plan.log("I", f"unloading '{name}': {why}")
             self._note(name, kind, f"unloaded {why}")
             self._bytes.pop(name, None)
-            self._models[name].evict(f"not loaded: unloaded {why}")
+            self._models[name].evict(f"{ASLEEP}unloaded {why}")
 
     # --------------------------------------------------------------- showing
 

@@ -20,11 +20,11 @@ from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts, CountsRep
 from zmqtriton.supervisor.on_demand.evictions import Evictor
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.policy import Policy
-from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import ASLEEP, Unavailable, ZmqTritonError
 
 VERB = "demand"
 #: The text of the index for a model that was never requested.
-AWAITING_FIRST_REQUEST = "not loaded: waits for its first request"
+AWAITING_FIRST_REQUEST = f"{ASLEEP}waits for its first request"
 #: The pause after a failed load, doubled each time.
 FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
 #: Unknown names are looked up in the repositories no more often than this.

@@ -17,6 +17,7 @@ from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.metrics_process import MetricsProcess
 from zmqtriton.supervisor.server_processes.opening import Opening
 from zmqtriton.supervisor.server_processes.roles import (
     ANNOUNCER,
@@ -27,6 +28,7 @@ from zmqtriton.supervisor.server_processes.roles import (
     FORK_SERVER,
     GUEST,
     HTTP,
+    METRICS,
     READINESS_ROLES,
     SERVING_ROLES,
 )
@@ -74,6 +76,7 @@ class Peers:
         self._peers: dict[int, Peer] = {}
         self.opening = Opening(plan, self._roles)
         self.opening.tell_to_listen = self._tell_to_listen
+        self.metrics_process = MetricsProcess(plan, self._roles, self._serials)
         #: Frontends take nothing new; they end; all other processes end.
         #: When the last broker that had come up died.
         self._last_broker_s: float | None = None
@@ -213,6 +216,8 @@ class Peers:
                 self._introductions.on_broker_ready()
         elif isinstance(message, wire.Statistics):
             self.on_statistics(message)
+        elif isinstance(message, wire.CallResult) and peer.role == METRICS:
+            self.metrics_process.handle_result(message)
         elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
             self._before = ()
             self._plan.log("V", f"every stub is spawned: {message.text}")

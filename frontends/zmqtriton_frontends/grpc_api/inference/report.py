@@ -5,6 +5,7 @@ Asked by metadata of ModelInfer. Requests of a stream share one call, which has 
 
 from __future__ import annotations
 
+from zmqtriton_floor import wire
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.inference import load_metrics, model_load, stage_times
@@ -43,7 +44,7 @@ class Report:
         self, form: str, checked: CheckedRequest
     ) -> list[tuple[str, str | bytes]]:
         model = checked.model
-        answer = await self._gateway.statistics(model.name, model.version, is_load=True)
+        answer = await self._gateway.statistics(model.name, model.version, kind=wire.LOAD)
         load = model_load.of_model(answer["loads"])
         if form == "bin":
             return [(load_metrics.BINARY_METRICS, load_metrics.write_binary(load))]

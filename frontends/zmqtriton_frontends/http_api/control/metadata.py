@@ -6,6 +6,7 @@ from typing import Any
 
 import falcon.asgi
 
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -78,7 +79,7 @@ class Metadata:
 
     async def server_load(self, req: Request, resp: falcon.asgi.Response) -> None:
         self._gateway.catalogue.check_serving()
-        answer = await self._gateway.statistics(is_load=True)
+        answer = await self._gateway.statistics(kind=wire.LOAD)
         is_ready = await self._readiness.of_server()
         load = model_load.of_server(answer)
         load["models"] = [m for m in load["models"] if may_see(req.grant, m["name"])]
@@ -90,7 +91,7 @@ class Metadata:
         """Return the load of one version, or of all that serve together."""
         self._gateway.catalogue.check_counted(model, version)
         number = int(version) if version else -1
-        answer = await self._gateway.statistics(model, number, is_load=True)
+        answer = await self._gateway.statistics(model, number, kind=wire.LOAD)
         is_ready = await self._readiness.of_model(model, version)
         load = model_load.of_model(answer["loads"])
         named = {"name": model, "version": version} if version else {"name": model}

@@ -62,6 +62,9 @@ OPERATIONS = {
     ),
     "Steering.promote_canary": _answers("Let the canary serve all requests", "Canary"),
     "Steering.abort_canary": _answers("Let the stable version serve all requests again", "Canary"),
+    "Steering.restart": _answers(
+        "Restart the processes of a model; the requests that they execute fail", "Restarted"
+    ),
     "Steering.drain_state": _answers("How far the drain is, or what became of it", "DrainState"),
     "Steering.drain": _answers(
         "Have clients go elsewhere; answered when nothing is under way any more",
@@ -72,6 +75,11 @@ OPERATIONS = {
     "Steering.undrain": _answers(
         "End the drain: it is ready again", "DrainState", "UndrainRequest", is_body_required=False
     ),
+    "Status.status": _answers("The server, its processes and models, and why any failed", "Status"),
+    "Status.history": _answers(
+        "Rates, latencies, queues and memory of the last hour, a sample every 5 seconds", "History"
+    ),
+    "Status.logs": _answers("The last lines of the log, of all or of a model", "Log"),
     "Inference.infer": _answers(
         "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
     ),
@@ -205,6 +213,48 @@ SCHEMAS: dict[str, Any] = {
                 {"least": _COUNT, "most": _COUNT, "last_change": _STRING, "obstacle": _STRING}
             ),
         }
+    ),
+    "Restarted": _object({"model": _STRING, "ended": _COUNT}, "model", "ended"),
+    "Status": _object(
+        {
+            "server": _object({"id": _STRING, "version": _STRING, "ready": _STRING}),
+            **{name: _array({"type": "object"}) for name in ("processes", "models")},
+            "environments": _array({"type": "object"}),
+        },
+        *("server", "processes", "models", "environments"),
+    ),
+    "Columns": {
+        "type": "object",
+        "additionalProperties": _array({"type": ["number", "null"]}),
+        "description": "A column for each figure, a value for each time; null: there was none.",
+    },
+    "History": _object(
+        {
+            "interval_s": _NUMBER,
+            "times": {**_array(_NUMBER), "description": "Seconds since 1970."},
+            "server": _schema("Columns"),
+            "models": {"type": "object", "additionalProperties": _schema("Columns")},
+            "models_left_out": _COUNT,
+        },
+        *("interval_s", "times", "server", "models"),
+    ),
+    "Log": _object(
+        {
+            "lines": _array(
+                _object(
+                    {
+                        **{name: _COUNT for name in ("number", "pid", "line")},
+                        "time_s": _NUMBER,
+                        **{
+                            name: _STRING for name in ("level", "file", "model", "instance", "text")
+                        },
+                    }
+                )
+            ),
+            "last": _COUNT,
+            "lost": _COUNT,
+        },
+        *("lines", "last", "lost"),
     ),
     "CanaryRequest": _object(
         {

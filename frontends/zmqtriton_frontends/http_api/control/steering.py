@@ -59,6 +59,7 @@ class Steering:
             self._route("POST", "/v2/models/{model:name}/canary", self.change_canary),
             self._route("POST", "/v2/models/{model:name}/canary/promote", self.promote_canary),
             self._route("POST", "/v2/models/{model:name}/canary/abort", self.abort_canary),
+            self._route("POST", "/v2/models/{model:name}/restart", self.restart),
             *(
                 route
                 for of in ("/v2/models/{model:name}", "/v2")
@@ -105,6 +106,12 @@ class Steering:
         self, resp: falcon.asgi.Response, verb: str, call: dict[str, Any]
     ) -> None:
         resp.data = json_documents.write(await self._gateway.call(verb, call))
+
+    async def restart(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        """Restart the processes of a model; the requests that they execute fail."""
+        await self._changes(req)
+        ended = await self._gateway.call("restart", {"model": model})
+        resp.data = json_documents.write({"model": model, "ended": ended})
 
     async def drain_state(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
         resp.data = json_documents.write(await self._gateway.call("drain.state", {"model": model}))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import falcon.asgi
 
+from zmqtriton_floor import wire
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.inference import load_metrics, model_load, stage_times
@@ -34,7 +35,7 @@ class Report:
         form = req.header(_LOAD)
         if form is not None and self._may_know(req):
             model = checked.model
-            answer = await self._gateway.statistics(model.name, model.version, is_load=True)
+            answer = await self._gateway.statistics(model.name, model.version, kind=wire.LOAD)
             written = load_metrics.write(form.strip().lower(), model_load.of_model(answer["loads"]))
             if written:
                 resp.set_header(load_metrics.METRICS, written)

@@ -10,7 +10,7 @@ import json
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.actions import PrepareEnvironment, Send, Signal
@@ -24,11 +24,17 @@ _ROLE = "environment"
 EnvironmentCallback = Callable[[Environment | ZmqTritonError], None]
 
 
+class _Preparation(NamedTuple):
+    model: str
+    demand: EnvironmentSpec
+    then: EnvironmentCallback
+
+
 class EnvironmentPreparations:
     def __init__(self, plan: Plan, introductions: Introductions) -> None:
         self._plan = plan
         self._introductions = introductions
-        self._waiting: dict[int, tuple[EnvironmentSpec, EnvironmentCallback]] = {}
+        self._waiting: dict[int, _Preparation] = {}
         self._processes: dict[int, dict[str, Any]] = {}
 
     def begin(self, model: str, demand: EnvironmentSpec, then: EnvironmentCallback) -> int:
@@ -37,16 +43,17 @@ class EnvironmentPreparations:
         `then` is called once, unless it is cancelled.
         """
         serial = self._plan.new_serial()
-        self._waiting[serial] = (demand, then)
+        self._waiting[serial] = _Preparation(model, demand, then)
         self._plan.enqueue(PrepareEnvironment(serial, model, demand))
         return serial
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Take note that the process runs."""
         if serial in self._waiting:
-            demand, _ = self._waiting[serial]
+            model, demand, _ = self._waiting[serial]
             self._processes[serial] = {
                 "role": _ROLE,
+                "model": model,
                 "serial": serial,
                 "pid": pid,
                 "started_s": started_s,
@@ -73,7 +80,7 @@ class EnvironmentPreparations:
         """Take an answer; False if it was not awaited here."""
         if serial not in self._waiting:
             return False
-        _, then = self._waiting.pop(serial)
+        then = self._waiting.pop(serial).then
         if answer.code:
             then(from_number(answer.code, answer.text))
         else:
@@ -86,6 +93,6 @@ class EnvironmentPreparations:
             self._introductions.report_death(serial, reason)
         if serial not in self._waiting:
             return
-        demand, then = self._waiting.pop(serial)
+        _, demand, then = self._waiting.pop(serial)
         words = f": {last_words}" if last_words else ""
         then(InternalError(f"{demand} cannot be prepared ({reason}){words}"))

@@ -1,0 +1,207 @@
+"""The state of the server for people: its processes, models, history and log.
+
+The supervisor and the metrics process know; this puts their answers together, without what a
+client's token is not for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import falcon
+import falcon.asgi
+
+from zmqtriton_floor.access.token_file import CONTROL, Grant
+from zmqtriton_floor.errors import ASLEEP, InvalidArgument, ZmqTritonError
+from zmqtriton_frontends.access.bearer_tokens import may_see
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.http_api.control import steering
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference.restrictions import by_category
+from zmqtriton_frontends.process.hosts import is_loopback
+
+CATEGORY, GENERAL_CATEGORY = "status", "statistics"
+#: A log may hold what models were asked and what they know.
+LOGS, GENERAL_OF_LOGS = "logs", "logging"
+_REFUSAL_OF_LOGS = (
+    "the log may hold secrets: clients may read it where the server listens for this machine "
+    "alone, --http-address=127.0.0.1, or if a key or a token guards it: "
+    f"--http-restricted-api={LOGS}:KEY=VALUE, --tokens=FILE"
+)
+_ALL_LINES = 1 << 30
+_LARGEST = 1e15
+#: The tables of a status whose rows say of which model they are. All else that names models is for
+#: who may see all of them.
+_OF_MODELS = ("processes", "counts", "quotas", "drains")
+_OF_SERVER = ("server", "malformed")
+
+
+def _may_read_logs(settings: Mapping[str, Any]) -> bool:
+    guarded = by_category(settings["http_restricted_api"])
+    is_guarded = LOGS in guarded or GENERAL_OF_LOGS in guarded or bool(settings["tokens"])
+    return is_guarded or is_loopback(settings["http_address"])
+
+
+class Status:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        settings = gateway.settings
+        self._may_read_logs = _may_read_logs(settings)
+        self._may_load = settings["model_control_mode"] == "explicit"
+        self._may_restart = steering.is_open(settings)
+
+    def routes(self) -> list[Route]:
+        of = "/v2/zmqtriton"
+        return [
+            Route("GET", f"{of}/status", CATEGORY, self.status, GENERAL_CATEGORY),
+            Route("GET", f"{of}/history", CATEGORY, self.history, GENERAL_CATEGORY),
+            Route("GET", f"{of}/logs", LOGS, self.logs, GENERAL_OF_LOGS),
+        ]
+
+    async def status(self, req: Request, resp: falcon.asgi.Response) -> None:
+        found, index, usage = await asyncio.gather(
+            self._gateway.call("status", {}),
+            self._gateway.call("index", {"ready": False}),
+            self._usage(),
+        )
+        now_s = time.time()
+        started_s = found["processes"][0]["started_s"]
+        may_control = req.grant is None or CONTROL in req.grant.scopes
+        found = _visible(found, req.grant)
+        found["server"] |= {
+            "started_s": started_s,
+            "uptime_s": round(max(0.0, now_s - started_s), 3),
+            "model_control_mode": self._gateway.settings["model_control_mode"],
+            "may_load": self._may_load and may_control,
+            "may_restart": self._may_restart and may_control,
+        }
+        for process in found["processes"]:
+            process |= _process_figures(process, usage, now_s)
+        counts = found["counts"] or ()
+        visible = [entry for entry in index if may_see(req.grant, entry["name"])]
+        found["models"] = _models(visible, counts)
+        found["environments"] = _environments(found["processes"])
+        resp.data = json_documents.write(found)
+
+    async def _usage(self) -> dict[str, Any]:
+        """Return what processes take, by pid; nothing where nobody measures it."""
+        try:
+            found: dict[str, Any] = await self._gateway.call("usage", {})
+        except ZmqTritonError:
+            return {}
+        return found
+
+    async def history(self, req: Request, resp: falcon.asgi.Response) -> None:
+        seconds, model = _number(req, "seconds", 3600), _text(req, "model")
+        found = await self._gateway.call("history", {"seconds": seconds, "model": model})
+        found["models"] = {
+            name: columns
+            for name, columns in found["models"].items()
+            if may_see(req.grant, name.rpartition(":")[0])
+        }
+        resp.data = json_documents.write(found)
+
+    async def logs(self, req: Request, resp: falcon.asgi.Response) -> None:
+        model, limit = _text(req, "model"), int(_number(req, "lines", 100))
+        if not self._may_read_logs:
+            raise falcon.HTTPForbidden(description=_REFUSAL_OF_LOGS)
+        since_s = _number(req, "since", 0)
+        asked = {
+            "model": model,
+            "after": int(_number(req, "after", 0)),
+            "lines": _ALL_LINES if since_s else limit,
+        }
+        found = await self._gateway.call("logs", asked)
+        if since_s:
+            lines = [line for line in found["lines"] if line["time_s"] >= since_s]
+            found["lines"] = lines[-limit:]
+        resp.data = json_documents.write(found)
+
+
+def _text(req: Request, name: str) -> str:
+    value = req.params.get(name, "")
+    if type(value) is not str:
+        raise InvalidArgument(f"'{name}' may be there once")
+    return value
+
+
+def _number(req: Request, name: str, default: float) -> float:
+    text = _text(req, name)
+    try:
+        number = float(text) if text else default
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < _LARGEST:
+        raise InvalidArgument(f"'{name}' must be a number, and not negative")
+    return number
+
+
+def _visible(found: dict[str, Any], grant: Grant | None) -> dict[str, Any]:
+    """Return a status without what the holder of a token may not see."""
+    if grant is None or grant.is_for_all_models:
+        return found
+    kept = {key: found[key] for key in _OF_SERVER}
+    for table in _OF_MODELS:
+        rows = found.get(table)
+        kept[table] = rows and [row for row in rows if _is_visible(row, grant)]
+    return kept
+
+
+def _is_visible(row: Mapping[str, Any], grant: Grant) -> bool:
+    return "model" not in row or may_see(grant, row["model"])
+
+
+def _process_figures(
+    process: Mapping[str, Any], usage: Mapping[str, Any], now_s: float
+) -> dict[str, Any]:
+    started_s = process["started_s"]
+    taken = usage.get(str(process["pid"]), {})
+    return {
+        "uptime_s": round(max(0.0, now_s - started_s), 3) if started_s else None,
+        "cpu_percent": taken.get("cpu_percent"),
+        "memory_bytes": taken.get("memory_bytes"),
+    }
+
+
+def _models(
+    index: Iterable[Mapping[str, Any]], counts: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the entries of the index, with the counts of each."""
+    by_version = {(row["model"], str(row["version"])): row for row in counts}
+    found = []
+    for entry in index:
+        name, version = entry["name"], entry.get("version", "")
+        row = by_version.get((name, version), {})
+        found.append(
+            {
+                "name": name,
+                "version": version,
+                "state": entry.get("state", ""),
+                "reason": entry.get("reason", ""),
+                "is_asleep": entry.get("reason", "").startswith(ASLEEP),
+                "pending": row.get("pending", 0),
+                "in_flight": max(0, row.get("unanswered", 0) - row.get("pending", 0)),
+                "succeeded": row.get("succeeded", 0),
+                "failed": row.get("failed", 0),
+            }
+        )
+    return found
+
+
+def _environments(processes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what is being prepared for models."""
+    return [
+        {
+            "model": process["model"],
+            "step": process["state"],
+            "progress": process.get("progress"),
+            "since_s": process["started_s"],
+        }
+        for process in processes
+        if process["role"] == "environment"
+    ]

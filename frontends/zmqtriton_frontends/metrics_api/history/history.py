@@ -1,0 +1,131 @@
+"""The samples of the last hour, of the server and of the models that had requests in it.
+
+Memory is bounded however many models there are: only so many are kept, and the first to go is the
+one whose last request is the longest ago.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from zmqtriton_frontends.metrics_api.history.columns import Columns
+
+INTERVAL_S = 5.0
+#: One hour of samples.
+LENGTH = 720
+#: Of each model version there are 26 KB.
+MOST_MODELS = 500
+#: An answer about all models has the busiest of them.
+MOST_SHOWN = 20
+
+
+class ServerSample(NamedTuple):
+    """The server's processes together; None for what is not known."""
+
+    #: Of one core.
+    cpu_percent: float | None = None
+    memory_bytes: float | None = None
+
+
+class ModelSample(NamedTuple):
+    """A model version in one interval; a latency without requests is None."""
+
+    requests_per_s: float = 0.0
+    failures_per_s: float = 0.0
+    latency_p50_ms: float | None = None
+    latency_p99_ms: float | None = None
+    queue_ms: float | None = None
+    batch: float | None = None
+    pending: float = 0.0
+
+    @property
+    def has_requests(self) -> bool:
+        return self.requests_per_s > 0 or self.failures_per_s > 0 or self.pending > 0
+
+
+class ProcessesSample(NamedTuple):
+    """The processes of a model version."""
+
+    instances: float | None = None
+    memory_bytes: float | None = None
+
+
+_IDLE, _UNKNOWN = ModelSample(), ProcessesSample()
+
+
+class _Kept:
+    """A model version that is kept."""
+
+    def __init__(self) -> None:
+        self.columns = Columns((*ModelSample._fields, *ProcessesSample._fields), LENGTH)
+        #: The number of the last sample with requests.
+        self.last_busy = 0
+
+
+class History:
+    def __init__(self) -> None:
+        self._times = array("d", [0.0]) * LENGTH
+        self._server = Columns(ServerSample._fields, LENGTH)
+        self._models: dict[str, _Kept] = {}
+        #: How many samples there were.
+        self._count = 0
+
+    def add(
+        self,
+        time_s: float,
+        server: ServerSample,
+        models: Mapping[str, ModelSample] | None,
+        processes: Mapping[str, ProcessesSample],
+    ) -> None:
+        """Add a sample.
+
+        A model that is not among `models` had no requests; None if that is not known of any.
+        """
+        place = self._count % LENGTH
+        self._count += 1
+        self._times[place] = time_s
+        self._server.put(place, server)
+        for name, sample in (models or {}).items():
+            if sample.has_requests:
+                self._find(name).last_busy = self._count
+        for name, kept in [*self._models.items()]:
+            if kept.last_busy <= self._count - LENGTH:
+                del self._models[name]
+            elif models is None:
+                kept.columns.clear(place)
+            else:
+                of_processes = processes.get(name, _UNKNOWN)
+                kept.columns.put(place, (*models.get(name, _IDLE), *of_processes))
+
+    def _find(self, name: str) -> _Kept:
+        """Return what is kept of a model; make room for it if that is new."""
+        if name not in self._models:
+            if len(self._models) >= MOST_MODELS:
+                del self._models[min(self._models, key=lambda one: self._models[one].last_busy)]
+            self._models[name] = _Kept()
+        return self._models[name]
+
+    def document(self, seconds: float, model: str = "") -> dict[str, Any]:
+        """Return the samples of the last seconds: of the server, and of a model or the busiest."""
+        wanted = min(int(seconds / INTERVAL_S), LENGTH, self._count)
+        places = [number % LENGTH for number in range(self._count - wanted, self._count)]
+        names = self._busy_names(self._count - wanted, model)
+        shown = names if model else names[:MOST_SHOWN]
+        return {
+            "interval_s": INTERVAL_S,
+            "times": [round(self._times[place], 3) for place in places],
+            "server": self._server.read(places),
+            "models": {name: self._models[name].columns.read(places) for name in shown},
+            "models_left_out": len(names) - len(shown),
+        }
+
+    def _busy_names(self, since: int, model: str) -> Sequence[str]:
+        """Return the versions that had requests since this sample, the latest first."""
+        found = [
+            (kept.last_busy, name)
+            for name, kept in self._models.items()
+            if kept.last_busy > since and model in ("", name.rpartition(":")[0])
+        ]
+        return [name for _, name in sorted(found, reverse=True)]

@@ -1,0 +1,65 @@
+"""The processor time and the memory of processes, from /proc.
+
+Of this server's processes, whoever runs them: the kernel shows these figures of all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: The fields of /proc/PID/stat behind the name, which may contain anything.
+_UTIME, _STIME, _STARTED, _RESIDENT = 11, 12, 19, 21
+
+
+class Usage(NamedTuple):
+    """The use of a process. Pages that several processes share count in each."""
+
+    #: Of one core, since the last look; None at the first.
+    cpu_percent: float | None
+    memory_bytes: int
+
+
+class _Reading(NamedTuple):
+    started: int
+    cpu_s: float
+    at_s: float
+
+
+class Processes:
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+        self._before: dict[int, _Reading] = {}
+        #: By pid, as of the last look.
+        self.usage: Mapping[int, Usage] = {}
+
+    def look(self, pids: Iterable[int], now_s: float) -> None:
+        """Read the processes; one that has ended is left out."""
+        found: dict[int, Usage] = {}
+        readings: dict[int, _Reading] = {}
+        for pid in pids:
+            fields = self._read(pid)
+            if fields is None:
+                continue
+            cpu_s = (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S
+            reading = readings[pid] = _Reading(int(fields[_STARTED]), cpu_s, now_s)
+            memory_bytes = int(fields[_RESIDENT]) * _PAGE_BYTES
+            found[pid] = Usage(_percent(self._before.get(pid), reading), memory_bytes)
+        self._before, self.usage = readings, found
+
+    def _read(self, pid: int) -> list[bytes] | None:
+        try:
+            with open(self._proc / str(pid) / "stat", "rb", buffering=0) as file:
+                return file.read(4096).rpartition(b")")[2].split()
+        except OSError:
+            return None
+
+
+def _percent(before: _Reading | None, now: _Reading) -> float | None:
+    if before is None or before.started != now.started or now.at_s <= before.at_s:
+        return None
+    return 100 * max(0.0, now.cpu_s - before.cpu_s) / (now.at_s - before.at_s)

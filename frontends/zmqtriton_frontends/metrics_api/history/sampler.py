@@ -1,0 +1,107 @@
+"""Takes a sample every few seconds, and answers the questions for what was sampled.
+
+Each sample is one light question to the broker and one to the supervisor, and a short read of /proc
+for each process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from typing import Any
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.metrics_api.history.growth import samples_of
+from zmqtriton_frontends.metrics_api.history.history import (
+    INTERVAL_S,
+    History,
+    ModelSample,
+    ProcessesSample,
+    ServerSample,
+)
+from zmqtriton_frontends.metrics_api.history.processes import Processes, Usage
+
+_log = logging.getLogger(__name__)
+
+#: A sample that takes longer is left out, so that they stay apart.
+_WITHIN_S = INTERVAL_S - 1
+#: A row of the supervisor's answer: the pid, the model or "", the version.
+_Process = tuple[int, str, int]
+
+
+class Sampler:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._history = History()
+        self._processes = Processes()
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            began_s = time.monotonic()
+            await self.sample()
+            await asyncio.sleep(max(0.0, began_s + INTERVAL_S - time.monotonic()))
+
+    async def sample(self) -> None:
+        models, known = await asyncio.gather(self._read_models(), self._read_processes())
+        self._processes.look([pid for pid, _, _ in known], time.monotonic())
+        usage = self._processes.usage
+        server = _server_sample([usage[pid] for pid, _, _ in known if pid in usage])
+        self._history.add(time.time(), server, models, _by_model(known, usage))
+
+    async def _read_models(self) -> dict[str, ModelSample] | None:
+        question = self._gateway.statistics(kind=wire.READINGS)
+        try:
+            found = await asyncio.wait_for(question, _WITHIN_S)
+        except (ZmqTritonError, asyncio.TimeoutError) as error:
+            _log.debug("no sample of models: %r", error)
+            return None
+        return samples_of(found)
+
+    async def _read_processes(self) -> list[_Process]:
+        try:
+            found = await asyncio.wait_for(self._gateway.call("processes", {}), _WITHIN_S)
+        except (ZmqTritonError, asyncio.TimeoutError) as error:
+            _log.debug("no sample of processes: %r", error)
+            return []
+        return [tuple(row) for row in found]
+
+    # ---------------------------------------------------------------- questions
+
+    def answer(self, call: wire.Call) -> wire.CallResult:
+        """Answer a question that the supervisor passes on."""
+        try:
+            result = self._find(call.verb, json.loads(call.arguments))
+        except ZmqTritonError as error:
+            return wire.CallResult(call.id, error.number, error.text, "null")
+        return wire.CallResult(call.id, 0, "", json.dumps(result))
+
+    def _find(self, verb: str, arguments: dict[str, Any]) -> Any:
+        if verb == "usage":
+            return {str(pid): usage._asdict() for pid, usage in self._processes.usage.items()}
+        if verb != "history":
+            raise Unsupported(f"'{verb}' cannot be asked here")
+        seconds, model = arguments.get("seconds", 3600), arguments.get("model", "")
+        if type(seconds) not in (int, float) or not seconds > 0 or type(model) is not str:
+            raise InvalidArgument("'seconds' must be a positive number, and 'model' a string")
+        return self._history.document(seconds, model)
+
+
+def _server_sample(usages: list[Usage]) -> ServerSample:
+    shares = [usage.cpu_percent for usage in usages if usage.cpu_percent is not None]
+    return ServerSample(
+        cpu_percent=sum(shares) if shares else None,
+        memory_bytes=sum(usage.memory_bytes for usage in usages) or None,
+    )
+
+
+def _by_model(known: list[_Process], usage: Any) -> dict[str, ProcessesSample]:
+    sums: dict[str, list[int]] = {}
+    for pid, model, version in known:
+        if model and pid in usage:
+            sums.setdefault(f"{model}:{version}", []).append(usage[pid].memory_bytes)
+    return {name: ProcessesSample(len(found), sum(found)) for name, found in sums.items()}

@@ -1,0 +1,190 @@
+"""State, history and log over HTTP, and who may read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frontends.http_api.fakes import Client, FakeGateway
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor.errors import Unsupported, ZmqTritonError
+
+STATUS, HISTORY, LOGS = (f"/v2/zmqtriton/{what}" for what in ("status", "history", "logs"))
+PROCESS: dict[str, Any] = {"started_s": 1000.0, "restarts": 0, "last_reason": ""}
+FOUND = {
+    "server": {"id": "s", "ready": "1 of 2 model versions are ready"},
+    "processes": [
+        {**PROCESS, "role": "supervisor", "pid": 1},
+        {**PROCESS, "role": "stub", "pid": 2, "model": "good", "version": 1},
+        {**PROCESS, "role": "stub", "pid": 3, "model": "other", "version": 1},
+        {**PROCESS, "role": "environment", "pid": 4, "model": "new", "state": "preparing it"},
+    ],
+    "counts": [
+        {"model": "good", "version": 1, "pending": 2, "unanswered": 5, "succeeded": 7, "failed": 1}
+    ],
+    "malformed": 0,
+    "repositories": ["/models"],
+    "drains": [],
+}
+INDEX = [
+    {"name": "asleep", "state": "UNAVAILABLE", "reason": "not loaded: waits for its first request"},
+    {"name": "good", "version": "1", "state": "READY", "reason": ""},
+    {"name": "other", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"},
+]
+LINES = [{"time_s": float(time_s), "text": str(time_s)} for time_s in range(10)]
+
+
+class Gateway(FakeGateway):
+    """Has an answer for each call."""
+
+    def __init__(self, **settings: Any) -> None:
+        # by that name Falcon's client calls it
+        super().__init__(http_allowed_host=["falconframework.org"], **settings)
+        self.answers: dict[str, Any] = {
+            "status": FOUND,
+            "index": INDEX,
+            "usage": {"2": {"cpu_percent": 12.5, "memory_bytes": 4096}},
+            "history": {"times": [1.0], "models": {"good:1": {}, "other:1": {}}},
+            "logs": {"lines": LINES, "last": 9, "lost": 0},
+        }
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        await super().call(verb, arguments)
+        answer = self.answers[verb]
+        if isinstance(answer, ZmqTritonError):
+            raise answer
+        return json.loads(json.dumps(answer))
+
+
+def get(gateway: Gateway, path: str, **headers: str) -> Any:
+    return Client(gateway).request("GET", path, headers=headers)
+
+
+def test_it_has_what_each_process_takes() -> None:
+    found = get(Gateway(), STATUS).json
+
+    _, good, other, _ = found["processes"]
+    assert (12.5, 4096) == (good["cpu_percent"], good["memory_bytes"])
+    assert (None, None) == (other["cpu_percent"], other["memory_bytes"])
+    assert good["uptime_s"] > 0
+    assert [("new", "preparing it")] == [(e["model"], e["step"]) for e in found["environments"]]
+
+
+def test_without_a_metrics_process_it_has_all_else() -> None:
+    gateway = Gateway()
+    gateway.answers["usage"] = gateway.answers["history"] = Unsupported("--allow-metrics=false")
+
+    assert 4 == len(get(gateway, STATUS).json["processes"])
+    refused = get(gateway, HISTORY)
+    assert (501, {"error": "--allow-metrics=false"}) == (refused.status_code, refused.json)
+
+
+def test_a_model_that_waits_for_a_request_is_asleep() -> None:
+    models = {model["name"]: model for model in get(Gateway(), STATUS).json["models"]}
+
+    assert [True, False, False] == [models[name]["is_asleep"] for name in sorted(models)]
+    assert (2, 3, 7, 1) == tuple(
+        models["good"][key] for key in ("pending", "in_flight", "succeeded", "failed")
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "may_load", "may_restart"),
+    [
+        ({}, False, False),
+        ({"model_control_mode": "explicit"}, True, True),
+        ({"http_restricted_api": [[["steering"], "k", "v"]]}, False, True),
+    ],
+)
+def test_it_says_what_clients_may_do(
+    settings: dict[str, Any], may_load: bool, may_restart: bool
+) -> None:
+    server = get(Gateway(**settings), STATUS).json["server"]
+
+    assert (may_load, may_restart) == (server["may_load"], server["may_restart"])
+
+
+@pytest.mark.parametrize("category", ["status", "statistics"])
+def test_the_key_of_statistics_guards_it_too(category: str) -> None:
+    gateway = Gateway(http_restricted_api=[[[category], "k", "v"]])
+
+    for path in (STATUS, HISTORY):
+        assert 403 == get(gateway, path).status_code
+        assert 200 == get(gateway, path, k="v").status_code
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> str:
+    """For `good` alone: one that controls, and one that infers. And one that controls all."""
+    path = tmp_path / "tokens"
+    grants = [
+        Grant(scope, token_file.digest(scope), frozenset({scope}), ("good",))
+        for scope in ("control", "infer")
+    ]
+    grants.append(Grant("every", token_file.digest("every"), frozenset({"control"})))
+    path.write_text("".join(f"{grant.line()}\n" for grant in grants))
+    path.chmod(0o600)
+    return str(path)
+
+
+def test_a_token_for_some_models_shows_those(tokens: str) -> None:
+    gateway = Gateway(tokens=tokens, model_control_mode="explicit")
+    token = {"authorization": "Bearer infer"}
+
+    found = get(gateway, STATUS, **token).json
+
+    assert [None, "good"] == [process.get("model") for process in found["processes"]]
+    assert ["good"] == [model["name"] for model in found["models"]]
+    assert not {"repositories", "environments"} & {key for key in found if found[key]}
+    assert (False, False) == (found["server"]["may_load"], found["server"]["may_restart"])
+    assert ["good:1"] == [*get(gateway, HISTORY, **token).json["models"]]
+
+
+def test_the_log_is_for_those_who_control_all_models(tokens: str) -> None:
+    gateway = Gateway(tokens=tokens)
+
+    statuses = [
+        get(gateway, f"{LOGS}?model=good", authorization=f"Bearer {token}").status_code
+        for token in ("every", "control", "infer")
+    ]
+
+    assert [200, 403, 403] == statuses
+
+
+def test_the_log_is_closed_to_other_machines_unless_it_is_guarded() -> None:
+    refused = get(Gateway(), LOGS)
+    assert 403 == refused.status_code
+    assert "--http-restricted-api=logs:KEY=VALUE" in refused.json["error"]
+
+    assert 200 == get(Gateway(http_address="127.0.0.1"), LOGS).status_code
+    for category in ("logs", "logging"):
+        guarded = Gateway(http_restricted_api=[[[category], "k", "v"]])
+        assert 403 == get(guarded, LOGS).status_code
+        assert 200 == get(guarded, LOGS, k="v").status_code
+
+
+def test_lines_of_the_log_are_chosen() -> None:
+    gateway = Gateway(http_address="127.0.0.1")
+
+    found = get(gateway, f"{LOGS}?since=7&lines=2").json
+    assert ["8", "9"] == [line["text"] for line in found["lines"]]
+
+    get(gateway, f"{LOGS}?model=good&after=3&lines=5")
+    assert ("logs", {"model": "good", "after": 3, "lines": 5}) == gateway.calls[-1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(f"{HISTORY}?seconds={text}" for text in ("x", "-1", "nan", "inf", "1e99", "5&seconds=5")),
+        f"{LOGS}?lines=many",
+    ],
+)
+def test_what_is_no_number_is_refused(path: str) -> None:
+    refused = get(Gateway(http_address="127.0.0.1"), path)
+
+    assert 400 == refused.status_code, refused.json

@@ -1,0 +1,64 @@
+"""State, history and log of a real server over HTTP."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODELS = ["add_sub"]
+OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
+
+
+def get(server: Server, path: str) -> Any:
+    with urllib.request.urlopen(f"{server.url}/v2/zmqtriton/{path}", timeout=60) as answer:
+        return json.load(answer)
+
+
+def infer(server: Server) -> None:
+    values = {"datatype": "FP32", "shape": [1, 16], "data": [*range(16)]}
+    body = json.dumps({"inputs": [{"name": name, **values} for name in ("INPUT0", "INPUT1")]})
+    path = f"{server.url}/v2/models/add_sub/infer"
+    with urllib.request.urlopen(path, body.encode(), timeout=60) as answer:
+        assert 200 == answer.status
+
+
+def columns(server: Server) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = get(server, "history")["models"].get("add_sub:1", {})
+    return found
+
+
+def test_the_history_is_kept_when_nobody_looks(server: Server) -> None:
+    infer(server)
+    eventually(lambda: any(columns(server).get("requests_per_s", ())), 30, "a sample of it")
+
+    found = get(server, "history")
+    of_model = found["models"]["add_sub:1"]
+    place = next(i for i, rate in enumerate(of_model["requests_per_s"]) if rate)
+    assert of_model["latency_p50_ms"][place] > 0
+    assert (1, 1) == (of_model["batch"][place], of_model["instances"][place])
+    assert of_model["memory_bytes"][place] > 1 << 20
+    assert len(found["times"]) == len(of_model["pending"]) == len(found["server"]["cpu_percent"])
+
+
+def test_the_state_of_the_server_and_a_restart(server: Server) -> None:
+    before = server.stub_pids("add_sub")
+    request = urllib.request.Request(f"{server.url}/v2/models/add_sub/restart", method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert {"model": "add_sub", "ended": 1} == json.load(answer)
+    eventually(lambda: not set(before) & set(server.stub_pids("add_sub")), 30, "another process")
+
+    found = get(server, "status")
+    [stub] = [process for process in found["processes"] if process["role"] == "stub"]
+    assert (1, "add_sub") == (stub["restarts"], stub["model"])
+    assert "restarted by an operator" in stub["last_reason"]
+    assert found["server"]["may_restart"]
+    lines = get(server, "logs?model=add_sub")["lines"]
+    assert any("restarted by an operator" in line["text"] for line in lines)

@@ -1,0 +1,60 @@
+"""Questions to the metrics process, passed on for clients and operators. Does no I/O.
+
+It keeps the history and measures processes. Its answers are passed on unread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.roles import METRICS
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable, Unsupported
+
+#: The verbs that it answers.
+HISTORY, USAGE = "history", "usage"
+VERBS = frozenset({HISTORY, USAGE})
+#: It answers from memory.
+_WITHIN_S = 5.0
+_NONE = "there is no process that keeps a history: the server runs with --allow-metrics=false"
+_SILENT = "the metrics process does not answer"
+
+#: Gets its answer, or why there is none.
+AnswerCallback = Callable[[Any], None]
+
+
+class MetricsProcess:
+    def __init__(
+        self, plan: Plan, roles: Collection[str], serials: Callable[[Iterable[str]], list[int]]
+    ) -> None:
+        """Set up; `serials` finds the processes of some roles that run."""
+        self._plan = plan
+        self._is_there = METRICS in roles
+        self._find_serials = serials
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, AnswerCallback] = {}
+
+    def handle(self, verb: str, arguments: dict[str, Any], answer: AnswerCallback) -> None:
+        """Ask it; `answer` gets the CallResult, or an error. Raises if nobody can be asked."""
+        if not self._is_there:
+            raise Unsupported(_NONE)
+        serials = self._find_serials((METRICS,))
+        if not serials:
+            raise Unavailable(_SILENT)
+        number = next(self._numbers)
+        self._waiting[number] = answer
+        self._plan.enqueue(Send(serials[0], wire.Call(number, verb, json.dumps(arguments))))
+        self._plan.call_later(_WITHIN_S, lambda: self._settle(number, Unavailable(_SILENT)))
+
+    def handle_result(self, result: wire.CallResult) -> None:
+        self._settle(result.id, result)
+
+    def _settle(self, number: int, answer: Any) -> None:
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            waiting(answer)
