@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import LoadOverride, Send
-from zmqtriton.supervisor.canaries.registry import CanaryRegistry
 from zmqtriton.supervisor.control import (
     canaries,
     regions,
@@ -22,11 +21,9 @@ from zmqtriton.supervisor.control import (
     steering,
 )
 from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
-from zmqtriton.supervisor.control.immediate_calls import IMMEDIATE_CALLS, KnowingServer
-from zmqtriton.supervisor.control.staged_files import StagedFiles
+from zmqtriton.supervisor.control.controlled_server import ControlledServer
+from zmqtriton.supervisor.control.immediate_calls import IMMEDIATE_CALLS
 from zmqtriton.supervisor.draining import draining
-from zmqtriton.supervisor.models.loads.loading import LoadCallback
-from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
 from zmqtriton.supervisor.on_demand import on_demand
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes import metrics_process, readiness
@@ -43,83 +40,6 @@ _VERBS_FOR_REPOSITORIES = frozenset(
 )
 #: The calls that a model's code may make.
 _VERBS_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
-
-
-class StartupState(Protocol):
-    """The start of the server, as control calls need it."""
-
-    #: Nothing can be served, for want of a repository.
-    is_repository_missing: bool
-
-
-class ControlledServer(KnowingServer, reloading.ReloadableServer, Protocol):
-    """The server, as control calls need it."""
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
-
-    @property
-    def startup(self) -> StartupState:
-        """The start of the server."""
-
-    def is_stub(self, caller: int) -> bool:
-        """True if the caller is a model."""
-
-    def is_guest(self, caller: int) -> bool:
-        """True if the caller is a process of the user's that takes part."""
-
-    def is_bound_by(self, caller: int, model: str) -> bool:
-        """True if this process of the user's runs the model."""
-
-    @property
-    def nested_loads(self) -> NestedLoads:
-        """The loads for which another load waits."""
-
-    @property
-    def on_demand_loader(self) -> on_demand.OnDemandLoader:
-        """The models that are loaded on demand."""
-
-    @property
-    def staged_files(self) -> StagedFiles:
-        """The directories that loads bring along."""
-
-    def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
-        """Unload a model; `done` is called when it can no longer be asked.
-
-        Nor can the models that depend on it.
-        """
-
-    def request_index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
-        """Pass the entries of the repository index to `done`."""
-
-    @property
-    def readiness(self) -> readiness.ReadinessChecks:
-        """The models' own answers about their readiness."""
-
-    @property
-    def repositories(self) -> repositories.RepositoryRegistry:
-        """The directories of models."""
-
-    @property
-    def steering(self) -> steering.Steering:
-        """The steering of models while they serve."""
-
-    @property
-    def canaries(self) -> CanaryRegistry:
-        """The versions that are tried beside others."""
-
-    @property
-    def draining(self) -> draining.Draining:
-        """The drains of the server, of models and of instances."""
-
-    @property
-    def metrics_process(self) -> metrics_process.MetricsProcess:
-        """The process that keeps the history."""
-
-    @property
-    def regions(self) -> regions.RegionRegistry:
-        """Clients' shared memory."""
 
 
 class _Part(Protocol):
