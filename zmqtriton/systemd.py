@@ -1,4 +1,4 @@
-"""Messages to systemd and from it: sd_notify(3) and sd_watchdog_enabled(3).
+"""Messages to systemd and from it: sd_notify(3), sd_watchdog_enabled(3) and sd_listen_fds(3).
 
 Used by the supervisor, which alone may speak for the service. Does nothing if systemd has not
 started the server.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Mapping
+from typing import NamedTuple
 
 _log = logging.getLogger(__name__)
 
@@ -16,6 +17,16 @@ _log = logging.getLogger(__name__)
 _BEAT_S = 10.0
 #: As a share of the time after which systemd kills: two of three messages may be late.
 _WATCHDOG_SHARE = 1 / 3
+#: Sockets that are passed have this descriptor and the next ones.
+_FIRST_SOCKET = 3
+
+
+class PassedSocket(NamedTuple):
+    """A listening socket that systemd keeps open while no server runs."""
+
+    descriptor: int
+    #: Of its unit: FileDescriptorName=, or the unit itself; "" if there is none.
+    name: str
 
 
 class Notifier:
@@ -50,3 +61,13 @@ def notifier_from_environment(environment: Mapping[str, str], pid: int) -> Notif
     if not microseconds.isdigit() or int(microseconds) == 0:
         return Notifier(address, _BEAT_S)
     return Notifier(address, min(_BEAT_S, int(microseconds) / 1e6 * _WATCHDOG_SHARE))
+
+
+def passed_sockets(environment: Mapping[str, str], pid: int) -> list[PassedSocket]:
+    """Return the sockets that were passed to this process."""
+    number = environment.get("LISTEN_FDS", "")
+    if environment.get("LISTEN_PID") != str(pid) or not number.isdigit():
+        return []
+    names = environment.get("LISTEN_FDNAMES", "").split(":")
+    names += [""] * (int(number) - len(names))
+    return [PassedSocket(_FIRST_SOCKET + i, names[i]) for i in range(int(number))]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.systemd import Notifier, notifier_from_environment
+from zmqtriton.systemd import Notifier, notifier_from_environment, passed_sockets
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,22 @@ def test_what_is_said_arrives(tmp_path: Path, is_abstract: bool) -> None:
 def test_a_manager_that_is_gone_is_no_error(tmp_path: Path) -> None:
     Notifier(str(tmp_path / "nobody")).send("READY=1")
     Notifier().send("READY=1")
+
+
+@pytest.mark.parametrize(
+    ("environment", "passed"),
+    [
+        ({}, []),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "1"}, [(3, "")]),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b"}, [(3, "a"), (4, "b")]),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a"}, [(3, "a"), (4, "")]),
+        ({"LISTEN_PID": "8", "LISTEN_FDS": "1"}, []),
+        ({"LISTEN_FDS": "1"}, []),
+        ({"LISTEN_PID": "7", "LISTEN_FDS": "-1"}, []),
+        ({"LISTEN_PID": "7"}, []),
+    ],
+)
+def test_sockets_are_for_the_process_that_they_were_passed_to(
+    environment: Mapping[str, str], passed: list[tuple[int, str]]
+) -> None:
+    assert passed == passed_sockets(environment, pid=7)

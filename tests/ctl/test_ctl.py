@@ -124,6 +124,13 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(cli, words)
 
 
+def test_an_instance_of_the_service_is_found_beside_it(temporary: Path) -> None:
+    instance = FakeServer(temporary / "service-a")
+
+    assert 0 == run("status").exit_code
+    instance.close()
+
+
 def words_of(result: Result) -> list[list[str]]:
     return [line.split() for line in result.stdout.splitlines()]
 

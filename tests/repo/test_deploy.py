@@ -1,7 +1,8 @@
-"""The unit for systemd: what it says fits what the server does, and systemd understands it."""
+"""The units for systemd: what they say fits what the server does, and systemd understands it."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, skip_missing
-from zmqtriton.options import Options
+from zmqtriton.options import Options, parse
 
 DEPLOY = ROOT / "deploy" / "systemd"
 UNIT = DEPLOY / "zmqtriton.service"
+SOCKET = DEPLOY / "zmqtriton.socket"
 #: systemd's exposure level, times ten. It counts what the supervisor may do, not what models may.
 MOST_EXPOSED = 32
 
@@ -100,15 +102,82 @@ def test_the_users_are_those_that_sysusers_makes() -> None:
     assert f"m {server} {models}" in lines
 
 
-def test_systemd_understands_the_unit(analyze: str, tmp_path: Path) -> None:
-    # Program and user are not installed where this runs.
-    text = re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", UNIT.read_text("utf-8"))
-    text = re.sub(r"(?m)^(User|Group|SupplementaryGroups)=.*$", "", text)
-    unit = tmp_path / UNIT.name
-    unit.write_text(text, "utf-8")
+def test_instances_are_as_the_service_but_for_their_names() -> None:
+    service, template = (
+        [line for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
+        for path in (UNIT, DEPLOY / "zmqtriton@.service")
+    )
+
+    own = [(mine, other) for mine, other in zip(template, service, strict=True) if mine != other]
+    assert [
+        ("Description=zmqtriton inference server %i", "Description=zmqtriton inference server"),
+        (
+            "EnvironmentFile=/etc/zmqtriton/%i.environment",
+            "EnvironmentFile=-/etc/zmqtriton/environment",
+        ),
+        (
+            "ExecStart=/opt/zmqtriton/bin/zmqtriton --id=%i --stub-user=zmqtriton-models "
+            "$ZMQTRITON_OPTIONS",
+            "ExecStart=/opt/zmqtriton/bin/zmqtriton --stub-user=zmqtriton-models "
+            "$ZMQTRITON_OPTIONS",
+        ),
+        ("RuntimeDirectory=zmqtriton-%i", "RuntimeDirectory=zmqtriton"),
+    ] == own
+
+
+def test_the_sockets_are_on_the_ports_of_the_server() -> None:
+    ports = re.findall(r"(?m)^ListenStream=0\.0\.0\.0:(\d+)$", SOCKET.read_text("utf-8"))
+
+    assert [Options().http_port, Options().grpc_port] == list(map(int, ports))
+    assert "0.0.0.0" == Options().http_address == Options().grpc_address
+
+
+def test_each_option_of_the_example_exists() -> None:
+    text = (DEPLOY / "environment").read_text("utf-8")
+    (line,) = re.findall('(?m)^ZMQTRITON_OPTIONS="(.*)"$', text)
+
+    assert f"Environment=ZMQTRITON_OPTIONS={line}" in UNIT.read_text("utf-8").splitlines()
+    for example in re.findall(r"(?m)^#   (--.*?)(?:   .*)?$", text):
+        parse([*line.split(), *example.split()])
+
+
+def test_logrotate_understands_its_configuration(tmp_path: Path) -> None:
+    tool = shutil.which("logrotate", path=f"{os.environ['PATH']}:/usr/sbin")
+    if tool is None:
+        skip_missing("logrotate")
+    assert tool is not None
+    log = tmp_path / "logs" / "zmqtriton.log"
+    log.parent.mkdir(mode=0o750)
+    log.write_text("a line\n")
+    text = (
+        (DEPLOY / "logrotate.conf")
+        .read_text("utf-8")
+        .replace("/var/log/zmqtriton", str(log.parent))
+    )
+    # The user is not installed where this runs, nor does systemd run.
+    text = re.sub(r"(?m)^ +su .*$", "", text)
+    text = text.replace("systemctl", f"echo > {tmp_path}/told; true")
+    config = tmp_path / "logrotate.conf"
+    config.write_text(text)
+    config.chmod(0o644)
+
+    subprocess.run([tool, "--force", "--state", tmp_path / "state", config], check=True)
+
+    assert ["zmqtriton.log.1"] == [path.name for path in log.parent.iterdir()]
+    assert (tmp_path / "told").exists()
+
+
+def test_systemd_understands_the_units(analyze: str, tmp_path: Path) -> None:
+    for path in (*DEPLOY.glob("*.service"), *DEPLOY.glob("*.socket")):
+        # Program and user are not installed where this runs.
+        text = re.sub(r"(?m)^(Exec\w+)=\S+", r"\1=/bin/true", path.read_text("utf-8"))
+        text = re.sub(r"(?m)^(User|Group|SupplementaryGroups)=.*$", "", text)
+        (tmp_path / path.name.replace("@", "@81")).write_text(text, "utf-8")
+    units = sorted(map(str, tmp_path.iterdir()))
+    assert 4 == len(units)
 
     verified = subprocess.run(
-        [analyze, "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+        [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False
     )
 
     assert (0, "") == (verified.returncode, verified.stderr)

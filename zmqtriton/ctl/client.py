@@ -22,7 +22,7 @@ from zmqtriton_floor.wire import Call, CallResult
 
 _SOCKET = "ctl"
 _PREFIX = "zmqtriton-"
-#: Where systemd puts the server's directory.
+#: Where systemd puts the directory of the service, and beside it those of its instances.
 _SERVICE = Path("/run/zmqtriton")
 #: The meaning of the socket's errors.
 _REASONS = {
@@ -103,6 +103,7 @@ def find_directories(given: str = "") -> Iterator[Path]:
     # not exists(), which returns False where looking is forbidden
     if os.path.lexists(_SERVICE):
         yield _SERVICE
+    yield from sorted(_SERVICE.parent.glob(f"{_SERVICE.name}-*"))
 
 
 def _candidates() -> Iterator[tuple[Path, int]]:

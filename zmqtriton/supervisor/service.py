@@ -69,7 +69,9 @@ def run(options: Options, on_open: Callable[[int | None], None] | None = None) -
         certificates.check(options)
         stream = logging_setup.set_up(options)
         secrets.check_tokens(options)
-        held = listeners.bind_all(options)
+        passed = systemd.passed_sockets(os.environ, os.getpid())
+        options, adopted = listeners.adopt(options, passed)
+        held = listeners.bind_all(options, adopted)
     except (PortError, SecretError, certificates.CertificateError, OSError) as error:
         tables.print_to_stderr(f"error: {error}")
         return 1

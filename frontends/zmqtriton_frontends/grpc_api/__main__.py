@@ -1,4 +1,4 @@
-"""The gRPC process: `python -m zmqtriton_frontends.grpc_api --lifeline FD`.
+"""The gRPC process: `python -m zmqtriton_frontends.grpc_api --lifeline FD [--socket FD]`.
 
 Started by the supervisor, which tells it over the lifeline who it is, when to listen and when to
 stop. Ends with status 0 once it was told to stop; the end of the lifeline ends it at once.
@@ -27,8 +27,11 @@ _log = logging.getLogger(__name__)
 _SERVICE = "GRPCInferenceService"
 
 
-async def serve(gateway: Gateway) -> None:
-    """Serve from Bootstrap to stop. Raises RuntimeError if the port cannot be listened on."""
+async def serve(gateway: Gateway, passed: int | None) -> None:
+    """Serve from Bootstrap to stop. Raises RuntimeError if the port cannot be listened on.
+
+    `passed` is the socket that systemd has passed, if it has.
+    """
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def stop(within_ms: int) -> None:
@@ -42,9 +45,11 @@ async def serve(gateway: Gateway) -> None:
     logs.configure(logs.LogOptions.of(settings))
     host = settings["grpc_address"]
     server = _server_of(gateway)
-    port = await server.start(startup.address(host, settings["grpc_port"]))
-    # grpc.aio closes its port only with everything else
-    if settings["reuse_grpc_port"] and settings["grpc_transport"] == "native":
+    address = startup.address(host, settings["grpc_port"])
+    port = await (server.start(address) if passed is None else server.start(address, passed))
+    # others serve the port, too; grpc.aio closes its own only with everything else
+    is_shared = settings["reuse_grpc_port"] or passed is not None
+    if is_shared and settings["grpc_transport"] == "native":
         gateway.on_retire = server.leave_port
         if gateway.is_stopping:
             server.leave_port()
@@ -66,10 +71,10 @@ def _server_of(gateway: Gateway) -> Any:
     return Server(gateway)
 
 
-async def run(descriptor: int) -> None:
-    gateway = Gateway(Lifeline.inherited(descriptor))
+async def run(lifeline: int, passed: int | None) -> None:
+    gateway = Gateway(Lifeline.inherited(lifeline))
     try:
-        await serve(gateway)
+        await serve(gateway, passed)
     finally:
         gateway.close()
         gateway.traces.end()
@@ -78,7 +83,8 @@ async def run(descriptor: int) -> None:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="zmqtriton_frontends.grpc_api")
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
-    descriptor: int = parser.parse_args(arguments).lifeline
+    parser.add_argument("--socket", type=int, metavar="FD")
+    given = parser.parse_args(arguments)
     prctl.set_name("zmqtriton-grpc")
     prctl.hide_memory()
     keep_freed_memory()
@@ -87,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
         logging.getLogger(library).setLevel(logging.INFO)
     logs.configure()
     try:
-        uvloop.run(run(descriptor))
+        uvloop.run(run(given.lifeline, given.socket))
     except RuntimeError as error:
         _log.error("%s", error)
         return 1

@@ -32,6 +32,7 @@ SETTINGS: dict[str, Any] = {
     "strict_readiness": True,
     "http_workers": 1,
     "reuse_http_port": False,
+    "passed_sockets": [],
     "http_max_input_size": 64 << 20,
     "client_bytes": 1 << 30,
     "grpc_processes": 1,

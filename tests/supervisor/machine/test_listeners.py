@@ -11,6 +11,7 @@ import pytest
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import listeners
 from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
+from zmqtriton.systemd import PassedSocket
 
 
 def options(**values: Any) -> Options:
@@ -131,3 +132,47 @@ def test_a_port_is_shared_by_servers_that_both_say_so(name: str, service: str) -
         listeners.bind_all(options(**{f"{name}_port": port}))
     for held in (first, second):
         listeners.close_all(held)
+
+
+@pytest.fixture
+def passed() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def adopt(listener: socket.socket, name: str, **values: Any) -> tuple[Options, BoundSocket]:
+    copy = PassedSocket(os.dup(listener.fileno()), name)
+    adopted, by_role = listeners.adopt(options(**values), [copy])
+    (bound,) = by_role.values()
+    bound.socket.close()
+    return adopted, bound
+
+
+def test_a_passed_socket_is_served_in_place_of_one_that_is_bound(passed: socket.socket) -> None:
+    port = passed.getsockname()[1]
+    copy = PassedSocket(os.dup(passed.fileno()), "http")
+
+    adopted, by_role = listeners.adopt(options(http_address="192.0.2.1", http_port=1), [copy])
+    held = listeners.bind_all(adopted, by_role)
+
+    assert (True, port) == (held["http-arbiter"].is_passed, held["http-arbiter"].port)
+    # What depends on the address, such as clients' shared memory, depends on the socket's.
+    assert ("127.0.0.1", port) == (adopted.http_address, adopted.http_port)
+    assert not held["grpc"].is_passed
+    listeners.close_all(held)
+
+
+def test_a_passed_socket_without_a_known_name_is_for_the_service_of_its_port(
+    passed: socket.socket,
+) -> None:
+    port = passed.getsockname()[1]
+
+    assert "grpc" == adopt(passed, "zmqtriton.socket", grpc_port=port)[1].role
+    assert "metrics" == adopt(passed, "metrics", grpc_port=port)[1].role
+
+
+def test_what_is_passed_must_listen(tmp_path: Path) -> None:
+    with socket.socket() as silent, pytest.raises(PortError, match="no listening TCP socket"):
+        adopt(silent, "http")
+    with (tmp_path / "file").open("w") as file, pytest.raises(PortError, match="non-socket"):
+        listeners.adopt(options(), [PassedSocket(file.fileno(), "http")])

@@ -1,18 +1,23 @@
 """The server's TCP sockets, bound at start so that a port in use is an error at once.
 
 Nothing listens here: HTTP and metrics get their bound socket and listen when the server opens; gRPC
-binds for itself, and the socket here reserves the port meanwhile.
+binds for itself, and the socket here reserves the port meanwhile. Sockets that systemd passes
+listen already, and are served as they are.
 """
 
 from __future__ import annotations
 
 import errno
 import socket
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
 
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
+from zmqtriton.systemd import PassedSocket
 
 HTTP = "http-arbiter"
 #: Served by the processes of HTTP.
@@ -44,14 +49,80 @@ class BoundSocket:
 
     role: str
     socket: socket.socket
+    #: Systemd has it, too, and passes it to the next server.
+    is_passed: bool = False
 
     @property
     def port(self) -> int:
         return int(self.socket.getsockname()[1])
 
 
-def bind_all(options: Options) -> dict[str, BoundSocket]:
-    """Bind all sockets and return them by role.
+class _Service(NamedTuple):
+    """A service that systemd may pass a socket for, and the options that this stands for."""
+
+    role: str
+    switch: str
+    address: str
+    port: str
+
+
+#: By the names that FileDescriptorName= may have.
+_PASSABLE = {
+    "http": _Service(HTTP, "allow_http", "http_address", "http_port"),
+    "grpc": _Service(GRPC, "allow_grpc", "grpc_address", "grpc_port"),
+    "metrics": _Service(METRICS, "allow_metrics", "metrics_address", "metrics_port"),
+}
+
+
+def adopt(
+    options: Options, passed: Collection[PassedSocket]
+) -> tuple[Options, dict[str, BoundSocket]]:
+    """Return passed sockets by role, and the options with their addresses and ports.
+
+    A socket is for the service of its name, or else for that of its port. Raises PortError for one
+    that nobody would serve: clients would connect, and wait.
+    """
+    listeners: dict[str, BoundSocket] = {}
+    for descriptor, name in passed:
+        listener = _open_passed(descriptor)
+        address, port = listener.getsockname()[:2]
+        service = _PASSABLE.get(name) or _service_of_port(options, port)
+        if service is None:
+            raise PortError(
+                f"systemd passes a socket for port {port}, which is that of no service: give it "
+                f"FileDescriptorName=http, grpc or metrics, or name the port by an option"
+            )
+        if not getattr(options, service.switch) or service.role in listeners:
+            reason = "there are two" if service.role in listeners else "the service is turned off"
+            raise PortError(f"systemd passes a socket for {service.port}, and {reason}")
+        if service.role == GRPC and options.grpc_transport != "native":
+            raise PortError("systemd passes a socket for gRPC: --grpc-transport must be native")
+        listeners[service.role] = BoundSocket(service.role, listener, is_passed=True)
+        options = replace(options, **{service.address: address, service.port: port})
+    return options, listeners
+
+
+def _open_passed(descriptor: int) -> socket.socket:
+    try:
+        listener = socket.socket(fileno=descriptor)
+        is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise PortError(f"systemd passes descriptor {descriptor}: {error.strerror}") from error
+    listener.set_inheritable(False)
+    if not is_listening or listener.family not in (socket.AF_INET, socket.AF_INET6):
+        listener.close()
+        raise PortError(f"systemd passes descriptor {descriptor}, which is no listening TCP socket")
+    return listener
+
+
+def _service_of_port(options: Options, port: int) -> _Service | None:
+    return next((s for s in _PASSABLE.values() if getattr(options, s.port) == port), None)
+
+
+def bind_all(
+    options: Options, adopted: Mapping[str, BoundSocket] = MappingProxyType({})
+) -> dict[str, BoundSocket]:
+    """Bind all sockets but those that are adopted, and return all by role.
 
     Raises PortError; then nothing stays bound.
     """
@@ -93,10 +164,10 @@ def bind_all(options: Options) -> dict[str, BoundSocket]:
         sharing[HTTP] = PortSharing.OTHER_SERVERS
     if options.reuse_grpc_port:
         sharing[GRPC] = PortSharing.OTHER_SERVERS
-    listeners: dict[str, BoundSocket] = {}
+    listeners = dict(adopted)
     try:
         for is_wanted, role, service, address, port in wanted:
-            if is_wanted:
+            if is_wanted and role not in listeners:
                 bound = _bind(service, address, port, sharing.get(role, PortSharing.NOBODY))
                 listeners[role] = BoundSocket(role, bound)
     except PortError:

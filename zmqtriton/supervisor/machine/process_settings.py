@@ -56,6 +56,7 @@ def process_settings(
     settings["client_bytes"] = options.client_memory_byte_size or max(
         _LEAST_CLIENT_BYTES, int(available_bytes() * _CLIENT_SHARE)
     )
+    settings["passed_sockets"] = [role for role, held in sockets.items() if held.is_passed]
     settings["metrics_address"] = options.metrics_address or options.http_address
     settings["clouds"] = endpoint_settings(os.environ)
     for role, name in (

@@ -34,11 +34,13 @@ _HANDSHAKE_S = 10.0
 _CHECK_EVERY_S = 1.0
 
 
-def _place(host: str, port: int) -> dict[str, Any]:
-    """Bind the port.
+def _place(host: str, port: int, descriptor: int | None) -> dict[str, Any]:
+    """Bind the port, or take the socket that systemd has passed.
 
     Several processes serve it; the supervisor makes sure that nobody else does.
     """
+    if descriptor is not None:
+        return {"sock": socket.socket(fileno=descriptor)}
     if host != "::":
         return {"host": host, "port": port, "reuse_port": True}
     # all addresses include those of IPv4, as for HTTP; asyncio would leave them out
@@ -71,13 +73,16 @@ class NativeServer:
         #: Set when the last connection is closed.
         self._is_left: asyncio.Event | None = None
 
-    async def start(self, address: str) -> int:
-        """Listen and return the port. Raises RuntimeError if that is impossible."""
+    async def start(self, address: str, descriptor: int | None = None) -> int:
+        """Listen and return the port. Raises RuntimeError if that is impossible.
+
+        The descriptor is that of a socket which listens already.
+        """
         host, _, port = address.rpartition(":")
         try:
             self._listening = await asyncio.get_running_loop().create_server(
                 self._connected,
-                **_place(host.strip("[]"), int(port)),
+                **_place(host.strip("[]"), int(port), descriptor),
                 backlog=_BACKLOG,
                 ssl=self._encryption.context if self._encryption else None,
                 ssl_handshake_timeout=_HANDSHAKE_S if self._encryption else None,

@@ -14,7 +14,7 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -188,10 +188,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
         gc.freeze()
         for name, listener in zip(self.app.sockets, self.sockets, strict=True):
             gateway.listening(SOCKETS[name], startup.address(*listener.getsockname()[:2]))
-        if gateway.settings["reuse_http_port"]:
-            gateway.on_retire = lambda: self._leave_port(servers)
-            if gateway.is_stopping:
-                self._leave_port(servers)
+        self._watch_for_retirement(gateway, servers)
         while self.alive:
             self.notify()
             connections.check()
@@ -223,14 +220,34 @@ class HttpProcess(Worker):  # type: ignore[misc]
         # without a backlog the loop would have them listen for a hundred at a time
         return await self._loop.create_server(make, sock=listener, backlog=self.cfg.backlog)
 
-    def _leave_port(self, servers: Iterable[Any]) -> None:
-        """Leave the port: whoever connects from now on must find the other servers there."""
+    def _watch_for_retirement(self, gateway: Gateway, servers: Sequence[Any]) -> None:
+        """Have the ports left as soon as the server stops, if others serve them, too."""
+        is_passed = "http-arbiter" in gateway.settings["passed_sockets"]
+        if not is_passed and not gateway.settings["reuse_http_port"]:
+            return
+
+        # systemd passes the first alone, that of the main endpoint
+        shared = servers[:1] if is_passed else servers
+
+        def leave() -> None:
+            if not is_passed:
+                self._end_listening()
+            for server in shared:
+                server.close()
+
+        gateway.on_retire = leave
+        if gateway.is_stopping:
+            leave()
+
+    def _end_listening(self) -> None:
+        """End all listening: whoever connects from now on must find the other servers there.
+
+        Not for a socket that systemd has passed, where they wait for the next server.
+        """
         for listener in self.sockets:
             with suppress(OSError):  # another process of ours was faster
                 # closed it would still be the arbiter's, for which the kernel accepts, too
                 listener.sock.shutdown(socket.SHUT_RD)
-        for server in servers:
-            server.close()
 
     async def _drain(self, connections: Connections) -> None:
         # A request may be on its way on a connection that was idle: it is answered, and the last.

@@ -20,8 +20,8 @@ _MODULES = {
     "tracer": "zmqtriton.tracing",
     "announcer": "zmqtriton.announcing",
 }
-#: The roles that listen on an inherited socket.
-_ROLES_WITH_SOCKET = frozenset({"http-arbiter", "door", "metrics"})
+#: The roles that listen on an inherited socket; gRPC if it was passed by systemd.
+_ROLES_WITH_SOCKET = frozenset({"http-arbiter", "grpc", "door", "metrics"})
 
 
 def role_command(role: str, lifeline: int, sockets: Mapping[str, int]) -> list[str]:

@@ -23,7 +23,10 @@ from zmqtriton.supervisor.machine.descriptors import restore_limit
 from zmqtriton_floor import prctl, stub_mark
 
 #: The notify socket is the supervisor's; a child that used it would speak for the whole server.
-_NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
+_NOT_INHERITED = (
+    *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
+    *("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"),
+)
 
 
 #: Whom the kernel should choose first when memory runs out: what is replaced most cheaply.

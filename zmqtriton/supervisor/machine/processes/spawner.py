@@ -68,7 +68,7 @@ class Spawner:
             self._runtime_directory.remove_broker_sockets()
         held = self._listeners.get(action.role)
         given = {}
-        if held is not None and action.role != listeners.GRPC:
+        if held is not None and (held.is_passed or action.role != listeners.GRPC):
             given[""] = held.socket.fileno()
         for role in _SERVED_TOO.get(action.role, ()):
             if role in self._listeners:

@@ -1,0 +1,222 @@
+"""Sockets that systemd holds: a server is restarted, and no connection is refused meanwhile.
+
+The test plays systemd: it listens, starts one server after the other, and passes the sockets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.conftest import skip_missing
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+#: Does between fork and exec what systemd does: names the descriptors from 3 on.
+_EXEC = """
+import os, sys
+names, *descriptors, end = sys.argv[1].split(","), *map(int, sys.argv[2].split(",")), 0
+for number, descriptor in enumerate(descriptors[: len(names)]):
+    os.dup2(descriptor, 3 + number)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(names))}
+os.environ["LISTEN_FDNAMES"] = ":".join(names)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+#: Refusals by a server that stops.
+_OF_A_SERVER = re.compile("HTTPError 503|GRPC server is shutting down")
+#: So many requests must be answered by each server.
+_ENOUGH = 20
+_INPUTS = [
+    {"name": name, "shape": [1, 16], "datatype": "FP32", "data": [1] * 16}
+    for name in ("INPUT0", "INPUT1")
+]
+_REQUEST = json.dumps({"inputs": _INPUTS}).encode()
+
+
+class Systemd:
+    """Two sockets, and the server that has them."""
+
+    def __init__(self, server: Server, names: str) -> None:
+        self.server = server
+        self._names = names
+        self._sockets = [socket.create_server(("127.0.0.1", 0), backlog=4096) for _ in range(2)]
+        server.http_port, server.grpc_port = (s.getsockname()[1] for s in self._sockets)
+        server.url = f"http://127.0.0.1:{server.http_port}"
+        server.grpc_address = f"127.0.0.1:{server.grpc_port}"
+
+    def start(self) -> None:
+        # Far from 3 and 4, so that none is written over before it is moved there.
+        passed = [os.dup(held.fileno()) for held in self._sockets]
+        with self.server.log.open("ab") as log, ExitStack() as copies:
+            for number in passed:
+                copies.callback(os.close, number)
+            self.server.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-c", _EXEC, self._names, ",".join(map(str, passed))),
+                    *self.server.command,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=passed,
+            )
+
+    def restart(self) -> None:
+        assert 0 == self.server.stop()
+        self.start()
+
+    def close(self) -> None:
+        if self.server.returncode is None:
+            self.server.stop()
+        for held in self._sockets:
+            held.close()
+
+
+class Clients:
+    """One client of each protocol, with a new connection for each request."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.failures: list[str] = []
+        #: By protocol.
+        self.answered = {"http": 0, "grpc": 0}
+        self._is_over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._repeat, args=(protocol, ask))
+            for protocol, ask in (("http", self._ask_http), ("grpc", self._ask_grpc))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _repeat(self, protocol: str, ask) -> None:  # type: ignore[no-untyped-def]
+        while not self._is_over.is_set():
+            try:
+                ask()
+                self.answered[protocol] += 1
+            except (OSError, grpc.RpcError) as error:
+                self.failures.append(f"{protocol}: {error!r}")
+
+    def _ask_http(self) -> None:
+        url = f"{self._server.url}/v2/models/add_sub/infer"
+        with urllib.request.urlopen(url, _REQUEST, timeout=60) as answer:
+            assert answer.status == 200
+
+    def _ask_grpc(self) -> None:
+        with grpc.insecure_channel(
+            self._server.grpc_address, [("grpc.use_local_subchannel_pool", 1)]
+        ) as channel:
+            live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+            assert live(b"", timeout=60) == b"\x08\x01"
+
+    def await_answers(self) -> None:
+        before = dict(self.answered)
+
+        def all_went_on() -> bool:
+            return all(count >= before[name] + _ENOUGH for name, count in self.answered.items())
+
+        eventually(all_went_on, 60, f"answers; {self.failures[:3]}")
+
+    def stop(self) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[Systemd]:
+    systemd = Systemd(Server(tmp_path / "s", models=["add_sub"]), "zmqtriton.socket,grpc")
+    yield systemd
+    systemd.close()
+
+
+def test_a_restart_refuses_no_connection(systemd: Systemd) -> None:
+    # Who comes before the first server waits for it.
+    clients = Clients(systemd.server)
+    try:
+        systemd.start()
+        clients.await_answers()
+        systemd.restart()
+        clients.await_answers()
+    finally:
+        clients.stop()
+
+    # Who had a connection when the server stopped may be told so; nobody is left without one.
+    assert [] == [text for text in clients.failures if not _OF_A_SERVER.search(text)]
+    log = systemd.server.log_text()
+    assert 2 == log.count(f"Started HTTPService at 127.0.0.1:{systemd.server.http_port}")
+    assert 2 == log.count(f"Started GRPCInferenceService at {systemd.server.grpc_address}")
+
+
+def test_a_process_that_dies_is_replaced_at_the_same_socket(systemd: Systemd) -> None:
+    systemd.start()
+    server = systemd.server
+    eventually(server.is_ready, 60, "ready")
+    before = server.pids()
+    for pid in (*before["http"][1:], *before["grpc"]):
+        os.kill(pid, 9)
+
+    clients = Clients(server)
+    try:
+        clients.await_answers()
+    finally:
+        clients.stop()
+
+    assert set(before["grpc"]).isdisjoint(server.pids()["grpc"])
+    assert [] == [text for text in clients.failures if "refused" in text]
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "text"),
+    [
+        ("x,y", ["--grpc-port=1"], "which is that of no service: give it FileDescriptorName="),
+        ("http,http", [], "systemd passes a socket for http_port, and there are two"),
+        ("http,grpc", ["--allow-grpc=false"], "for grpc_port, and the service is turned off"),
+    ],
+)
+def test_a_socket_that_nobody_would_serve_is_an_error(
+    tmp_path: Path, names: str, options: list[str], text: str
+) -> None:
+    server = Server(tmp_path / "s", options=options)
+    systemd = Systemd(server, names)
+    try:
+        systemd.start()
+        assert server.process is not None
+        assert 1 == server.process.wait(60)
+        assert text in server.log_text()
+    finally:
+        systemd.close()
+
+
+def test_the_tool_of_systemd_starts_a_server(tmp_path: Path) -> None:
+    tool = shutil.which("systemd-socket-activate")
+    if tool is None:
+        skip_missing("systemd-socket-activate")
+    assert tool is not None
+    server = Server(tmp_path / "s", models=["add_sub"])
+    ports = (f"--listen=127.0.0.1:{port}" for port in (server.http_port, server.grpc_port))
+    # It starts the server, as itself, when somebody connects.
+    server.wrapper = [tool, *ports, "--fdname=http:grpc"]
+    server.launch()
+    try:
+        eventually(server.is_ready, 60, "ready")
+        with grpc.insecure_channel(server.grpc_address) as channel:
+            live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+            assert b"\x08\x01" == live(b"", timeout=60)
+        assert 0 == server.stop()
+    finally:
+        server.kill()
