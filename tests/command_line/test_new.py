@@ -77,6 +77,12 @@ def test_every_variety_is_checked_tested_served_and_answered(
             for curl in curls[name]:
                 answer = run("bash", "-c", curl.replace("localhost:8000", server.url))
                 assert '"outputs"' in answer, answer
+        for sequence in (7, 8):  # the second one does not wait for the end of the first
+            start = curls["totals"][0].replace(', "sequence_end": true', "")
+            start = start.replace('"sequence_id": 7', f'"sequence_id": {sequence}')
+            start = start.replace("curl ", "curl --max-time 20 ")
+            answer = run("bash", "-c", start.replace("localhost:8000", server.url))
+            assert '"data":[1.0,1.0,1.0]' in answer, answer
 
 
 def test_what_to_type_next_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,8 @@ _SEQUENCE = """
 sequence_batching {
   # After this time without a request a sequence is over.
   max_sequence_idle_microseconds: 60000000
+  # How many may be open in an instance at once; others wait for one of them to end.
+  oldest { max_candidate_sequences: 1000 }
 }
 """
 _INSTANCES = """
