@@ -27,6 +27,14 @@ METRICS = "metrics"
 #: Served by the process of metrics.
 AGENT_CHECK = "agent-check"
 DOOR = "door"
+_PORT_OPTIONS = {
+    HTTP: "--http-port",
+    GRPC: "--grpc-port",
+    METRICS: "--metrics-port",
+    AGENT_CHECK: "--agent-check-port",
+    SAGEMAKER: "--sagemaker-port",
+    VERTEX_AI: "--vertex-ai-port",
+}
 
 
 class PortError(Exception):
@@ -168,7 +176,8 @@ def bind_all(
     try:
         for is_wanted, role, service, address, port in wanted:
             if is_wanted and role not in listeners:
-                bound = _bind(service, address, port, sharing.get(role, PortSharing.NOBODY))
+                shared = sharing.get(role, PortSharing.NOBODY)
+                bound = _bind(service, address, port, shared, _PORT_OPTIONS[role])
                 listeners[role] = BoundSocket(role, bound)
     except PortError:
         close_all(listeners)
@@ -176,7 +185,9 @@ def bind_all(
     return listeners
 
 
-def _bind(service: str, address: str, port: int, sharing: PortSharing) -> socket.socket:
+def _bind(
+    service: str, address: str, port: int, sharing: PortSharing, option: str
+) -> socket.socket:
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -198,7 +209,8 @@ def _bind(service: str, address: str, port: int, sharing: PortSharing) -> socket
         text = f"unable to bind '{address}:{port}': {error.strerror}"
         if error.errno == errno.EADDRINUSE:
             holder = describe_listener(port)
-            text = f"Socket '{address}:{port}' already in use " + (holder and f"by {holder}")
+            text = f"Socket '{address}:{port}' already in use {holder and f'by {holder} '}"
+            text += f"- choose another port with {option}"
         raise PortError(_refusal(service, text)) from error
     return held
 
