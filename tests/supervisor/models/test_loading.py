@@ -373,7 +373,8 @@ def test_a_failed_start_up_model_ends_the_server() -> None:
     (complaint,) = world.complaints
     assert complaint.splitlines() == [
         "error: creating server: Internal - failed to load all models",
-        "Not loaded: bad; the table above says why. --exit-on-error=false serves the others.",
+        "Not loaded (--exit-on-error=false serves the others):",
+        "  bad: Internal: ModuleNotFoundError: No module named 'x'",
     ]
     assert world.status == 1
     assert world.alive == set()

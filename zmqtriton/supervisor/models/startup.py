@@ -121,7 +121,7 @@ class Startup:
         rows = sorted(row for model in models for row in table_rows(model))
         self._plan.enqueue(ShowTables(rows, sorted(backends)))
         if self._failed and self._policy.exit_on_error:
-            self._give_up(f"{_NOT_ALL}\n{self._name_failed()}")
+            self._give_up(f"{_NOT_ALL}\n{self._describe_failed(rows)}")
             return
         if problem := self._find_vertex_problem():
             self._plan.enqueue(PrintError(f"{_NO_VERTEX} - {problem}"))
@@ -144,14 +144,14 @@ class Startup:
             return "" if default in ready else f"Expect the default model '{default}' is loaded"
         return "" if len(ready) == 1 else _NO_DEFAULT
 
-    def _name_failed(self) -> str:
+    def _describe_failed(self, rows: list[tuple[str, str, str]]) -> str:
+        """Return a line for each model that was not loaded, of its row in the table."""
+        reasons = {name: status for name, _, status in rows if status != "READY"}
         names = sorted(self._failed)
-        more = len(names) - _MOST_NAMED
-        shown = ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return (
-            f"Not loaded: {shown}; the table above says why. "
-            "--exit-on-error=false serves the others."
-        )
+        lines = [f"  {name}: {_summary(reasons.get(name, ''))}" for name in names[:_MOST_NAMED]]
+        if len(names) > _MOST_NAMED:
+            lines.insert(0, f"  {len(names) - _MOST_NAMED} more, see the table above")
+        return "\n".join(["Not loaded (--exit-on-error=false serves the others):", *lines])
 
     def _give_up(self, text: str) -> None:
         self.is_over = True
@@ -195,3 +195,9 @@ def find_gone(models: Mapping[str, Model], found: Container[str]) -> list[Model]
         for name, model in models.items()
         if name not in found and not (model.history.is_directory_gone or guests_of(model))
     ]
+
+
+def _summary(status: str) -> str:
+    """Return what a status says first, as one line: no stack, no lines of a file."""
+    first, _, _ = status.removeprefix("UNAVAILABLE: ").partition("\n\n")
+    return " ".join(line for line in first.splitlines() if not line.startswith(" "))
