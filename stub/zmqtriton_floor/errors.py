@@ -19,6 +19,8 @@ A frontend needs one `except ZmqTritonError`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 #: Begins the reason of a version that did serve, and whose instances died too often.
 GIVEN_UP = "given up after"
 #: Begins the reason of a model that its next request loads.
@@ -122,3 +124,11 @@ BY_CODE: dict[str, type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.
 def from_number(number: int, text: str) -> ZmqTritonError:
     """Return the error that travelled as (number, text); an unknown number is an INTERNAL error."""
     return _BY_NUMBER.get(number, InternalError)(text)
+
+
+def closest_match(word: str, known: Iterable[str]) -> str:
+    """Return the name that was probably meant, or ""."""
+    import difflib  # only for an error
+
+    found = difflib.get_close_matches(word, [k for k in known if k != word], n=1, cutoff=0.6)
+    return found[0] if found else ""

@@ -51,7 +51,8 @@ model_repository_agents { agents [ { name: "checksums" } ] }
         (
             2,
             "unable to find backend library for backend 'pythn', try specifying runtime on the "
-            "model configuration.",
+            "model configuration. This server has the backends fil, onnxruntime, openvino, python, "
+            "pytorch, tensorflow, tensorrt, vllm, and those in --backend-directory.",
         ),
         (3, "'max_batch_size' must be non-negative value for m"),
         (4, "model input 'A' must specify 'data_type' for m"),

@@ -198,9 +198,15 @@ def test_an_unknown_backend_is_refused_as_in_triton(
     with pytest.raises(ConfigError) as error:
         find_model_file(config, tmp_path / "m", 1, [backends])
 
+    where = (
+        "This server has the backends fil, onnxruntime, openvino, python, pytorch, tensorflow, "
+        "tensorrt, vllm, and those in --backend-directory."
+    )
+    if config.backend == "x":
+        where = f"A backend is a Python file, such as {backends / 'x' / 'model.py'}."
     assert (
         f"unable to find backend library for backend '{config.backend}', "
-        "try specifying runtime on the model configuration." + expected
+        f"try specifying runtime on the model configuration. {where}{expected}"
     ) == error.value.text
 
 

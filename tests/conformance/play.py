@@ -85,7 +85,31 @@ class Target:
         text = text.replace(json.dumps(self._repository)[1:-1], "@REPOSITORY@")
         for pattern, replacement in _CHANGING:
             text = pattern.sub(replacement, text)
-        return json.loads(text)
+        return json.loads(without_our_sentences(text))
+
+
+def without_our_sentences(text: str) -> str:
+    """Return the text as Triton would have it, without what ours says behind it."""
+    for pattern in _OUR_SENTENCES:
+        text = pattern.sub("", text)
+    return text
+
+
+#: Behind Triton's reason: where the cause stands, what was probably meant, what is to be done.
+_OUR_SENTENCES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r" \(at @REPOSITORY@/[^ ()]+:\d+\)",
+        r" \(in @REPOSITORY@/[^ ()]+\)",
+        r"(?<=is not found)\. Did you mean '[^']*'\?",
+        r" Did you mean '[^']*'\?",
+        r"(?<=has no available versions)\. It[^\"\\]*",
+        r"(?<=is not at ready state)\. It[^\"\\]*",
+        r"(?<=failed to poll from model repository)\. No model repository [^\"\\]*",
+        r" This server has the backends [^\"]*?--backend-directory\.",
+        r"\. A version is a directory such as [^\";\\]*",
+    )
+)
 
 
 #: What differs from run to run, or from machine to machine, in the text of an answer as JSON.
@@ -96,10 +120,6 @@ _CHANGING = (
     (re.compile(r"\((\d+)\): (?=_bootstrap|_find_and_load|_call_with)"), "(@LINE@): "),
     # Of the models' own frames only: Triton's library has some where we have none.
     (re.compile(r'  [^\\" ]*/triton_python_backend_utils\.py\(\d+\): \w+\\n'), ""),
-    # Behind Triton's reason ours says where the cause stands, and what was probably meant.
-    (re.compile(r" \(at @REPOSITORY@/[^ ()]+:\d+\)"), ""),
-    (re.compile(r" \(in @REPOSITORY@/[^ ()]+\)"), ""),
-    (re.compile(r" Did you mean '[^']*'\?"), ""),
     # Newer than 2.51.
     (re.compile(r',\\"max_inflight_requests\\":0'), ""),
     (re.compile(r'"ns": "?\d+"?'), '"ns": "@TIME@"'),

@@ -299,15 +299,6 @@ def test_a_refusal_is_status_1(server: FakeServer) -> None:
     assert refused.stderr == "error: load failed for model 'm'\n"
 
 
-def test_what_needs_the_mode_explicit_says_so(server: FakeServer) -> None:
-    text = "explicit model load / unload is not allowed if polling is enabled"
-    server.answers["load"] = InvalidArgument(text)
-    server.answers["index"] = [{"name": "m"}]
-
-    expected = "; the server must have been started with --model-control-mode=explicit\n"
-    assert f"error: {text}{expected}" == run("load", "m").stderr
-
-
 @pytest.mark.parametrize(
     ("ended", "told"), [(0, "loaded"), (1, "1 process ended"), (3, "3 processes ended")]
 )

@@ -197,7 +197,8 @@ def test_a_policy_that_leaves_nothing_is_an_error(policy: str) -> None:
         choose_versions(config, present)
 
     assert (
-        "at least one version must be available under the version policy of model 'm'"
+        "at least one version must be available under the version policy of model 'm'. A version "
+        "is a directory such as m/1, and version_policy may leave it out"
     ) == error.value.text
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zmqtriton.checking.models import Findings
 from zmqtriton.checking.sources import Finding
-from zmqtriton.config.errors import closest_match
+from zmqtriton_floor.errors import closest_match
 
 #: The server brings these along.
 _OWN_MODULES = frozenset({"triton_python_backend_utils", "c_python_backend_utils"})

@@ -16,7 +16,7 @@ from zmqtriton.checking.model_code import NAMING, missing_name_warning
 from zmqtriton.checking.models import CheckOptions, Findings, check_model, locate_all
 from zmqtriton.checking.sources import check_sources
 from zmqtriton.config.ensembles import check_cycle, member_names
-from zmqtriton.config.errors import ConfigError, Problem, closest_match
+from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.members import (
     check_members,
     member_problems,
@@ -33,7 +33,7 @@ from zmqtriton.repository.scan import (
     not_unique_text,
     subdirectories,
 )
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import InternalError, closest_match
 
 
 @dataclass

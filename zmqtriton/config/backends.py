@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
-from zmqtriton.config.errors import ConfigError, Problem, closest_match
+from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import path_inside
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import InternalError, closest_match
 
 #: Backends that come with the server. The stub lies beside the floor package and is imported by
 #: nobody.
@@ -69,6 +69,8 @@ REQUIRED_MODULES = {
     "tensorrt": ("tensorrt", "tensorrt cupy-cuda12x"),
     "vllm": ("vllm", "vllm"),
 }
+
+_KNOWN = ", ".join(sorted([PYTHON, *REQUIRED_MODULES]))
 
 #: What a version may hold in place of the default file.
 _OTHER_FILES = {"pytorch": ("model.py", "model.pt2")}
@@ -180,11 +182,20 @@ def find_model_file(
     text = (
         f"unable to find backend library for backend '{backend}', "
         "try specifying runtime on the model configuration."
+        f" {_where_backends_are(backend, backend_directories)}"
     )
     meant = _SUGGESTED_BACKENDS.get(backend, "")
     if not meant and backend not in PLATFORMS:
         meant = closest_match(backend, [PYTHON, *PLATFORMS])
     raise ConfigError(Problem(text, ("backend",), meant))
+
+
+def _where_backends_are(backend: str, directories: Sequence[Path]) -> str:
+    """Return a second sentence for a backend that was not found."""
+    found = [directory / backend for directory in directories if _is_plain_name(backend)]
+    if present := next((path for path in found if path.is_dir()), None):
+        return f"A backend is a Python file, such as {present / PYTHON_FILE}."
+    return f"This server has the backends {_KNOWN}, and those in --backend-directory."
 
 
 def find_runtime(config: Any, backend_directories: Sequence[Path]) -> Path | None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zmqtriton.config.backends import ENSEMBLE
-from zmqtriton.config.errors import ConfigError, FieldPath, Problem, closest_match
+from zmqtriton.config.errors import ConfigError, FieldPath, Problem
+from zmqtriton_floor.errors import closest_match
 
 
 def member_names(config: Any) -> list[str]:

@@ -6,7 +6,6 @@ all of them. The text is Triton's; our own additions come after it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -69,12 +68,6 @@ def to_error(problem: Problem) -> ZmqTritonError:
     if problem.error_number == InvalidArgument.number:
         return ConfigError(problem)
     return from_number(problem.error_number, str(problem))
-
-
-def closest_match(word: str, known: Iterable[str]) -> str:
-    """Return the name that was probably meant, or ""."""
-    found = difflib.get_close_matches(word, [k for k in known if k != word], n=1, cutoff=0.6)
-    return found[0] if found else ""
 
 
 def append_text(problems: Iterable[Problem], text: str) -> Iterator[Problem]:

@@ -12,7 +12,8 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from zmqtriton.config.errors import Problem, closest_match
+from zmqtriton.config.errors import Problem
+from zmqtriton_floor.errors import closest_match
 
 #: The least and the greatest value of each kind of integer, by its number.
 _INTEGERS = {

@@ -13,8 +13,9 @@ from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.ensembles import EnsembleGraph
-from zmqtriton.config.errors import ConfigError, FieldPath, Problem, closest_match, raise_first
+from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
 from zmqtriton.config.positions import locate_error
+from zmqtriton_floor.errors import closest_match
 
 
 @dataclass(frozen=True)

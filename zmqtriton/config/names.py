@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.errors import FieldPath, Problem, closest_match
+from zmqtriton.config.errors import FieldPath, Problem
 from zmqtriton.config.positions import Position, PositionIndex
+from zmqtriton_floor.errors import closest_match
 
 
 def unknown_name_problems(positions: PositionIndex, path: str) -> Iterator[Problem]:

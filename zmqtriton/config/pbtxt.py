@@ -17,9 +17,10 @@ from typing import Any
 from google.protobuf import json_format, text_format
 
 import zmqtriton_protos
-from zmqtriton.config.errors import ConfigError, Problem, closest_match
+from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.json_names import normalize_names
 from zmqtriton.config.lenient_json import strict
+from zmqtriton_floor.errors import closest_match
 
 #: Parsing runs in the supervisor's only thread, and takes about a second for this size.
 MAX_CONFIG_BYTES = 1 << 20

@@ -16,8 +16,9 @@ from typing import Any
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE, PLATFORMS
 from zmqtriton.config.ensembles import step_problems
-from zmqtriton.config.errors import FieldPath, Problem, append_text, closest_match, raise_first
+from zmqtriton.config.errors import FieldPath, Problem, append_text, raise_first
 from zmqtriton.config.scheduling import dynamic_batching_problems, sequence_batching_problems
+from zmqtriton_floor.errors import closest_match
 
 #: What a 64-bit process can address; a larger tensor is a slip of the pen.
 MAX_TENSOR_ELEMENTS = 1 << 47

@@ -13,12 +13,6 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 EXIT_REFUSED = 1
 _NO_SERVER = 2
-#: Triton's texts, and what they mean.
-_NOT_EXPLICIT_TEXTS = (
-    "explicit model load / unload is not allowed if polling is enabled",
-    "repository registration is not allowed if model control mode is not EXPLICIT",
-)
-_EXPLICIT_HINT = "; the server must have been started with --model-control-mode=explicit"
 
 
 @contextmanager
@@ -30,6 +24,5 @@ def exit_on_error() -> Iterator[None]:
         click.echo(f"error: {error}", err=True)
         sys.exit(_NO_SERVER)
     except ZmqTritonError as error:
-        hint = _EXPLICIT_HINT if error.text in _NOT_EXPLICIT_TEXTS else ""
-        click.echo(f"error: {error.text}{hint}", err=True)
+        click.echo(f"error: {error.text}", err=True)
         sys.exit(EXIT_REFUSED)

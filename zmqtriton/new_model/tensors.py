@@ -9,8 +9,8 @@ import keyword
 import math
 from typing import NamedTuple
 
-from zmqtriton.config.errors import closest_match
 from zmqtriton_floor.datatypes import BY_NAME, BYTES, DATATYPES, Datatype
+from zmqtriton_floor.errors import closest_match
 
 #: The type of strings has two names.
 _STRING = "STRING"
@@ -27,6 +27,7 @@ _TAKEN = frozenset(
         *("sum", "type"),
     )
 )
+
 _BOOL = BY_NAME["BOOL"]
 
 

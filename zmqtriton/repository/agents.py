@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zmqtriton.config.errors import Problem, closest_match
+from zmqtriton.config.errors import Problem
 from zmqtriton.config.files import is_name_inside
+from zmqtriton_floor.errors import closest_match
 
 CHECKSUM = "checksum"
 

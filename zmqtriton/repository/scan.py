@@ -182,11 +182,16 @@ def choose_versions(config: Any, present: Iterable[int]) -> VersionChoice:
     else:
         chosen = available
     if not chosen:
-        raise ConfigError(
-            "at least one version must be available under the version policy of model "
-            f"'{config.name}'"
-        )
+        raise ConfigError(no_version_text(config.name))
     return VersionChoice(tuple(sorted(chosen)), tuple(warnings))
+
+
+def no_version_text(name: str) -> str:
+    """Return the error text for a model without a version that is to be served."""
+    return (
+        f"at least one version must be available under the version policy of model '{name}'. "
+        f"A version is a directory such as {name}/1, and version_policy may leave it out"
+    )
 
 
 def subdirectories(path: Path) -> list[Path]:

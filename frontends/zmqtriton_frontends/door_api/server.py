@@ -285,9 +285,13 @@ class DoorServer:
         restriction = self._restrictions.get(category)
         if restriction is None:
             return
-        given = keys.get(restriction.header) if type(keys) is dict else None
-        if type(given) is not str or not restriction.admits([given.encode()]):
-            raise Unavailable(f"This protocol is restricted, expecting key '{restriction.header}'")
+        key = keys.get(restriction.header) if type(keys) is dict else None
+        given = [key.encode()] if type(key) is str else []
+        if not restriction.admits(given):
+            raise Unavailable(
+                f"This protocol is restricted, expecting key '{restriction.header}'"
+                + restriction.why_not(given)
+            )
 
 
 def _hang_up(descriptor: int) -> None:

@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 #: The pause before a connection that ended before the broker's welcome is made again.
 _RECONNECT_AFTER_S = 0.1
+#: Settings by which not everybody may see the names of all models.
+_HIDING = ("tokens", "http_restricted_api", "grpc_restricted_protocol", "zmq_door_restricted")
 
 
 def _refuse_call(call: wire.Call) -> wire.CallResult:
@@ -356,6 +358,7 @@ class Gateway:
         self.settings = json.loads(bootstrap.settings)
         request_log.follow(self.settings)
         self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
+        self.catalogue.can_name_models = not any(map(self.settings.get, _HIDING))
         self.catalogue.demand = load_on_demand.of(self.settings, self.call)
         self.streams.take_bootstrap(self._loop, bootstrap.serial, bootstrap.directory)
         self.payload = Payload(

@@ -89,10 +89,12 @@ def _restricted(rpc: Rpc, restriction: Restriction | None) -> Rpc:
         return rpc
 
     def check(call: Call) -> Call:
-        given = [value for name, value in call.metadata if name == restriction.name]
-        if not restriction.admits([v if isinstance(v, bytes) else v.encode() for v in given]):
+        values = [value for name, value in call.metadata if name == restriction.name]
+        given = [value if isinstance(value, bytes) else value.encode() for value in values]
+        if not restriction.admits(given):
             raise Unavailable(
                 f"This protocol is restricted, expecting header '{restriction.header}'"
+                + restriction.why_not(given)
             )
         return call
 

@@ -19,6 +19,7 @@ from zmqtriton_floor.errors import (
     NotFound,
     Unavailable,
     ZmqTritonError,
+    closest_match,
 )
 from zmqtriton_floor.members import inside
 from zmqtriton_floor.signature import Signature
@@ -35,6 +36,15 @@ _READY = "READY"
 #: The reason of a version that was unloaded on request; it does not make a server unready.
 _UNLOADED = "unloaded"
 
+
+#: A guess is not worth the time to compare a name with more than these, or a longer one.
+_MOST_NAMES, _MOST_SIGNS = 50, 64
+#: Behind the text of Triton, which is also what clients look for: what is to be done.
+_WHY_NOT_LOADED = {
+    "LOADING": ". It is being loaded, so retry later",
+    "UNLOADING": ". It is being unloaded",
+    "UNAVAILABLE": ". Its last load has failed, and the index of the repository says why",
+}
 
 #: Finds the value of a header of a request, by its name in small letters.
 HeaderLookup = Callable[[bytes], str | None]
@@ -135,6 +145,8 @@ class Catalogue:
         self.is_repository_missing = False
         #: The server drains: it is not ready, though requests are answered.
         self.is_draining = False
+        #: Errors may name other models, since nobody is kept from seeing them.
+        self.can_name_models = False
         #: Clients' shared memory, which requests name as they name models.
         self.regions = Regions()
         self._models: dict[str, dict[int, ModelVersion]] = {}
@@ -256,14 +268,15 @@ class Catalogue:
             for known in self._known(name).values():
                 if known.is_given_up:
                     raise Unavailable(known.reason)
-            raise NotFound(f"Request for unknown model: '{name}' has no available versions")
+            text = f"Request for unknown model: '{name}' has no available versions"
+            versions = self._models[name]
+            raise NotFound(text + (_why_not_loaded(versions[max(versions)]) if versions else ""))
         found = self._version(name, version)
         if found.is_given_up:
             raise Unavailable(found.reason)
         if not found.is_loaded:
-            raise Unavailable(
-                f"Request for unknown model: '{name}' version {found.version} is not at ready state"
-            )
+            text = f"Request for unknown model: '{name}' version {found.version}"
+            raise Unavailable(f"{text} is not at ready state{_why_not_loaded(found)}")
         return found
 
     def _is_on_demand(self, name: str) -> bool:
@@ -275,8 +288,16 @@ class Catalogue:
         self.check_serving()
         versions = self._models.get(name)
         if versions is None:
-            raise InvalidArgument(f"Request for unknown model: '{name}' is not found")
+            text = f"Request for unknown model: '{name}' is not found"
+            raise InvalidArgument(text + self._guess(name))
         return versions
+
+    def _guess(self, name: str) -> str:
+        """Return a sentence with the name that was meant; "" if there is none, or it must not."""
+        if not self.can_name_models or len(name) > _MOST_SIGNS or len(self._models) > _MOST_NAMES:
+            return ""
+        meant = closest_match(name, self._models)
+        return f". Did you mean '{meant}'?" if meant else ""
 
     def _version(self, name: str, version: str) -> ModelVersion:
         number = parse_version(version)
@@ -381,3 +402,10 @@ def _tensor(entry: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
         "datatype": BY_CONFIG_NAME[entry["data_type"]].name,
         "shape": batch + list(entry["dims"]),
     }
+
+
+def _why_not_loaded(version: ModelVersion) -> str:
+    """Return a second sentence for an error about a version that is not loaded."""
+    if version.reason == _UNLOADED:
+        return ". It was unloaded"
+    return _WHY_NOT_LOADED.get(version.state, "")

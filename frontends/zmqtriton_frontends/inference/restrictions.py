@@ -21,6 +21,12 @@ class Restriction:
         self.name = header.lower()
         self._value = value.encode()
 
+    def why_not(self, given: Sequence[bytes]) -> str:
+        """Return a sentence about values that are not admitted, for behind the text of Triton."""
+        if not given:
+            return ". The request does not have it"
+        return ". It has a wrong value" if len(given) == 1 else ". The request has it twice"
+
     def admits(self, given: Sequence[bytes]) -> bool:
         """True if these are the values of the right header; any wrong one takes the same time."""
         return len(given) == 1 and hmac.compare_digest(given[0], self._value)

@@ -184,7 +184,8 @@ def test_parameters_of_the_response_are_passed_on(transport: Ask) -> None:
         (
             infer_request("loading", model_version="1"),
             Unavailable,
-            "Request for unknown model: 'loading' version 1 is not at ready state",
+            "Request for unknown model: 'loading' version 1 is not at ready state. It is being "
+            "loaded, so retry later",
         ),
         (
             infer_request("stream", raw_input_contents=[]),

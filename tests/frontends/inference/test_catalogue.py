@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_floor.errors import NotFound, Unavailable
+from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
 from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.inference.catalogue import Catalogue
 
@@ -96,3 +96,57 @@ def test_a_model_that_never_served_has_no_available_versions() -> None:
 
     with pytest.raises(NotFound, match="'m' has no available versions"):
         catalogue.find("m")
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "told"),
+    [
+        ("UNAVAILABLE", "Internal: no", ". Its last load has failed, and the index of the"),
+        ("UNAVAILABLE", "unloaded", ". It was unloaded"),
+        ("LOADING", "", ". It is being loaded, so retry later"),
+    ],
+)
+def test_why_a_model_is_not_loaded_stands_behind_triton_s_text(
+    state: str, reason: str, told: str
+) -> None:
+    catalogue = Catalogue()
+    catalogue.update(VersionInfo(0, "m", 1, state, reason, 0, "", b""))
+
+    with pytest.raises(NotFound) as any_version:
+        catalogue.find("m")
+    with pytest.raises(Unavailable) as first:
+        catalogue.find("m", "1")
+
+    text = "Request for unknown model: 'm'"
+    assert any_version.value.text.startswith(f"{text} has no available versions{told}")
+    assert first.value.text.startswith(f"{text} version 1 is not at ready state{told}")
+
+
+def test_a_misspelt_name_is_guessed_unless_names_are_hidden() -> None:
+    catalogue = Catalogue()
+    catalogue.update(news("resnet"))
+    text = "Request for unknown model: 'resnt' is not found"
+
+    with pytest.raises(InvalidArgument) as hidden:
+        catalogue.find("resnt")
+    catalogue.can_name_models = True
+    with pytest.raises(InvalidArgument) as guessed:
+        catalogue.find("resnt")
+    with pytest.raises(InvalidArgument) as other:
+        catalogue.find("bert", "1")
+
+    assert text == hidden.value.text
+    assert f"{text}. Did you mean 'resnet'?" == guessed.value.text
+    assert "Request for unknown model: 'bert' is not found" == other.value.text
+
+
+def test_among_very_many_models_nothing_is_guessed() -> None:
+    catalogue = Catalogue()
+    catalogue.can_name_models = True
+    for number in range(51):
+        catalogue.update(news(f"model{number}"))
+
+    with pytest.raises(InvalidArgument) as refused:
+        catalogue.find("modell1")
+
+    assert refused.value.text.endswith(" is not found")

@@ -47,7 +47,8 @@ def test_only_where_models_are_asked_for(mode: str, what: str) -> None:
     call = world.call(verb, {"path": "/more"})
 
     text = f"repository {what} is not allowed if model control mode is not EXPLICIT"
-    assert (Unsupported.number, text) == call.error
+    hint = ". Start the server with --model-control-mode=explicit"
+    assert (Unsupported.number, text + hint) == call.error
 
 
 @pytest.mark.parametrize("path", [None, 7, "", "models", "/x\0y"])

@@ -260,7 +260,8 @@ def test_an_unknown_model_cannot_be_loaded() -> None:
     call = world.call("load", LOAD_M)
 
     text = "failed to load 'm', failed to poll from model repository"
-    assert call.error == (InternalError.number, text)
+    reason = "No model repository has a directory of this name"
+    assert call.error == (InternalError.number, f"{text}. {reason}")
     assert world.index() == []
 
 
@@ -402,7 +403,7 @@ def test_a_failed_start_up_model_is_allowed_if_so_wanted() -> None:
 def test_models_are_not_controlled_where_the_repository_rules(mode: str) -> None:
     world = SupervisorHarness(make_blueprint("m"), control_mode=mode).start()
 
-    text = "explicit model load / unload is not allowed if polling is enabled"
+    text = f"{NOT_EXPLICIT}. Start the server with --model-control-mode=explicit"
     assert world.call("load", LOAD_M).error == (Unavailable.number, text)
     assert world.call("unload", {"model": "m"}).error == (Unavailable.number, text)
 
@@ -528,7 +529,9 @@ def test_nothing_is_looked_at_again_without_polls(policy: dict[str, str]) -> Non
 
     assert served is world.generation("m")
     assert ["m"] == list(world.core.models)
-    assert (Unavailable.number, NOT_EXPLICIT) == world.call("load", LOAD_M).error
+    number, text = world.call("load", LOAD_M).error
+    assert Unavailable.number == number
+    assert text.startswith(f"{NOT_EXPLICIT}. ")
 
 
 def test_all_instances_import_while_the_first_is_asked_for_the_configuration() -> None:

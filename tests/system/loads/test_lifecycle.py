@@ -135,6 +135,7 @@ def test_versions_are_whole_numbers_and_loads_are_told(server: Server) -> None:
 def test_what_cannot_be_loaded_says_why(server: Server) -> None:
     status, said = control_model(server, "load", "nover")
     lacks = "at least one version must be available under the version policy of model 'nover'"
+    lacks += ". A version is a directory such as nover/1, and version_policy may leave it out"
     assert (400, f"load failed for model 'nover': {lacks}\n") == (status, said)
     assert 400 == server.status("/v2/health/ready")
     control_model(server, "unload", "nover")

@@ -211,7 +211,8 @@ def test_a_model_that_is_in_no_repository_is_made_of_files(server: Server) -> No
     unload(server, "made")
     again = load(server, "made", {})
 
-    assert "500 failed to load 'made', failed to poll from model repository" == again
+    text = "500 failed to load 'made', failed to poll from model repository"
+    assert f"{text}. No model repository has a directory of this name" == again
 
 
 def test_an_instance_that_dies_is_started_again_from_the_files(server: Server, model: str) -> None:

@@ -16,7 +16,10 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 _MESSAGE = "Failed to process the request for model 'scripted_0_0', message: "
-_NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
+_NOT_EXPLICIT = (
+    "explicit model load / unload is not allowed if polling is enabled. Start the server with "
+    "--model-control-mode=explicit"
+)
 
 
 MODELS = ("scripted", "add_sub")
@@ -86,7 +89,8 @@ def test_what_cannot_be_done_is_said_in_triton_s_words(server: Server) -> None:
     loading = f"Failed to load model: {_MESSAGE}"
     asking = f"Failed to check model readiness: {_MESSAGE}failed to get model version from"
     assert [
-        f"{loading}failed to load 'unknown', failed to poll from model repository",
+        f"{loading}failed to load 'unknown', failed to poll from model repository. "
+        "No model repository has a directory of this name",
         "failed to load model 'add_sub', files should be a dictionary of file paths and file "
         "contents",
         f"{loading}Load parameter 'config' must be specified for model file override",

@@ -73,6 +73,7 @@ def test_a_model_comes_and_goes_with_its_directory(server: Server) -> None:
 @pytest.mark.row("F20")
 def test_nobody_else_says_what_is_loaded(server: Server) -> None:
     text = "explicit model load / unload is not allowed if polling is enabled"
+    text += ". Start the server with --model-control-mode=explicit"
 
     assert (503, text) == control_model(server, "load")
     assert (503, text) == control_model(server, "unload")

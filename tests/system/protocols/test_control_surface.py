@@ -281,6 +281,7 @@ def test_a_model_is_loaded_and_unloaded(server: Server) -> None:
 @pytest.mark.row("C74")
 def test_a_load_that_fails_says_why(server: Server) -> None:
     missing = "failed to load 'nope', failed to poll from model repository"
+    missing += ". No model repository has a directory of this name"
     assert error(500, missing) == ask(server, "POST", _LOAD.format("nope"))
     status, found = ask(server, "POST", _LOAD.format("fails_late"))
     assert 400 == status or 500 == status

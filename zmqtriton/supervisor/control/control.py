@@ -30,6 +30,7 @@ from zmqtriton.supervisor.server_processes import metrics_process, readiness
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
+#: Triton's text, in whichever mode the server is.
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
 #: The calls that load, and are allowed in every model control mode.
@@ -173,7 +174,7 @@ class ControlCallHandler:
         if self._server.is_stopping:
             raise Unavailable("Server exiting")
         if not (self._is_explicit or is_bound):
-            raise Unavailable(NOT_EXPLICIT)
+            raise Unavailable(NOT_EXPLICIT + repositories.HOW_TO_BE_EXPLICIT)
 
     def _responder(self, caller: int, call_id: int) -> Callable[[Any], None]:
         def answer(result: Any) -> None:

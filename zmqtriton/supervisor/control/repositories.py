@@ -19,6 +19,8 @@ from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
 REGISTER, UNREGISTER = "repository.register", "repository.unregister"
 #: Lists the repositories that were registered with a key.
 KEYS = "repository.keys"
+#: Behind the texts of Triton, which clients may look for.
+HOW_TO_BE_EXPLICIT = ". Start the server with --model-control-mode=explicit"
 VERBS = frozenset({REGISTER, UNREGISTER, KEYS})
 
 
@@ -62,6 +64,7 @@ class RepositoryRegistry:
             noun = "registration" if is_wanted else "unregistration"
             raise Unsupported(
                 f"repository {noun} is not allowed if model control mode is not EXPLICIT"
+                + HOW_TO_BE_EXPLICIT
             )
         names = _names(arguments) if is_wanted else {}
         ticket = next(self._tickets)

@@ -26,7 +26,7 @@ from zmqtriton.config.backends import (
 from zmqtriton.config.canaries import CanarySettings, canary_problems
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
-from zmqtriton.config.errors import ConfigError, Problem, closest_match, raise_first
+from zmqtriton.config.errors import ConfigError, Problem, raise_first
 from zmqtriton.config.files import ClientFiles, check_paths, inherit_labels, read_client_files
 from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
@@ -89,6 +89,7 @@ from zmqtriton_floor.errors import (
     InvalidArgument,
     NotFound,
     ZmqTritonError,
+    closest_match,
 )
 
 #: The stub lies beside the floor package; it is started by path and imported by nobody.

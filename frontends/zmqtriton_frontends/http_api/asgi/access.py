@@ -157,10 +157,10 @@ def _key_check(restriction: Restriction) -> Check:
     text = f"This API is restricted, expecting header '{restriction.header}'"
 
     def check(req: Headers) -> str:
-        given = req.header(name)
+        value = req.header(name)
         # a header that was sent twice has a comma in it and is another value
-        is_right = given is not None and restriction.admits([given.encode("latin-1")])
-        return "" if is_right else text
+        given = [] if value is None else [value.encode("latin-1")]
+        return "" if restriction.admits(given) else text + restriction.why_not(given)
 
     return check
 

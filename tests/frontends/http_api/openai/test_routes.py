@@ -35,7 +35,8 @@ def test_keys_protect_openai_s_api(
 
     assert (401, 401, status) == (refused.status_code, wrong.status_code, admitted.status_code)
     assert {
-        "message": f"This API is restricted, expecting header '{header[0]}'",
+        "message": f"This API is restricted, expecting header '{header[0]}'. The request "
+        "does not have it",
         "type": "authentication_error",
         "param": None,
         "code": "invalid_auth",

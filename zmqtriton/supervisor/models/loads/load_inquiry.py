@@ -22,6 +22,9 @@ from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.loads.protocols import LoadTarget
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 
+#: Behind Triton's text, which has no reason.
+_NOT_THERE = ". No model repository has a directory of this name"
+
 
 class LoadRequest(NamedTuple):
     """The request for a load, as it was made."""
@@ -124,8 +127,7 @@ class LoadInquiry:
         elif isinstance(found, ReadFailure):
             self._record_read_failure(found)
             text = f"failed to load '{self._model.name}', failed to poll from model repository"
-            if found.fingerprint:
-                text += f": {found.reason}"
+            text += f": {found.reason}" if found.fingerprint else _NOT_THERE
             self._listener.end(InternalError(text))
         elif self._is_current(found):
             self._model.history.record_unchanged(found)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, EnvironmentSpec
+from zmqtriton.repository.scan import no_version_text
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.context import ModelContext
@@ -120,10 +121,7 @@ class ModelLoad:
     def _refuse_all(self, name: str) -> None:
         """Record that there is no version. From now on the model is known, also to frontends."""
         # Triton's words for it; the table has others.
-        error = InvalidArgument(
-            f"load failed for model '{name}': at least one version must be available under the "
-            f"version policy of model '{name}'\n"
-        )
+        error = InvalidArgument(f"load failed for model '{name}': {no_version_text(name)}\n")
         for news in self._model.version_infos():
             self._context.publish(news)
         self._context.acknowledgements.sync(
