@@ -221,6 +221,24 @@ def test_what_is_not_encrypted_ends_at_once(server: TlsServer, port: str) -> Non
     assert "Traceback" not in server.log_text()
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_client_without_tls_is_told_what_to_do(server: TlsServer, closes: bool) -> None:
+    head = (
+        "POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.http_port), 60) as plain:
+        plain.sendall(head.encode() + bytes(100_000))
+        if closes:
+            plain.shutdown(socket.SHUT_WR)
+        answer = http.client.HTTPResponse(plain)
+        answer.begin()
+
+        document = json.loads(answer.read())
+
+    assert (400, "close") == (answer.status, answer.headers["Connection"])
+    assert {"error": "this port speaks TLS: use https://"} == document
+
+
 def test_a_handshake_that_never_comes_is_not_waited_for(server: TlsServer) -> None:
     with socket.create_connection(("127.0.0.1", server.http_port), 60) as silent:
         assert 200 == server.status("/v2/health/live")
