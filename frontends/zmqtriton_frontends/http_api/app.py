@@ -115,7 +115,11 @@ class _Path:
     def __init__(self, rows: list[Route], access: Access) -> None:
         methods = [row.method for row in rows]
         for row in rows:
-            self._answer(row.method, access.responder(row))
+            responder = access.responder(row)
+            self._answer(row.method, responder)
+            if row.method == "GET":  # the same without its body, which is left out below
+                self._answer("HEAD", responder)
+                methods.append("HEAD")
         for method, refusal in access.others(rows[0], methods).items():
             self._answer(method, refusal)
 

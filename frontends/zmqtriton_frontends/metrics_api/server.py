@@ -1,4 +1,4 @@
-"""Just enough HTTP/1.1 for a scraper: GET /metrics, one request after another, no bodies.
+"""Just enough HTTP/1.1 for a scraper: GET and HEAD of /metrics, one after another, no bodies.
 
 Everything is limited: headers, the time they may take, connections. Knows nothing of metrics.
 """
@@ -25,6 +25,8 @@ MAX_CONNECTIONS = 256
 #: A scraper connects, asks and often stays for the next scrape.
 HEAD_WITHIN_S = 75.0
 WRITE_WITHIN_S = 30.0
+
+_METHODS = ("GET", "HEAD")
 
 Scrape = Callable[[], Awaitable[str]]
 
@@ -74,13 +76,14 @@ class Page:
             writer.close()
             return
         self._open[task] = writer
+        answers = _Answers(writer)
         try:
-            while await self._serve_one(task, reader, writer):
+            while await self._serve_one(task, reader, answers):
                 pass
         except (asyncio.TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             _log.debug("a scraper's connection ended early")
         except asyncio.LimitOverrunError:
-            await _send(writer, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, keep_alive=False)
+            await answers.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, keep_alive=False)
         except asyncio.CancelledError:
             _log.debug("closed a connection: at the end, or for another one")
         finally:
@@ -101,7 +104,7 @@ class Page:
         self,
         task: asyncio.Task[None],
         reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        answers: _Answers,
     ) -> bool:
         """Serve a request; True if the connection may be used again."""
         self._busy.discard(task)
@@ -109,20 +112,21 @@ class Page:
         self._busy.add(task)
         line, *fields = head[:-4].decode("latin-1").split("\r\n")
         parts = line.split(" ")
+        answers.is_head = parts[0] == "HEAD"
         if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-            await _send(writer, HTTPStatus.BAD_REQUEST, keep_alive=False)
+            await answers.refuse(HTTPStatus.BAD_REQUEST, keep_alive=False)
             return False
         keep_alive = _keeps_alive(parts[2], fields) and not self._is_stopping
         if not self._is_called_right(fields):
-            await _send(writer, HTTPStatus.MISDIRECTED_REQUEST, keep_alive=False)
+            await answers.refuse(HTTPStatus.MISDIRECTED_REQUEST, keep_alive=False)
             return False
         try:
-            self._check_token(fields, writer)
+            self._check_token(fields, answers.writer)
         except AccessRefused as error:
             status = HTTPStatus(error.http_status)
-            await _send(writer, status, keep_alive, text=error.text, headers=error.headers)
+            await answers.refuse(status, keep_alive, text=error.text, headers=error.headers)
             return keep_alive
-        await self._respond(writer, parts[0], parts[1].partition("?")[0], keep_alive)
+        await self._respond(answers, parts[0], parts[1].partition("?")[0], keep_alive)
         return keep_alive and not self._is_stopping  # it may have begun to stop meanwhile
 
     def _is_called_right(self, fields: list[str]) -> bool:
@@ -135,23 +139,21 @@ class Page:
             grant = self._tokens.check(_values(fields, HEADER), address, METRICS)
             check_target(grant, METRICS, "")
 
-    async def _respond(
-        self, writer: asyncio.StreamWriter, method: str, path: str, keep_alive: bool
-    ) -> None:
+    async def _respond(self, answers: _Answers, method: str, path: str, keep_alive: bool) -> None:
         if path not in (self._path, f"{self._path}/"):
-            await _send(writer, HTTPStatus.NOT_FOUND, keep_alive)
-        elif method != "GET":
-            await _send(writer, HTTPStatus.METHOD_NOT_ALLOWED, keep_alive)
+            await answers.refuse(HTTPStatus.NOT_FOUND, keep_alive)
+        elif method not in _METHODS:
+            await answers.refuse(HTTPStatus.METHOD_NOT_ALLOWED, keep_alive)
         elif self._is_stopping:
-            await _send(writer, HTTPStatus.SERVICE_UNAVAILABLE, False, text="Server exiting")
+            await answers.refuse(HTTPStatus.SERVICE_UNAVAILABLE, False, text="Server exiting")
         else:
             try:
                 page = await self._scrape()
             except ZmqTritonError as error:
                 status = HTTPStatus(error.http_status)
-                await _send(writer, status, keep_alive, text=error.text)
+                await answers.refuse(status, keep_alive, text=error.text)
             else:
-                await _write(writer, HTTPStatus.OK, self._content_type, page.encode(), keep_alive)
+                await answers.write(HTTPStatus.OK, self._content_type, page.encode(), keep_alive)
 
 
 def _values(fields: list[str], name: str) -> list[str]:
@@ -175,35 +177,38 @@ def _keeps_alive(version: str, fields: list[str]) -> bool:
     return connection != "close" if version == "HTTP/1.1" else connection == "keep-alive"
 
 
-async def _send(
-    writer: asyncio.StreamWriter,
-    status: HTTPStatus,
-    keep_alive: bool,
-    *,
-    text: str = "",
-    headers: Headers = (),
-) -> None:
-    data = json.dumps({"error": text or status.phrase}).encode()
-    await _write(writer, status, "application/json", data, keep_alive, headers)
+class _Answers:
+    """Writes the answers of one connection."""
 
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        #: The request is a HEAD, whose answer ends before the body.
+        self.is_head = False
 
-async def _write(
-    writer: asyncio.StreamWriter,
-    status: HTTPStatus,
-    content_type: str,
-    data: bytes,
-    keep_alive: bool,
-    headers: Headers = (),
-) -> None:
-    lines = [
-        f"HTTP/1.1 {status.value} {status.phrase}",
-        f"Content-Type: {content_type}",
-        f"Content-Length: {len(data)}",
-        *(f"{name}: {value}" for name, value in headers),
-    ]
-    if status is HTTPStatus.METHOD_NOT_ALLOWED:
-        lines.append("Allow: GET")
-    if not keep_alive:
-        lines.append("Connection: close")
-    writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + data)
-    await asyncio.wait_for(writer.drain(), WRITE_WITHIN_S)
+    async def refuse(
+        self, status: HTTPStatus, keep_alive: bool, *, text: str = "", headers: Headers = ()
+    ) -> None:
+        data = json.dumps({"error": text or status.phrase}).encode()
+        await self.write(status, "application/json", data, keep_alive, headers)
+
+    async def write(
+        self,
+        status: HTTPStatus,
+        content_type: str,
+        data: bytes,
+        keep_alive: bool,
+        headers: Headers = (),
+    ) -> None:
+        lines = [
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            f"Content-Type: {content_type}",
+            f"Content-Length: {len(data)}",
+            *(f"{name}: {value}" for name, value in headers),
+        ]
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            lines.append(f"Allow: {', '.join(_METHODS)}")
+        if not keep_alive:
+            lines.append("Connection: close")
+        head = "\r\n".join([*lines, "", ""]).encode("latin-1")
+        self.writer.write(head if self.is_head else head + data)
+        await asyncio.wait_for(self.writer.drain(), WRITE_WITHIN_S)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.broker.world import BrokerHarness, request
+from zmqtriton.broker.metrics.statistics import MOST_LATENCIES
 from zmqtriton_floor import wire
 
 F, S = 2, 10
@@ -49,9 +51,7 @@ def test_it_is_what_came_since_the_last_question(world: BrokerHarness) -> None:
     assert ("m", 1, 2, 0, 2) == tuple(
         row[key] for key in ("model", "version", "succeeded", "failed", "executions")
     )
-    [bucket] = [number for number, count in enumerate(row["latencies"]) if count == 2]
-    bounds = found["bounds_ns"]
-    assert bounds[bucket - 1] < 3 * MILLISECOND <= bounds[bucket]
+    assert (3 * MILLISECOND, 3 * MILLISECOND) == (row["p50_ns"], row["p99_ns"])
     assert 0.006 == pytest.approx(found["seconds"])
 
 
@@ -70,3 +70,18 @@ def test_a_model_without_news_is_left_out(world: BrokerHarness) -> None:
     world.tick(MILLISECOND)
     world.finish_batch(S)
     assert [1] == [row["succeeded"] for row in read(world)["readings"]]
+
+
+def test_quantiles_of_a_busy_model_are_of_all_the_interval(world: BrokerHarness) -> None:
+    """The first interval tells how busy it is; in the second every fourth request is slow."""
+    counters = world.core.generations[1].statistics
+    read(world)
+    for _ in range(2):
+        for number in range(20 * MOST_LATENCIES):
+            is_slow = number < 5 * MOST_LATENCIES
+            arrived = SimpleNamespace(arrived_ns=0 if is_slow else 99, elements=1)
+            counters.record_success(arrived, 100)  # type: ignore[arg-type]
+        world.tick(1)
+        [row] = read(world)["readings"]
+
+    assert (1, 100) == (row["p50_ns"], row["p99_ns"])

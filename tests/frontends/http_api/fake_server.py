@@ -48,7 +48,7 @@ def hold_request(body: RequestBody) -> ResponseBody | None:
     return None
 
 
-_NO_READINGS: dict[str, Any] = {"seconds": 0, "bounds_ns": [], "readings": []}
+_NO_READINGS: dict[str, Any] = {"seconds": 0, "readings": []}
 
 
 class FakeServer:

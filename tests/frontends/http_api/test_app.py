@@ -33,7 +33,6 @@ def test_every_route_has_a_category_and_stands_once() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/v2/",
         "/v3",
         "/metrics",
@@ -62,12 +61,12 @@ def test_an_unknown_path_is_not_found(path: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("POST", "/v2", "GET"),
-        ("PUT", "/v2/health/live", "GET"),
+        ("POST", "/v2", "GET, HEAD"),
+        ("PUT", "/v2/health/live", "GET, HEAD"),
         ("GET", "/v2/models/identity/infer", "POST"),
         ("GET", "/v2/repository/index", "POST"),
         ("OPTIONS", "/v2/models/identity/infer", "POST"),
-        ("DELETE", "/v2/models/identity", "GET"),
+        ("DELETE", "/v2/models/identity", "GET, HEAD"),
     ],
 )
 def test_a_wrong_method_is_not_allowed(method: str, path: str, allowed: str) -> None:
@@ -75,6 +74,16 @@ def test_a_wrong_method_is_not_allowed(method: str, path: str, allowed: str) -> 
 
     assert (result.status_code, result.json) == (405, {"error": "Method Not Allowed"})
     assert result.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/v2", "/v2/models/identity/config", "/v2/models/unknown", "/nothing"]
+)
+def test_head_is_get_without_its_body(path: str) -> None:
+    whole, head = (Client(FakeGateway()).request(method, path) for method in ("GET", "HEAD"))
+
+    assert b"" == head.content
+    assert (whole.status_code, dict(whole.headers)) == (head.status_code, dict(head.headers))
 
 
 # ---------------------------------------------------------- health and metadata

@@ -181,3 +181,16 @@ def test_half_requests_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
             writer.close()
 
     play(conversation)
+
+
+def test_head_is_get_without_its_body() -> None:
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        head = GET.replace(b"GET", b"HEAD")
+        of_get, of_head = await talk(address, closing(GET)), await talk(address, closing(head))
+        missing = await talk(address, head.replace(b"/metrics", b"/") + closing(head))
+
+        assert of_get == of_head + b"the page\n"
+        assert missing.startswith(b"HTTP/1.1 404 ")
+        assert missing.endswith(of_head)
+
+    play(conversation)

@@ -5,11 +5,11 @@ Asked every few seconds, so a model about which there is no news costs next to n
 
 from __future__ import annotations
 
+from math import ceil
 from operator import sub
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.metrics.latency_buckets import BOUNDS_NS, BUCKETS
-from zmqtriton.broker.metrics.statistics import ModelStatistics
+from zmqtriton.broker.metrics.statistics import MOST_LATENCIES, ModelStatistics
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 
@@ -36,42 +36,54 @@ class _Counters(NamedTuple):
         )
 
 
-_NO_COUNTERS, _NO_LATENCIES = _Counters(), [0] * BUCKETS
-_Known = tuple[_Counters, list[int]]
+_NO_COUNTERS = _Counters()
 
 
 class Readings:
     def __init__(self, generations: GenerationRegistry) -> None:
         self._generations = generations
-        self._known: dict[int, _Known] = {}
+        #: By the number of the generation.
+        self._known: dict[int, _Counters] = {}
         self._asked_ns = 0
 
     def document(self, now_ns: int) -> dict[str, Any]:
         """Return the growth since the last question, and how long ago that was.
 
         Generations that have answered nothing since, and wait for nothing, are left out. The first
-        question only begins. `latencies` counts requests in the buckets of these bounds.
+        question only begins.
         """
         seconds = (now_ns - self._asked_ns) / 1e9 if self._asked_ns else 0.0
         known, self._known, self._asked_ns = self._known, {}, now_ns
         rows = []
         for number, generation in self._generations.by_number.items():
             counters = generation.statistics
-            before = known.get(number, (_NO_COUNTERS, _NO_LATENCIES))
-            has_grown = before[0][:2] != (counters.success.count, counters.fail.count)
+            before = known.get(number, _NO_COUNTERS)
+            has_grown = before[:2] != (counters.success.count, counters.fail.count)
             if has_grown or generation.unanswered:
-                self._known[number] = _Counters.of(counters), [*counters.latencies]
-                rows.append(_row(generation, before, self._known[number]))
+                now = self._known[number] = _Counters.of(counters)
+                rows.append(_row(generation, _Counters(*map(sub, now, before))))
             elif number in known:
                 self._known[number] = before
-        return {"seconds": seconds, "bounds_ns": BOUNDS_NS, "readings": rows if seconds else []}
+                counters.latencies_mask = 0
+        return {"seconds": seconds, "readings": rows if seconds else []}
 
 
-def _row(generation: Generation, before: _Known, now: _Known) -> dict[str, Any]:
+def _row(generation: Generation, grown: _Counters) -> dict[str, Any]:
+    counters = generation.statistics
+    latencies_ns = sorted(counters.latencies_ns)
+    counters.latencies_ns.clear()
+    # the next interval will be as this one
+    counters.latencies_mask = (1 << (grown.succeeded // MOST_LATENCIES).bit_length()) - 1
     return {
         "model": generation.model,
         "version": generation.version,
         "pending": generation.waiting,
-        **dict(zip(_Counters._fields, map(sub, now[0], before[0]), strict=True)),
-        "latencies": [*map(sub, now[1], before[1])],
+        **grown._asdict(),
+        "p50_ns": _quantile(latencies_ns, 0.5),
+        "p99_ns": _quantile(latencies_ns, 0.99),
     }
+
+
+def _quantile(values: list[int], share: float) -> int | None:
+    """Return what this share of the sorted values does not exceed; None without values."""
+    return values[ceil(share * len(values)) - 1] if values else None

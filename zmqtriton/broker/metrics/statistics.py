@@ -6,10 +6,9 @@ the batch.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections import deque
 from typing import Any
 
-from zmqtriton.broker.metrics.latency_buckets import BOUNDS_NS, BUCKETS
 from zmqtriton.broker.metrics.response_counts import ResponseCounts
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Batch
@@ -17,6 +16,8 @@ from zmqtriton_floor.wire import FINAL, Executed, Outcome
 
 #: Why a request failed, in the words of the metrics.
 REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"
+#: Enough for quantiles of a few seconds.
+MOST_LATENCIES = 1024
 
 
 class Duration:
@@ -62,21 +63,25 @@ class ModelStatistics:
         #: broker.
         self.direct = 0
         self.brokered = 0
-        #: How many requests that succeeded took how long, in the buckets of BOUNDS_NS.
-        self.latencies = [0] * BUCKETS
+        #: How long requests took that succeeded since the last reading (readings.py): those whose
+        #: numbers have none of these bits, so that a busy model's are some of all the time.
+        self.latencies_ns: deque[int] = deque(maxlen=MOST_LATENCIES)
+        self.latencies_mask = 0
         self.batches: dict[int, tuple[Duration, Duration, Duration]] = {}
 
     def record_success(self, request: InflightRequest, now_ns: int) -> None:
         latency_ns = now_ns - request.arrived_ns
         self.success.count += 1
         self.success.ns += latency_ns
-        self.latencies[bisect_left(BOUNDS_NS, latency_ns)] += 1
+        if not self.success.count & self.latencies_mask:
+            self.latencies_ns.append(latency_ns)
         self.inference_count += request.elements
 
     def record_cache_hit(self, request: InflightRequest, lookup_ns: int) -> None:
         """Count a request that was answered from the cache."""
         self.success.add(1, lookup_ns)
-        self.latencies[bisect_left(BOUNDS_NS, lookup_ns)] += 1
+        if not self.success.count & self.latencies_mask:
+            self.latencies_ns.append(lookup_ns)
         self.queue.add(1, 0)
         self.cache_hit.add(1, lookup_ns)
 

@@ -35,6 +35,22 @@ _HEADERS = {
 }
 
 
+_TEXT_TYPE = "text/plain; charset=utf-8"
+#: For people whose client is no browser.
+_SIGNPOST = b"""\
+This is zmqtriton, an inference server that speaks NVIDIA Triton's protocol.
+
+  GET  /docs                  every request with examples, for browsers; as JSON at /openapi.json
+  GET  /v2/health/ready       200 if all models can execute
+  POST /v2/repository/index   the models, their states, and why any is not ready
+  POST /v2/models/MODEL/infer
+  GET  /v2/zmqtriton/status   the server's processes and models
+
+On its machine, `zmqtriton-ctl status` shows the same, and `zmqtriton-ctl explain` what to do about
+a model that is not ready. Browsers get a page here.
+"""
+
+
 class Pages:
     """Responders for the files of the package `pages`."""
 
@@ -51,7 +67,9 @@ class Pages:
 
     async def front(self, req: Request, resp: falcon.asgi.Response) -> None:
         if not _wants_html(req.header(b"accept") or ""):
-            raise falcon.HTTPNotFound  # as for every client of Triton's that asks for this path
+            resp.content_type, resp.data = _TEXT_TYPE, _SIGNPOST
+            resp.set_header("Vary", "Accept")
+            return
         self._send(req, resp, "front.html")
 
     async def docs(self, req: Request, resp: falcon.asgi.Response) -> None:

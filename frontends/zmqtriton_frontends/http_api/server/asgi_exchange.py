@@ -133,7 +133,7 @@ class AsgiExchange:
         rows = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         rows += [(name.encode(), value.encode()) for name, value in problems.headers(status)]
         self._start = {"status": status, "headers": rows}
-        self._write(self._begin_answer(body, is_last=True) + body)
+        self._write_body(self._begin_answer(body, is_last=True), body, is_last=True)
         self._end_answer()
 
     def _scope(self) -> Event:
@@ -205,7 +205,7 @@ class AsgiExchange:
         lengths = [value for name, value in rows if name == _LENGTH]
         self._has_no_body = responses.has_no_body(self._head.method, status)
         written = responses.fields(rows)
-        if self._has_no_body:
+        if self._has_no_body and (lengths or not body):
             pass
         elif lengths:
             self._left_bytes = int(lengths[0])

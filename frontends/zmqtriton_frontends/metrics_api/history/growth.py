@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import add
 from typing import Any
 
 from zmqtriton_frontends.metrics_api.history.history import ModelSample
-from zmqtriton_frontends.metrics_api.history.quantiles import quantile
 
 #: A row of the broker's answer.
 Reading = dict[str, Any]
@@ -20,21 +18,20 @@ def samples_of(answer: Mapping[str, Any]) -> dict[str, ModelSample]:
     for reading in answer["readings"]:
         name = f"{reading['model']}:{reading['version']}"
         sums[name] = _sum(sums[name], reading) if name in sums else reading
-    seconds, bounds_ns = answer["seconds"], answer["bounds_ns"]
-    return {name: _sample(reading, seconds, bounds_ns) for name, reading in sums.items()}
+    return {name: _sample(reading, answer["seconds"]) for name, reading in sums.items()}
 
 
 def _sum(one: Reading, other: Reading) -> Reading:
-    latencies = [*map(add, one["latencies"], other["latencies"])]
-    return {**{key: one[key] + other[key] for key in _SUMS}, "latencies": latencies}
+    busier = max(one, other, key=lambda reading: int(reading["succeeded"]))
+    return {**busier, **{key: one[key] + other[key] for key in _SUMS}}
 
 
-def _sample(grown: Reading, seconds: float, bounds_ns: list[int]) -> ModelSample:
+def _sample(grown: Reading, seconds: float) -> ModelSample:
     return ModelSample(
         requests_per_s=grown["succeeded"] / seconds,
         failures_per_s=grown["failed"] / seconds,
-        latency_p50_ms=_milliseconds(quantile(bounds_ns, grown["latencies"], 0.5)),
-        latency_p99_ms=_milliseconds(quantile(bounds_ns, grown["latencies"], 0.99)),
+        latency_p50_ms=_milliseconds(grown["p50_ns"]),
+        latency_p99_ms=_milliseconds(grown["p99_ns"]),
         queue_ms=_milliseconds(_ratio(grown["queue_ns"], grown["queued"])),
         batch=_ratio(grown["inferences"], grown["executions"]),
         pending=grown["pending"],

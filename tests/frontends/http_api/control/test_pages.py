@@ -58,14 +58,18 @@ def test_who_names_html_gets_the_page(accept: str) -> None:
 
 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/json", "text/*", "text/html-like"])
-def test_all_others_find_an_unknown_path(accept: str) -> None:
+def test_all_others_are_told_where_to_look(accept: str) -> None:
     result = get("/", accept=accept)
 
-    assert (404, {"error": "Not Found"}) == (result.status_code, result.json)
-    assert "application/json" == result.headers["content-type"]
+    assert (200, "text/plain; charset=utf-8") == (
+        result.status_code,
+        result.headers["content-type"],
+    )
+    assert "/docs" in result.text
+    assert all(len(line) <= 100 for line in result.text.splitlines())
 
 
-@pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "DELETE"])
+@pytest.mark.parametrize("method", ["POST", "OPTIONS", "DELETE"])
 def test_it_is_there_for_get_alone(method: str) -> None:
     result = Client(FakeGateway()).request(method, "/", headers={"accept": BROWSER})
 
