@@ -32,7 +32,14 @@ ROOT = Path(__file__).resolve().parent.parent
 SLOW = (
     *("system/", "faults/", "conformance/"),
     *("broker/simulation/", "broker/sequences/test_sequence_floods.py"),
-    *("environments/", "command_line/", "protos/", "repo/", "repository/test_scan.py"),
+    *(
+        "ctl/doctor/test_prepared_faults.py",
+        "environments/",
+        "command_line/",
+        "protos/",
+        "repo/",
+        "repository/test_scan.py",
+    ),
     *("frontends/gateway/test_pending_request.py", "frontends/gateway/test_streams.py"),
     *("frontends/gateway/test_shadows.py", "testing/"),
     *("frontends/grpc_api/test_", "frontends/grpc_api/transport/"),

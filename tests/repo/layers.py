@@ -302,6 +302,19 @@ LAYERS = (
         "asks a running server and must not need one to be imported",
     ),
     Layer(
+        "zmqtriton.ctl.doctor",
+        (
+            _FLOOR,
+            "zmqtriton.ctl",
+            "zmqtriton.environments",
+            "zmqtriton.options",
+            "zmqtriton.supervisor.machine.gpus",
+            "zmqtriton.supervisor.machine.processes.port_holder",
+        ),
+        ("click",),
+        "looks at the machine as a server that starts would, and needs none",
+    ),
+    Layer(
         "zmqtriton.supervisor",
         (
             _FLOOR,

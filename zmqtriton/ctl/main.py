@@ -20,6 +20,7 @@ from zmqtriton.ctl import (
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerSelector
 from zmqtriton.ctl.completion import completion
+from zmqtriton.ctl.doctor.command import doctor
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.explaining.command import explain
 from zmqtriton.ctl.inferring.command import infer
@@ -93,6 +94,7 @@ _COMMANDS = (
     canaries.build_group(_call_about_canary),
     completion,
     config,
+    doctor,
     *drains.build_commands(run_with_client, check_name),
     env,
     explain,

@@ -1,0 +1,88 @@
+"""`zmqtriton-ctl doctor` as users run it: on this machine, with a server and without."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.server import Server, free_ports
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODELS = ("add_sub",)
+OPTIONS = ("--runtime-directory=@DIRECTORY@/run",)
+
+
+def doctor(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "zmqtriton.ctl.main"]
+    return subprocess.run(
+        [*program, f"--runtime-directory={directory}", "doctor", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def faults(done: subprocess.CompletedProcess[str]) -> list[Any]:
+    """Return what is worse than a note; some of that may be true of whatever machine tests."""
+    found = [each for each in json.loads(done.stdout) if each["severity"] != "note"]
+    of_machine = (
+        "the machine has",
+        "the control group",
+        "the kernel has killed",
+        "of the server's",
+    )
+    return [each["text"] for each in found if not any(text in each["text"] for text in of_machine)]
+
+
+@pytest.mark.row("L13")
+def test_a_server_that_is_well_and_one_that_is_stopped(server: Server) -> None:
+    place = server.directory.parent / "run"
+    well = doctor(place, "-o", "json")
+    shown = doctor(place)
+    stub, stopped = eventually(lambda: _stop_and_ask(server, place), 60, "it was seen")
+    eventually(lambda: server.stub_pids("add_sub") not in ([], [stub]), 60, "a new stub")
+    eventually(server.is_ready, 60, "ready")
+
+    assert (0, []) == (well.returncode, faults(well)), well.stderr
+    assert "things were looked at" in shown.stdout
+    assert f"add_sub_0_0 (pid {stub}) is stopped by a signal or a debugger" in faults(stopped)
+    assert 1 == stopped.returncode
+
+
+def _stop_and_ask(
+    server: Server, place: Path
+) -> tuple[int, subprocess.CompletedProcess[str]] | None:
+    """Stop the stub; one that is stopped is replaced after three seconds, so it may go unseen."""
+    pids = server.stub_pids("add_sub")
+    if not pids:
+        return None
+    os.kill(pids[0], signal.SIGSTOP)
+    done = doctor(place, "-o", "json")
+    return (pids[0], done) if f"pid {pids[0]}" in done.stdout else None
+
+
+@pytest.mark.row("L13")
+def test_without_a_server_the_start_of_one_is_judged(tmp_path: Path) -> None:
+    number, *others = free_ports(3)
+    ports = (f"--grpc-port={others[0]}", f"--metrics-port={others[1]}")
+    with socket.socket() as holder:
+        holder.bind(("0.0.0.0", number))
+        holder.listen()
+        words = ("-o", "json", "--", f"--http-port={number}", *ports)
+        taken = doctor(tmp_path, *words)
+    well = doctor(tmp_path, *words)
+
+    assert 1 == taken.returncode
+    assert any(text.startswith(f"port {number} is in use by process") for text in faults(taken))
+    assert (0, []) == (well.returncode, faults(well)), well.stdout

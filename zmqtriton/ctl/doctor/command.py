@@ -1,0 +1,80 @@
+"""`zmqtriton-ctl doctor`: prints what is wrong, the most important first."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from zmqtriton.ctl.doctor.findings import Finding, Severity
+from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
+from zmqtriton.ctl.output import form_option, print_document
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+
+@click.command()
+@click.option(
+    "--repository",
+    "repositories",
+    multiple=True,
+    metavar="DIR",
+    help="A model repository to look at, too. May be repeated.",
+)
+@click.argument("options", nargs=-1, metavar="[-- SERVER OPTIONS]")
+@form_option
+@click.pass_context
+def doctor(
+    context: click.Context, repositories: tuple[str, ...], options: tuple[str, ...], form: str
+) -> None:
+    """Say what is wrong with this machine and installation, and with the server if one runs.
+
+    Without a server, judges whether one could start: with the options behind --, or those of the
+    systemd unit, or the defaults. The exit status is 1 if something is wrong, 0 if there are
+    warnings at most.
+    """
+    # only now: the other commands do not need all that
+    from zmqtriton.ctl.doctor.judging.all import JUDGEMENTS, judge
+    from zmqtriton.ctl.doctor.reading.collect import collect
+
+    with exit_on_error():
+        facts = collect(context.obj, repositories, options)
+    found = judge(facts)
+    if form == "table":
+        server = facts.server
+        whom = f"'{server.id}', pid {server.pid}" if server else "no server runs"
+        _print(found, f"{whom}; {len(JUDGEMENTS)} things were looked at")
+    else:
+        print_document(form, [_document(finding) for finding in found])
+    if any(finding.severity is Severity.ERROR for finding in found):
+        sys.exit(EXIT_REFUSED)
+
+
+def _print(found: Sequence[Finding], about: str) -> None:
+    for finding in found:
+        severity = finding.severity
+        word = click.style(f"{severity.value}:", fg=_COLOURS[severity])
+        click.echo(f"{word} {finding.text}")
+        click.echo(f"  {finding.advice}")
+        for command in finding.commands:
+            click.echo(f"  next: {command}")
+        click.echo()
+    counts = Counter(finding.severity for finding in found)
+    texts = [
+        f"{counts[each]} {each.value}{'s' * (counts[each] != 1)}"
+        for each in Severity
+        if counts[each]
+    ]
+    click.echo(f"{about}: {', '.join(texts) or 'nothing is wrong'}")
+
+
+def _document(finding: Finding) -> dict[str, Any]:
+    return {
+        "severity": finding.severity.value,
+        "text": finding.text,
+        "advice": finding.advice,
+        "commands": list(finding.commands),
+    }
