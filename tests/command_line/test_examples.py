@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
 import zlib
@@ -69,6 +70,25 @@ def test_what_is_written_is_told_and_the_users_changes_are_kept(
     assert [True] * len(places) == [
         f"{directory}/{place}" in told and (directory / place).exists() for place in places
     ]
+
+
+@pytest.mark.system
+def test_a_client_without_a_server_says_so_in_one_sentence() -> None:
+    # nobody has this port, since a bound socket does not listen
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        url = f"127.0.0.1:{silent.getsockname()[1]}"
+        running = {
+            client: subprocess.Popen(
+                [sys.executable, "-B", client, "--url", url], stderr=subprocess.PIPE, text=True
+            )
+            for client in EXAMPLES.glob("*/client.py")
+            if client.parent.name != "image"  # has to have its images first
+        }
+        for client, process in running.items():
+            _, said = process.communicate()
+            assert (1, 1, client) == (process.returncode, len(said.splitlines()), client)
+            assert said.startswith(f"no server answers on {url}, see README.md: ")
 
 
 @pytest.mark.system

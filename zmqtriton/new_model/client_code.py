@@ -26,6 +26,10 @@ ARRAYS = {inputs}
 TYPES = {types}
 
 client = triton.InferenceServerClient(SERVER)
+try:
+    client.is_server_live()
+except (OSError, triton.InferenceServerException) as error:
+    sys.exit(f"no server answers on {{SERVER}}: {{error}}")
 inputs = []
 for name, array in ARRAYS.items():
     inputs.append(triton.InferInput(name, array.shape, TYPES[name]))

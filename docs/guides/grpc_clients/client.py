@@ -28,24 +28,31 @@ def read_text(response, index):
     return raw[4 : 4 + length].decode()
 
 
-with grpc.insecure_channel(SERVER) as channel:
-    server = GRPCInferenceServiceStub(channel)
+def main():
+    with grpc.insecure_channel(SERVER) as channel:
+        server = GRPCInferenceServiceStub(channel)
 
-    request = triton.ModelInferRequest(
-        model_name="string_upper", inputs=[text_input("TEXT", "hello", [1, 1])]
-    )
-    print(read_text(server.ModelInfer(request, timeout=10), 0))
+        request = triton.ModelInferRequest(
+            model_name="string_upper", inputs=[text_input("TEXT", "hello", [1, 1])]
+        )
+        print(read_text(server.ModelInfer(request, timeout=10), 0))
 
-    request = triton.ModelInferRequest(
-        model_name="tokens", inputs=[text_input("TEXT", "one word after the other", [1])]
-    )
-    request.parameters["triton_enable_empty_final_response"].bool_param = True
-    for message in server.ModelStreamInfer(iter([request])):
-        if message.error_message:
-            raise SystemExit(message.error_message)
-        response = message.infer_response
-        if response.raw_output_contents:
-            place = [output.name for output in response.outputs].index("TOKEN")
-            print(read_text(response, place))
-        if response.parameters["triton_final_response"].bool_param:
-            break
+        request = triton.ModelInferRequest(
+            model_name="tokens", inputs=[text_input("TEXT", "one word after the other", [1])]
+        )
+        request.parameters["triton_enable_empty_final_response"].bool_param = True
+        for message in server.ModelStreamInfer(iter([request])):
+            if message.error_message:
+                raise SystemExit(message.error_message)
+            response = message.infer_response
+            if response.raw_output_contents:
+                place = [output.name for output in response.outputs].index("TOKEN")
+                print(read_text(response, place))
+            if response.parameters["triton_final_response"].bool_param:
+                break
+
+
+try:
+    main()
+except grpc.RpcError as error:
+    sys.exit(f"{SERVER}: {error.details()}")

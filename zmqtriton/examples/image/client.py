@@ -26,10 +26,13 @@ def main():
     files = arguments.files or sorted(samples.glob("*.png"))
     if not files:
         sys.exit("no images: make.py makes some")
-    with triton.InferenceServerClient(arguments.url) as client:
-        labels = ask(client, "ensemble", files)
-        if labels != ask(client, "bls", files):
-            sys.exit("the ensemble and the model that calls the others answer differently")
+    try:
+        with triton.InferenceServerClient(arguments.url) as client:
+            labels = ask(client, "ensemble", files)
+            if labels != ask(client, "bls", files):
+                sys.exit("the ensemble and the model that calls the others answer differently")
+    except OSError as error:
+        sys.exit(f"no server answers on {arguments.url}, see README.md: {error}")
     for path, label in zip(files, labels):
         print(f"{path.name}: {label}")
 

@@ -29,10 +29,13 @@ def main():
     parser.add_argument("--url", default="localhost:8000")
     parser.add_argument("texts", nargs="*", default=TEXTS)
     arguments = parser.parse_args()
-    with triton.InferenceServerClient(arguments.url) as client:
-        verdicts = ask(client, "sentiment", arguments.texts)
-        if verdicts != ask(client, "sentiment_bls", arguments.texts):
-            sys.exit("the ensemble and the model that calls the others answer differently")
+    try:
+        with triton.InferenceServerClient(arguments.url) as client:
+            verdicts = ask(client, "sentiment", arguments.texts)
+            if verdicts != ask(client, "sentiment_bls", arguments.texts):
+                sys.exit("the ensemble and the model that calls the others answer differently")
+    except OSError as error:
+        sys.exit(f"no server answers on {arguments.url}, see README.md: {error}")
     for text, (label, score) in zip(arguments.texts, verdicts):
         print(f"{label} {score:.2f}: {text}")
 

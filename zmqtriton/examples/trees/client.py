@@ -1,6 +1,7 @@
 """Asks for the names of colours: `python client.py [--serve | --url HOST:PORT] [RRGGBB ...]`."""
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,9 +44,12 @@ def main():
         np.array([list(bytes.fromhex(colour))], dtype=np.float32) / 255
         for colour in arguments.colours
     ]
-    answers = ask_own(rows) if arguments.serve else ask_http(arguments.url, rows)
-    for colour, answer in zip(arguments.colours, answers):
-        print(f"{colour}: {NAMES[int(answer[0])]}")
+    try:
+        answers = ask_own(rows) if arguments.serve else ask_http(arguments.url, rows)
+        for colour, answer in zip(arguments.colours, answers):
+            print(f"{colour}: {NAMES[int(answer[0])]}")
+    except OSError as error:
+        sys.exit(f"no server answers on {arguments.url}, see README.md: {error}")
 
 
 if __name__ == "__main__":
