@@ -14,6 +14,7 @@ from zmqtriton.command_line import read_options
 #: for it.
 _COMMANDS = {
     "new": ("zmqtriton.new_model.command", "run_new"),
+    "run": ("zmqtriton.run.command", "run_model"),
     "demo": ("zmqtriton.demo", "run_demo"),
     "example": ("zmqtriton.examples", "run_example"),
     "simulate": ("zmqtriton.simulation.command", "run_simulate"),

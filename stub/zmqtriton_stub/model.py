@@ -229,20 +229,33 @@ def _import(load: wire.LoadModel) -> Any:
         _provide(module)
     parent, package = os.path.split(directory)
     sys.path.append(directory)
-    if parent != load.directory:  # code shared by several models, outside of them
-        return importlib.import_module(name)
+    if parent != load.directory:  # one file alone, or code shared by several models
+        return _import_file(name, load.path)
     sys.path.append(parent)
     return importlib.import_module(f"{package}.{name}")
 
 
-def _provide(module: str) -> None:
+def _import_file(name: str, path: str) -> Any:
+    """Import this very file, whatever installed module has its name."""
+    module, load = _new_module(name, path)
+    sys.modules.setdefault(name, module)
+    load(module)
+    return module
+
+
+def _provide(name: str) -> None:
     """Provide our modules under these names, whatever lies in the model's environment."""
-    path = os.path.join(MODEL_PATH, module, "__init__.py")
-    spec = importlib.util.spec_from_file_location(module, path)
+    module, load = _new_module(name, os.path.join(MODEL_PATH, name, "__init__.py"))
+    sys.modules[name] = module
+    load(module)
+
+
+def _new_module(name: str, path: str) -> tuple[Any, Callable[[Any], None]]:
+    """Return a module that is empty yet, and the function that runs the file in it."""
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"no module in {path}")
-    sys.modules[module] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[module])
+    return importlib.util.module_from_spec(spec), spec.loader.exec_module
 
 
 def _stop(loop: AbstractEventLoop) -> None:

@@ -10,6 +10,7 @@ from tests.options.test_parser import parsed, refused
 from zmqtriton.options import RateLimitResource, Setting
 from zmqtriton.options.kinds import OptionSupport
 from zmqtriton.options.table import OPTIONS_BY_NAME
+from zmqtriton.options.values import ModelFile
 
 
 def test_whatever_is_not_honoured_has_a_reason() -> None:
@@ -88,6 +89,9 @@ def test_what_is_not_ours_to_tune_is_said_with_the_reason(word: str, why: str) -
         pytest.param("--grpc-port=9001", 9001, marks=pytest.mark.row("--grpc-port")),
         pytest.param("--http-address=::1", "::1", marks=pytest.mark.row("--http-address")),
         pytest.param("--http-port=9000", 9000, marks=pytest.mark.row("--http-port")),
+        ("--model-file=/m/scale.py", (ModelFile("scale", "/m/scale.py"),)),
+        ("--model-file=other=/m/scale.py", (ModelFile("other", "/m/scale.py"),)),
+        ("--reload=true", True),
         pytest.param("--log-error=false", False, marks=pytest.mark.row("--log-error")),
         pytest.param("--log-file=/l", "/l", marks=pytest.mark.row("--log-file")),
         pytest.param("--log-info=false", False, marks=pytest.mark.row("--log-info")),

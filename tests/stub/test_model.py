@@ -50,6 +50,13 @@ def test_a_model_may_import_what_lies_beside_it_both_ways(write_model: Write) ->
     assert model._class.both == ("1.beside", "beside", "1.model")
 
 
+def test_a_file_outside_of_a_version_is_itself_whatever_has_its_name(write_model: Write) -> None:
+    directory = write_model("class TritonPythonModel: pass")
+    (directory / "json.py").write_text("import json\nclass TritonPythonModel: text = json.dumps(1)")
+
+    assert _load(directory, "json.py")._class.text == "1"
+
+
 def test_the_model_s_directories_come_last_on_the_path(write_model: Write) -> None:
     before = sys.path.copy()
 

@@ -28,6 +28,7 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.models.memory_measurements import MemoryReport
 from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.reloading.file_watch import FileReport
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
@@ -100,6 +101,8 @@ class SupervisorHarness:
         self.status: int | None = None
         #: Directories of loads.
         self.removed: list[str] = []
+        #: The models whose files were looked at last.
+        self.watched: tuple[str, ...] = ()
         self.sent: list[tuple[int, Any]] = []
         #: Processes that confirm nothing.
         self.silent: set[int] = set()
@@ -298,6 +301,10 @@ class SupervisorHarness:
                         ticket, self._read(model, override, selection)
                     )
                 )
+            case actions.LookAtFiles(watched):
+                self.watched = watched
+                seen = {n: self.models[n].fingerprint for n in watched if n in self.models}
+                self._schedule(lambda: self.core.reloader.on_looked(FileReport(seen, 0.0)))
             case actions.ChangeRepositories(ticket, path):
                 error, paths = self.repository_error, (path,)
                 self._schedule(

@@ -101,6 +101,20 @@ def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
         _complete_from_model_name(config, model_name)
 
 
+def complete_for_file(config: Any, file: Path) -> None:
+    """Complete the configuration of a model that is one Python file, which its caller has named.
+
+    Raises ConfigError if it is of a model of another kind.
+    """
+    for field in ("platform", "backend"):
+        named = getattr(config, field)
+        if named not in ("", PYTHON):
+            text = f"{field} '{named}' does not run '{file.name}', which is Python"
+            raise ConfigError(Problem(text, (field,), PYTHON))
+    config.backend = PYTHON
+    config.default_model_filename = file.name
+
+
 def _framework_from_config(config: Any) -> _Framework | None:
     """Find the framework by backend, platform and file name.
 

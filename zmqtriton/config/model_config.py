@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.backends import complete_backend
+from zmqtriton.config.backends import complete_backend, complete_for_file
 from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.document import to_text
 from zmqtriton.config.errors import ConfigError, Problem
@@ -39,19 +39,23 @@ def load_config(
     override: str | None = None,
     auto_complete: bool = True,
     host: Host | None = None,
+    code_file: Path | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Any:
     """Return the configuration of a model that is about to be loaded.
 
     With `auto_complete` its inputs, outputs and instance groups stay as they are until the model
     has been asked (`merge_completion`); ensembles are finished at once. `override` is the JSON of a
-    load request, used in place of the file. `tell` gets the text when the backend is known and
+    load request, used in place of the file. `code_file` is the model if it is one Python file in a
+    directory that is not its own. `tell` gets the text when the backend is known and
     defaults are not filled in yet, as Triton logs it. Checks of the machine and of further files
     are left to `check_runnable` and `files.check_paths`.
     """
     path = None if override is not None else config_path
     try:
         config = _read_source(name, model_dir, config_path, override, auto_complete)
+        if code_file is not None:
+            complete_for_file(config, code_file)
         complete_backend(config, name, model_dir)
         if auto_complete:
             tell(to_text(config))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from zmqtriton.command_line import read_options
 from zmqtriton.examples import copy_missing
+from zmqtriton.supervisor.opened import OpenedServer
 
 MODELS = Path(__file__).parent / "models"
 DIRECTORY = "zmqtriton-demo"
@@ -41,10 +42,10 @@ def run_demo(words: list[str]) -> int:
     if isinstance(options, int):
         return options
 
-    def show(http_port: int | None) -> None:
+    def show(server: OpenedServer) -> None:
         # not the option's port, since 0 means any port there; everything that is shown needs HTTP
-        if http_port is not None:
-            sys.stdout.write(guide(directory, f"{options.http_address}:{http_port}"))
+        if server.http_port is not None:
+            sys.stdout.write(guide(directory, f"{options.http_address}:{server.http_port}"))
             sys.stdout.flush()
 
     return run(options, on_open=show)

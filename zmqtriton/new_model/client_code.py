@@ -8,7 +8,7 @@ from zmqtriton.new_model.draft import Draft, Kind
 
 #: Where a server listens unless it is told otherwise.
 HTTP_PORT, GRPC_PORT = 8000, 8001
-_NOT_IN_JSON = "FP16"
+_NOT_IN_JSON = ("FP16", "BF16")
 
 _HEAD = '''\
 """Asks the model {name} of a server: python client_{name}.py [HOST:PORT]
@@ -80,9 +80,9 @@ def client_text(draft: Draft) -> str:
     )
 
 
-def curl_text(draft: Draft) -> str:
+def curl_text(draft: Draft, server: str = f"localhost:{HTTP_PORT}") -> str:
     """Return a command line that asks the model; "" if JSON cannot say what it takes or makes."""
-    if any(tensor.datatype.name == _NOT_IN_JSON for tensor in (*draft.inputs, *draft.outputs)):
+    if any(tensor.datatype.name in _NOT_IN_JSON for tensor in (*draft.inputs, *draft.outputs)):
         return ""
     inputs = [
         {
@@ -98,5 +98,5 @@ def curl_text(draft: Draft) -> str:
     if draft.kind is Kind.SEQUENCE:
         flags = {"sequence_id": 7, "sequence_start": True, "sequence_end": True}
         body = {"parameters": flags, **body}
-    url = f"localhost:{HTTP_PORT}/v2/models/{draft.name}/{verb}"
+    url = f"{server}/v2/models/{draft.name}/{verb}"
     return f"curl -sN {url} -d '{json.dumps(body)}'"

@@ -22,6 +22,7 @@ _SUPPORT_NOTES = {
 #: The subcommands, each with its usage; `--help` after one says more.
 COMMANDS = {
     "new": "new name [options]              write a first model, its test and a client",
+    "run": "run model.py [options]          serve one file, or one model's directory",
     "demo": "demo [directory] [options]      serve example models and print commands to try",
     "example": "example name [directory]        write an example pipeline",
     "check": "check directory ... [options]   find errors in models",

@@ -220,7 +220,7 @@ def _is_strict(values: Mapping[str, Any], warnings: list[str]) -> bool:
 def _model_repositories(values: Mapping[str, Any]) -> tuple[str, ...]:
     # an empty one is an unset variable in somebody's script
     found = tuple(dict.fromkeys(path for path in values["model_repository"] if path))
-    if not found:
+    if not found and not values["model_file"]:
         raise OptionError("--model-repository must be specified")
     return found
 

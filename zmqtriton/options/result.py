@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zmqtriton.options.trace import TraceOptions
-from zmqtriton.options.values import RateLimitResource, Restriction, Setting
+from zmqtriton.options.values import ModelFile, RateLimitResource, Restriction, Setting
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class Options:
 
     # Model repository
     model_repository: tuple[str, ...] = ()
+    model_file: tuple[ModelFile, ...] = ()
+    reload: bool = False
     exit_on_error: bool = True
     #: True: nothing is auto-completed.
     strict_model_config: bool = False

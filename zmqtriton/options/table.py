@@ -95,7 +95,13 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "model-repository",
             "Directory of models. May be repeated; model names must be unique across all of them.",
         ),
+        a.custom("name=file", read.model_file)(
+            "model-file",
+            "Python file with a TritonPythonModel to serve as a model, by its own name or another. "
+            "May be repeated.",
+        ),
         a.texts("model-store", "The same as --model-repository.", field="model_repository"),
+        a.switch("reload", "Load models again when their files change; for development."),
         a.boolean("exit-on-error", "Exit if an initial model fails to load."),
         a.switch(
             "disable-auto-complete-config",

@@ -6,6 +6,7 @@ text. Knows no option by name and checks none against another.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
@@ -42,6 +43,13 @@ class Restriction(NamedTuple):
     categories: tuple[str, ...]
     header: str
     value: str
+
+
+class ModelFile(NamedTuple):
+    """A Python file that is a model."""
+
+    name: str
+    path: str
 
 
 class RateLimitResource(NamedTuple):
@@ -172,6 +180,17 @@ def pair(
         return first(left), second(right)
 
     return read
+
+
+def model_file(value: str) -> ModelFile:
+    """Read PATH or NAME=PATH."""
+    name, equals, path = value.partition("=")
+    if not equals or "/" in name:
+        path = value
+        name = os.path.splitext(os.path.basename(path))[0]
+    if not name or not path.endswith(".py"):
+        raise BadValue(f"--model-file is a Python file, or NAME=FILE. Got {value}")
+    return ModelFile(name, path)
 
 
 def _split_setting(value: str) -> tuple[int, str, str, str] | None:

@@ -72,6 +72,8 @@ class ScannedModel:
     #: By version; covers its files and those shared by all, but not the configuration.
     version_fingerprints: Mapping[int, str] = field(default_factory=dict)
     selection: VersionSelection = NO_EXCEPTIONS
+    #: The only file of a model that has no directories of versions.
+    code_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -299,14 +301,14 @@ def _fingerprint(path: Path, config_path: Path | None, versions: Iterable[Path])
     if config_path is not None:
         digest.update(f"config {config_path}\n".encode(errors="surrogateescape"))
         if config_path.parent != path:
-            digest.update(_entry_fingerprint(config_path, path))
+            digest.update(entry_fingerprint(config_path, path))
     for directory in subdirectories(path):
         digest.update(f"{directory.name}\n".encode(errors="surrogateescape"))
-    for file in _files(path, recursive=False):
-        digest.update(_entry_fingerprint(file, path))
+    for file in list_files(path, recursive=False):
+        digest.update(entry_fingerprint(file, path))
     for root in roots:
-        for file in _files(root, recursive=True):
-            digest.update(_entry_fingerprint(file, path))
+        for file in list_files(root, recursive=True):
+            digest.update(entry_fingerprint(file, path))
     return digest.hexdigest()
 
 
@@ -315,17 +317,17 @@ def _version_fingerprints(
 ) -> dict[int, str]:
     """Return fingerprints of what each version loads, except for the configuration."""
     shared = hashlib.blake2b(f"{path}\n".encode(errors="surrogateescape"), digest_size=16)
-    for file in _files(path, recursive=False):
+    for file in list_files(path, recursive=False):
         if file != config_path:
-            shared.update(_entry_fingerprint(file, path))
+            shared.update(entry_fingerprint(file, path))
     for folder in DATA_FOLDERS:
-        for file in _files(path / folder, recursive=True):
-            shared.update(_entry_fingerprint(file, path))
+        for file in list_files(path / folder, recursive=True):
+            shared.update(entry_fingerprint(file, path))
     contents = {}
     for number, directory in versions.items():
         digest = shared.copy()
-        for file in _files(directory, recursive=True):
-            digest.update(_entry_fingerprint(file, path))
+        for file in list_files(directory, recursive=True):
+            digest.update(entry_fingerprint(file, path))
         contents[number] = digest.hexdigest()
     return contents
 
@@ -336,8 +338,8 @@ def code_fingerprint(directory: Path) -> str:
     Environments in it are left out, since they have tens of thousands of files.
     """
     digest = hashlib.blake2b(f"{directory}\n".encode(errors="surrogateescape"), digest_size=16)
-    for file in _files(directory, recursive=True, skips=_is_environment):
-        digest.update(_entry_fingerprint(file, directory))
+    for file in list_files(directory, recursive=True, skips=_is_environment):
+        digest.update(entry_fingerprint(file, directory))
     return digest.hexdigest()
 
 
@@ -345,7 +347,7 @@ def _is_environment(path: str) -> bool:
     return any(os.path.exists(os.path.join(path, mark)) for mark in _ENVIRONMENT_MARKS)
 
 
-def _files(
+def list_files(
     directory: Path, *, recursive: bool, skips: Callable[[str], bool] = lambda path: False
 ) -> Iterator[Path]:
     """Return the files in order of their names.
@@ -382,7 +384,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
         return False  # a link that leads to itself
 
 
-def _entry_fingerprint(file: Path, base: Path) -> bytes:
+def entry_fingerprint(file: Path, base: Path) -> bytes:
     try:
         stat = file.stat()
     except OSError:

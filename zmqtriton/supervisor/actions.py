@@ -130,6 +130,12 @@ class ListRepository(NamedTuple):
     remote_models: tuple[tuple[str, str], ...] = ()
 
 
+class LookAtFiles(NamedTuple):
+    """Look at the files of these models; the answer is `Reloader.on_looked`."""
+
+    models: tuple[str, ...]
+
+
 class ChangeRepositories(NamedTuple):
     """Add or remove a directory of models.
 
@@ -219,6 +225,7 @@ Action = (
     | MeasureMemory
     | RemoveDirectory
     | ListRepository
+    | LookAtFiles
     | ChangeRepositories
     | OpenRegion
     | CloseRegion

@@ -39,6 +39,7 @@ from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
 from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.reloading.reloader import Reloader
 from zmqtriton.supervisor.scaling.autoscaler import Autoscaler
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
@@ -94,6 +95,7 @@ class Core:
         self._stopping.get_generations = self.generations.values
         self._stopping.retire_after_callers = self._leaving.retire_after_callers
         self.startup = Startup(plan, policy, self, self._peers.publish)
+        self.reloader = Reloader(plan, self)
         self._preparations = EnvironmentPreparations(plan, self._introductions)
         self.object_stores = ObjectStores(plan, self._introductions, policy)
         self.canaries = CanaryRegistry(
@@ -215,6 +217,8 @@ class Core:
         if self._policy.early_liveness:
             self._peers.opening.begin()
         self.startup.begin()
+        if self._policy.reload:
+            self.reloader.begin()
 
     def tick(self, now_s: float) -> None:
         """Advance the time; to be called before any other event of this moment."""

@@ -14,6 +14,8 @@ class Policy:
     #: names, or "*" alone; read in mode explicit
     startup_models: tuple[str, ...] = ()
     poll_s: float = 0.0
+    #: Models are loaded again when their files change.
+    reload: bool = False
     load_slots: int = 4
     #: A load that takes longer does not hold up others.
     load_slot_timeout_s: float = 30.0

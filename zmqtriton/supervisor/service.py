@@ -33,13 +33,13 @@ from zmqtriton.supervisor.machine import (
 )
 from zmqtriton.supervisor.machine.action_runner import ActionRunner
 from zmqtriton.supervisor.machine.available_memory import available_bytes
+from zmqtriton.supervisor.machine.background.threads import Background
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError, RuntimeDirectory
 from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
 from zmqtriton.supervisor.machine.guard import call_ready, guarded
 from zmqtriton.supervisor.machine.listeners import PortError
-from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge
 from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.policy_reading import read_policy
 from zmqtriton.supervisor.machine.process_settings import process_settings
@@ -47,6 +47,7 @@ from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.machine.secrets import SecretError
+from zmqtriton.supervisor.opened import OpenedServer
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 
 _log = logging.getLogger(__name__)
@@ -57,11 +58,8 @@ _POLL_INTERVAL_S = 1.0
 _END_WITHIN_S = 5.0
 
 
-def run(options: Options, on_open: Callable[[int | None], None] | None = None) -> int:
-    """Run the server and return the exit status.
-
-    `on_open` is called with the HTTP port when clients may connect.
-    """
+def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None) -> int:
+    """Run the server and return the exit status; `on_open` is called when clients may connect."""
     own_process.set_up()
     secrets.hide_from_command_line(options)
     try:
@@ -134,7 +132,7 @@ class Service:
             self._children.segments.open_region = self._region_files.open_read_only
         self._log_ring = ring = log_ring.attach()
         self._core.log_lines, self._core.process_lines = ring.read_last, ring.process_lines
-        self._gauge = MemoryGauge(self._selector, self._core.measurements.on_measured)
+        self._background = Background(self._selector, self._core)
         self._next_poll_s = 0.0
         self._signal_reader, self._signal_writer = socket.socketpair()
         self._control_socket: ControlSocket | None = None
@@ -147,7 +145,7 @@ class Service:
             spawner=self._spawner,
             model_reader=self._model_reader,
             region_files=self._region_files,
-            gauge=self._gauge,
+            background=self._background,
             notifier=notifier,
             gpus=gpus,
             log_stream=stream,
@@ -208,7 +206,7 @@ class Service:
             self._control_socket.close()
         logging.getLogger().removeHandler(self._log_ring)
         self._claims.remove()
-        self._gauge.close()
+        self._background.close()
         self._region_files.close_all()
         listeners.close_all(self._listeners)
         self._selector.close()

@@ -13,13 +13,15 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.machine import listeners, logging_setup, tables
+from zmqtriton.supervisor.machine.background.threads import Background
 from zmqtriton.supervisor.machine.guard import guarded
-from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY, ModelReader
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.models.blueprint import ReadFailure
+from zmqtriton.supervisor.opened import OpenedServer
+from zmqtriton.supervisor.reloading.file_watch import NOTHING_SEEN
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
@@ -41,7 +43,7 @@ class ActionRunner:
         spawner: Spawner,
         model_reader: ModelReader,
         region_files: RegionFiles,
-        gauge: MemoryGauge,
+        background: Background,
         notifier: systemd.Notifier,
         gpus: Sequence[int],
         log_stream: IO[str],
@@ -53,12 +55,12 @@ class ActionRunner:
         self._spawner = spawner
         self._model_reader = model_reader
         self._region_files = region_files
-        self._gauge = gauge
+        self._background = background
         self._notifier = notifier
         self._gpus = gpus
         self._log_stream = log_stream
-        #: Called with the HTTP port when clients may connect.
-        self.on_open: Callable[[int | None], None] | None = None
+        #: Called when clients may connect.
+        self.on_open: Callable[[OpenedServer], None] | None = None
         #: None while the server runs.
         self.exit_status: int | None = None
         #: Printed to stderr at the end, after all log records.
@@ -94,6 +96,8 @@ class ActionRunner:
             )
         elif isinstance(action, actions.ListRepository):
             self._core.object_stores.on_repository_listed(action.ticket, failure)
+        elif isinstance(action, actions.LookAtFiles):
+            self._core.reloader.on_looked(NOTHING_SEEN)
         elif isinstance(action, actions.ChangeRepositories):
             paths = self._model_reader.paths
             self._core.repositories.repositories_changed(action.ticket, paths, failure)
@@ -132,7 +136,7 @@ class ActionRunner:
         self._core.object_stores.on_model_read(action.ticket, found)
 
     def _measure_memory(self, action: actions.MeasureMemory) -> None:
-        self._gauge.measure(action.ticket, action.model_by_pid)
+        self._background.gauge.measure(action.ticket, action.model_by_pid)
 
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
         shutil.rmtree(action.path, ignore_errors=True)
@@ -144,6 +148,11 @@ class ActionRunner:
             )
         except ZmqTritonError as error:
             self._core.object_stores.on_repository_listed(action.ticket, error)
+
+    def _look_at_files(self, action: actions.LookAtFiles) -> None:
+        places = {name: self._model_reader.find_places(name) for name in action.models}
+        found = {name: here[0] for name, here in places.items() if len(here) == 1}
+        self._background.file_looks.look(found, self._options.model_config_name)
 
     def _change_repositories(self, action: actions.ChangeRepositories) -> None:
         error = None
@@ -161,7 +170,8 @@ class ActionRunner:
         tables.log_grpc_settings(self._options, self._log_stream)
         if self.on_open is not None:
             http = self._listeners.get(listeners.HTTP)
-            self.on_open(None if http is None else http.port)
+            port = None if http is None else http.port
+            self.on_open(OpenedServer(port, self._core.serving_config))
 
     def _stop_listening(self, _: actions.StopListening) -> None:
         # The kernel accepts connections for as long as any process of ours holds the socket.
@@ -208,6 +218,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.MeasureMemory: ActionRunner._measure_memory,
     actions.RemoveDirectory: ActionRunner._remove_files,
     actions.ListRepository: ActionRunner._list_repository,
+    actions.LookAtFiles: ActionRunner._look_at_files,
     actions.ChangeRepositories: ActionRunner._change_repositories,
     actions.OpenRegion: ActionRunner._open_region,
     actions.CloseRegion: ActionRunner._close_region,

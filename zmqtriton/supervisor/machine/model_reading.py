@@ -48,6 +48,7 @@ from zmqtriton.environments.demand import (
 )
 from zmqtriton.options import Options
 from zmqtriton.repository.agents import agent_problems
+from zmqtriton.repository.place import ModelPlace, place_of_file
 from zmqtriton.repository.scan import (
     DUPLICATE_REASON,
     NO_EXCEPTIONS,
@@ -57,7 +58,6 @@ from zmqtriton.repository.scan import (
     not_found_text,
     not_unique_text,
     repository_hint,
-    scan_model,
     subdirectories,
 )
 from zmqtriton.repository.tried_versions import (
@@ -104,6 +104,7 @@ class ModelReader:
 
     def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
         self._paths = [Path(path) for path in options.model_repository if not is_remote(path)]
+        self._files = {name: Path(path).absolute() for name, path in options.model_file}
         #: Names of models that are not those of their folders, by repository and folder.
         self._names: dict[Path, dict[str, str]] = {}
         self._remote_urls = tuple(filter(is_remote, options.model_repository))
@@ -177,7 +178,7 @@ class ModelReader:
                     found[name] = DUPLICATE_REASON
                 else:
                     found.setdefault(name, "")
-        for name, problem in remote:
+        for name, problem in (*remote, *((name, "") for name in self._files)):
             found[name] = DUPLICATE_REASON if name in found else problem
         return dict(sorted(found.items()))
 
@@ -191,14 +192,8 @@ class ModelReader:
         """Return the blueprint that a load of this model would build now."""
         if override is not None and override.directory:
             directory = Path(override.directory)
-            return self._read(name, directory, directory.parent, override, selection)
-        places: dict[Path, tuple[Path, Path]] = {}
-        if "/" not in name and "\0" not in name and name not in ("", ".", ".."):
-            for repository in self._paths:
-                path = repository / self._folder(repository, name)
-                # Path.is_dir() raises if a name is longer than the file system allows.
-                if os.path.isdir(path):
-                    places.setdefault(path.resolve(), (path, repository))
+            return self._read(name, ModelPlace(directory, directory.parent), override, selection)
+        places = self.find_places(name)
         copied = copied or LocalCopy()
         urls = copied.repository_urls
         if not places and not urls:
@@ -214,8 +209,20 @@ class ModelReader:
             )
         if urls:
             return self._read_stored_copy(name, copied, override, selection)
-        ((path, repository),) = places.values()
-        return self._read(name, path, repository, override, selection)
+        (place,) = places
+        return self._read(name, place, override, selection)
+
+    def find_places(self, name: str) -> list[ModelPlace]:
+        """Return the places of a model on this machine; a model that can be loaded has one."""
+        places: dict[Path, ModelPlace] = {}
+        if "/" not in name and "\0" not in name and name not in ("", ".", ".."):
+            for repository in self._paths:
+                path = repository / self._folder(repository, name)
+                # Path.is_dir() raises if a name is longer than the file system allows.
+                if os.path.isdir(path):
+                    places.setdefault(path.resolve(), ModelPlace(path, repository))
+        files = [place_of_file(self._files[name])] if name in self._files else []
+        return [*places.values(), *files]
 
     def _folder(self, repository: Path, name: str) -> str:
         """Return the folder of a model in a repository; none if it has another name there."""
@@ -240,13 +247,13 @@ class ModelReader:
         if copied.problem:
             return ReadFailure(copied.problem, InternalError.number, copied.digest)
         path = Path(copied.directory)
-        return self._read(name, path, path.parent, override, selection, copied.digest)
+        place = ModelPlace(path, path.parent)
+        return self._read(name, place, override, selection, copied.digest)
 
     def _read(
         self,
         name: str,
-        path: Path,
-        repository: Path,
+        place: ModelPlace,
         override: LoadOverride | None,
         selection: VersionSelection,
         fingerprint: str = "",
@@ -255,8 +262,8 @@ class ModelReader:
         known, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
             if override is not None and override.directory:
-                take_over(path)
-            scanned = replace(scan_model(path, repository, self._config_name), name=name)
+                take_over(place.directory)
+            scanned = replace(place.scan(name, self._config_name), name=name)
             fingerprint = known or scanned.fingerprint
             scanned = replace(scanned, fingerprint=fingerprint, selection=selection)
             return self._blueprint(scanned, override)
@@ -268,12 +275,11 @@ class ModelReader:
     def _blueprint(self, scanned: ScannedModel, override: LoadOverride | None) -> Blueprint:
         completed: list[str] = []
         config = load_config(
-            scanned.name,
-            scanned.path,
-            scanned.config_path,
+            *(scanned.name, scanned.path, scanned.config_path),
             override=override.config if override is not None else None,
             auto_complete=self._auto_complete,
             host=self._host,
+            code_file=scanned.code_file,
             tell=completed.append,
         )
         #: The file that error texts name.
@@ -420,6 +426,8 @@ class ModelReader:
     ) -> VersionBlueprint:
         if config.HasField("ensemble_scheduling"):
             return VersionBlueprint("")
+        if scanned.code_file is not None:
+            return VersionBlueprint(str(scanned.code_file))
         try:
             file = find_model_file(config, scanned.path.absolute(), number, self._backends)
         except ConfigError as error:

@@ -30,6 +30,7 @@ def read_policy(options: Options) -> Policy:
         control_mode=options.model_control_mode,
         startup_models=options.load_model,
         poll_s=float(options.repository_poll_secs),
+        reload=options.reload,
         load_slots=options.model_load_thread_count,
         load_slot_timeout_s=python.load_slot_timeout_s,
         load_retries=options.model_load_retry_count,

@@ -51,6 +51,11 @@ class LoadHistory:
             and all(n in versions and versions[n].is_serving for n in blueprint.versions)
         )
 
+    @property
+    def is_from_files(self) -> bool:
+        """True if the last attempt was to load what the repository has."""
+        return self._attempted_fingerprint != "" and self.override is None
+
     def was_attempted(self, fingerprint: str) -> bool:
         """True if the last attempt was to load these files, with or without success."""
         return self._attempted_fingerprint == fingerprint

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import selectors
-import socket
-import threading
 from collections.abc import Callable, Mapping
-from queue import SimpleQueue
+from functools import partial
 
 from zmqtriton.supervisor.machine.available_memory import available_bytes
+from zmqtriton.supervisor.machine.background.worker import Worker
 from zmqtriton.supervisor.models.memory_measurements import MemoryReport
 
 _KIB = 1024
@@ -24,43 +23,22 @@ OnMeasured = Callable[[int, MemoryReport], None]
 
 class MemoryGauge:
     def __init__(self, selector: selectors.BaseSelector, measured: OnMeasured) -> None:
-        self._selector = selector
+        self._worker = Worker(selector, "memory")
         self._on_measured = measured
-        self._requests: SimpleQueue[tuple[int, Mapping[int, str]] | None] = SimpleQueue()
-        self._results: SimpleQueue[tuple[int, MemoryReport]] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._ours: socket.socket
-        self._theirs: socket.socket
 
     def measure(self, ticket: int, names: Mapping[int, str]) -> None:
         """Measure these processes, and add them up by name."""
-        if self._thread is None:
-            self._ours, self._theirs = socket.socketpair()
-            self._selector.register(self._ours, selectors.EVENT_READ, self._deliver_results)
-            self._thread = threading.Thread(target=self._measure_loop, name="memory", daemon=True)
-            self._thread.start()
-        self._requests.put((ticket, names))
+        self._worker.submit(partial(_measure, names), partial(self._on_measured, ticket))
 
     def close(self) -> None:
-        if self._thread is not None:
-            self._requests.put(None)
-            self._thread.join()
-            self._selector.unregister(self._ours)
-            self._ours.close()
-            self._theirs.close()
+        self._worker.close()
 
-    def _deliver_results(self) -> None:
-        for _ in self._ours.recv(64):
-            self._on_measured(*self._results.get())
 
-    def _measure_loop(self) -> None:
-        while (request := self._requests.get()) is not None:
-            ticket, names = request
-            sums: dict[str, int] = {}
-            for pid, name in names.items():
-                sums[name] = sums.get(name, 0) + process_memory_bytes(pid)
-            self._results.put((ticket, MemoryReport(sums, available_bytes())))
-            self._theirs.send(b"!")
+def _measure(names: Mapping[int, str]) -> MemoryReport:
+    sums: dict[str, int] = {}
+    for pid, name in names.items():
+        sums[name] = sums.get(name, 0) + process_memory_bytes(pid)
+    return MemoryReport(sums, available_bytes())
 
 
 def process_memory_bytes(pid: int) -> int:

@@ -1,0 +1,1 @@
+"""`zmqtriton run`: one model, served while somebody writes it."""

@@ -1,0 +1,39 @@
+"""Looks at the files of models in a thread: a disk may be slow, and a model have many files."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from zmqtriton.repository.place import ModelPlace
+from zmqtriton.supervisor.machine.background.worker import Worker
+from zmqtriton.supervisor.reloading.file_watch import FileReport
+from zmqtriton_floor.errors import ZmqTritonError
+
+
+class FileLooks:
+    def __init__(
+        self, selector: selectors.BaseSelector, on_looked: Callable[[FileReport], None]
+    ) -> None:
+        self._worker = Worker(selector, "files")
+        self._on_looked = on_looked
+
+    def look(self, places: Mapping[str, ModelPlace], config_name: str) -> None:
+        """Look at the files of these models, by name."""
+        self._worker.submit(partial(_look, places, config_name), self._on_looked)
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+def _look(places: Mapping[str, ModelPlace], config_name: str) -> FileReport:
+    began_s = time.monotonic()
+    found = {}
+    for name, place in places.items():
+        try:
+            found[name] = place.scan(name, config_name).fingerprint
+        except (ZmqTritonError, OSError) as error:
+            found[name] = f"unreadable: {error}"
+    return FileReport(found, time.monotonic() - began_s)

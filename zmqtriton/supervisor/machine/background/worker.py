@@ -1,0 +1,52 @@
+"""A thread for questions whose answers the service must not wait for."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import TypeVar
+
+_Answer = TypeVar("_Answer")
+
+
+class Worker:
+    """Runs one task after the other; the thread begins with the first."""
+
+    def __init__(self, selector: selectors.BaseSelector, name: str) -> None:
+        self._selector = selector
+        self._name = name
+        self._tasks: SimpleQueue[Callable[[], Callable[[], None]] | None] = SimpleQueue()
+        self._deliveries: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._ours: socket.socket
+        self._theirs: socket.socket
+
+    def submit(self, task: Callable[[], _Answer], then: Callable[[_Answer], None]) -> None:
+        """Have the task run; `then` gets its answer, in the loop of the selector."""
+        if self._thread is None:
+            self._ours, self._theirs = socket.socketpair()
+            self._selector.register(self._ours, selectors.EVENT_READ, self._deliver)
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._tasks.put(lambda: partial(then, task()))
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._tasks.put(None)
+            self._thread.join()
+            self._selector.unregister(self._ours)
+            self._ours.close()
+            self._theirs.close()
+
+    def _deliver(self) -> None:
+        for _ in self._ours.recv(64):
+            self._deliveries.get()()
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            self._deliveries.put(task())
+            self._theirs.send(b"!")

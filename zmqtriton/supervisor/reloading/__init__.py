@@ -1,0 +1,1 @@
+"""Models that are loaded again when their files change (`--reload`)."""
