@@ -46,6 +46,7 @@ def doctor(
     if form == "table":
         server = facts.server
         whom = f"'{server.id}', pid {server.pid}" if server else "no server runs"
+        whom = "a server with these options" if options else whom
         _print(found, f"{whom}; {len(JUDGEMENTS)} things were looked at")
     else:
         print_document(form, [_document(finding) for finding in found])

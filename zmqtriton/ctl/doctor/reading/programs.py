@@ -38,6 +38,7 @@ from zmqtriton_floor import __version__
 from zmqtriton_floor.errors import ZmqTritonError
 
 _PACKAGE = "zmqtriton"
+_PREFIX_OF_DISTRIBUTIONS = "/usr"
 _OLDEST = (3, 8)
 _PROGRAM_VERSION = re.compile(r"python(\d+)\.(\d+)")
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\(?([^;)]*)\)?)?")
@@ -49,10 +50,11 @@ def read_interpreter() -> Interpreter:
     built_with = sysconfig.get_config_var("CONFIG_ARGS")
     flags = f"{built_with} {sysconfig.get_config_var('PY_CORE_CFLAGS')}"
     is_optimized = "--enable-optimizations" in flags or "-fprofile-use" in flags
+    # distributions have their own ways, which leave no trace
+    is_of_distribution = sys.base_prefix == _PREFIX_OF_DISTRIBUTIONS
     return Interpreter(
         sys.executable,
-        # who does not say how it was built may be optimized
-        is_optimized or not built_with,
+        is_optimized or is_of_distribution or not built_with,
         bool(sysconfig.get_config_var("Py_DEBUG")),
         sys.getfilesystemencoding(),
     )
