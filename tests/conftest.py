@@ -34,6 +34,7 @@ SLOW = (
     *("broker/simulation/", "broker/sequences/test_sequence_floods.py"),
     *(
         "ctl/doctor/test_prepared_faults.py",
+        "ctl/proxy/",
         "environments/",
         "command_line/",
         "protos/",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,21 @@ def test_a_file_is_replaced_by_another_one(tmp_path: Path) -> None:
         assert "what was there" in reader.read(), "who reads it goes on reading the old one"
     assert LINE == path.read_bytes()
     assert [path] == list(tmp_path.iterdir()), "no draft is left"
+
+
+def test_the_end_of_a_server_is_not_told_over_what_its_successor_has_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+
+    def tell(**announcement: Any) -> dict[str, Any]:
+        open_place(str(path), "")(json.dumps(announcement).encode(), WITHIN_S)
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    assert "ended" == tell(state="ended", started_s=1)["state"]
+    assert "ready" == tell(state="ready", started_s=2)["state"]
+    assert "ready" == tell(state="ended", started_s=1)["state"]
+    assert "ended" == tell(state="ended", started_s=2)["state"]
+    assert 1 == tell(state="ready", started_s=1)["started_s"], "clocks may have been wrong before"
 
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Both may block for long, so each has a thread of its own, which also keeps annou
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import ssl
@@ -13,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from zmqtriton.announcing.announcement import ENDED
 from zmqtriton.posting import Poster, PostError
 from zmqtriton_floor import __version__
 
@@ -46,7 +48,14 @@ def open_place(place: str, token_file: str) -> Tell:
 
 
 def _replace(path: Path, line: bytes) -> None:
-    """Write the file anew, so that whoever reads it finds one whole announcement."""
+    """Write the file anew, so that whoever reads it finds one whole announcement.
+
+    The end of this run is not for a file that a later one has taken over: a server that was killed
+    may have been started again already.
+    """
+    own = json.loads(line)
+    if own.get("state") == ENDED and _started_s(path) > own["started_s"]:
+        return
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with suppress(FileNotFoundError):
@@ -58,6 +67,14 @@ def _replace(path: Path, line: bytes) -> None:
         with suppress(OSError):
             draft.unlink()
         raise AnnounceError(error.strerror or str(error)) from None
+
+
+def _started_s(path: Path) -> float:
+    """Return when the server was started that has announced itself in this file; 0 if none has."""
+    try:
+        return float(json.loads(path.read_bytes())["started_s"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return 0.0
 
 
 def _authorization(token_file: str) -> dict[str, str]:

@@ -27,6 +27,7 @@ from zmqtriton.ctl.inferring.command import infer
 from zmqtriton.ctl.listing import config, models, status
 from zmqtriton.ctl.loading import load, reload, restart, unload
 from zmqtriton.ctl.logs.command import logs
+from zmqtriton.ctl.proxy.command import proxy
 from zmqtriton.ctl.selecting import ServerGroup, parse_server
 from zmqtriton.ctl.servers import servers
 from zmqtriton.ctl.statistics import stats, top
@@ -104,6 +105,7 @@ _COMMANDS = (
     logs,
     models,
     reload,
+    proxy,
     repositories.build_group(_change_repositories),
     restart,
     scaling.build_command(_scale),

@@ -41,17 +41,17 @@ def print_document(form: str, document: Any) -> None:
     if form == "json":
         click.echo(json.dumps(document, indent=2))
     else:
-        click.echo("\n".join(_yaml_lines(document)))
+        click.echo("\n".join(yaml_lines(document)))
 
 
-def _yaml_lines(value: Any) -> Iterator[str]:
+def yaml_lines(value: Any) -> Iterator[str]:
     """Yield the lines of a YAML document; texts are quoted as in JSON, which YAML includes."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _nested(f"{_scalar(key)}:", inner, "  ")
     elif isinstance(value, list) and value:
         for inner in value:
-            lines = list(_yaml_lines(inner))
+            lines = list(yaml_lines(inner))
             yield f"- {lines[0]}"
             yield from (f"  {line}" for line in lines[1:])
     else:
@@ -61,7 +61,7 @@ def _yaml_lines(value: Any) -> Iterator[str]:
 def _nested(head: str, value: Any, indent: str) -> Iterator[str]:
     if isinstance(value, (dict, list)) and value:
         yield head
-        yield from (f"{indent}{line}" for line in _yaml_lines(value))
+        yield from (f"{indent}{line}" for line in yaml_lines(value))
     else:
         yield f"{head} {_scalar(value)}"
 

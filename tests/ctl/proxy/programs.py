@@ -1,0 +1,52 @@
+"""The proxies for which configurations are made: how each checks one, and how it is run."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import skip_missing
+
+KINDS = ("haproxy", "envoy", "nginx")
+_PLACES = f"/usr/sbin:{Path(sys.executable).parent}"
+
+
+def find(kind: str) -> str:
+    """The program, which a test cannot do without."""
+    tool = shutil.which(kind) or shutil.which(kind, path=_PLACES)
+    if tool is None:
+        skip_missing(kind)
+        pytest.skip(f"{kind} is missing")
+    return tool
+
+
+def check_command(kind: str, configuration: Path) -> Sequence[str]:
+    path = str(configuration)
+    own = {
+        "haproxy": ["-c", "-f", path],
+        "envoy": ["--mode", "validate", "-c", path],
+        "nginx": ["-t", "-q", *_nginx(configuration)],
+    }
+    return [find(kind), *own[kind]]
+
+
+def run_command(kind: str, configuration: Path) -> Sequence[str]:
+    """The command that runs it until it gets SIGTERM."""
+    path = str(configuration)
+    own = {
+        "haproxy": ["-db", "-f", path],
+        "envoy": ["--concurrency", "1", "--disable-hot-restart", "-c", path],
+        "nginx": _nginx(configuration, "daemon off; master_process off;"),
+    }
+    return [find(kind), *own[kind]]
+
+
+def _nginx(configuration: Path, settings: str = "") -> list[str]:
+    """Files of nginx that the configuration leaves to the system are those of the test."""
+    directory = configuration.parent
+    own = f"pid {directory}/nginx.pid; error_log {directory}/nginx.log; {settings}"
+    return ["-p", str(directory), "-c", str(configuration), "-g", own]

@@ -1,0 +1,154 @@
+"""The servers of a fleet, read from addresses and announcements. Does no I/O."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from zmqtriton_floor.errors import InvalidArgument
+
+#: The format of announcements that is understood here.
+_FORMAT = 1
+#: Told by servers; and judged by who has not heard of one for too long.
+ENDED, STALE = "ended", "stale"
+#: Intervals without an announcement after which a server counts as gone.
+STALE_AFTER_INTERVALS = 3
+_UNLOADED = "unloaded"
+_FORM = "HOST:PORT[,grpc=PORT][,agent=PORT]"
+
+
+class Node(NamedTuple):
+    """A server, as far as it is known before it is asked."""
+
+    #: HOST:PORT
+    http: str
+    grpc: str = ""
+    agent_check: str = ""
+    #: Those of http and grpc that want TLS.
+    tls: frozenset[str] = frozenset()
+    #: The models that it should serve; None if that is not known.
+    models: tuple[str, ...] | None = None
+    #: As announced; "" if nothing was.
+    state: str = ""
+    #: Orders announcements of one address: when this run began, and when it said this.
+    told: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def name(self) -> str:
+        """Its name for people and for proxies, which do not like all characters."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.http).strip("-")
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if 'http' in self.tls else 'http'}://{self.http}"
+
+    @property
+    def is_gone(self) -> bool:
+        return self.state in (ENDED, STALE)
+
+    def has(self, model: str) -> bool:
+        """True if it should serve the model, as far as that is known."""
+        return self.models is None or model in self.models
+
+
+def parse_address(text: str) -> Node:
+    """Parse an address with further ports. Raises InvalidArgument."""
+    first, *further = text.split(",")
+    scheme, _, address = first.rpartition("://")
+    if scheme not in ("", "http", "https"):
+        raise InvalidArgument(f"'{text}' is neither http nor https")
+    host, _ = _split(address.rstrip("/"), text)
+    node = Node(address.rstrip("/"), tls=frozenset({"http"} if scheme == "https" else ()))
+    for part in further:
+        key, _, value = part.partition("=")
+        place = value if ":" in value else f"{host}:{value}"
+        _split(place, text)
+        if key in ("grpc", "grpcs"):
+            node = node._replace(grpc=place)
+            if key == "grpcs":
+                node = node._replace(tls=node.tls | {"grpc"})
+        elif key == "agent":
+            node = node._replace(agent_check=place)
+        else:
+            raise InvalidArgument(f"'{text}': '{key}' is not known; the form is {_FORM}")
+    return node
+
+
+def _split(address: str, text: str) -> tuple[str, int]:
+    """Return host and port; an IPv6 address keeps its brackets. Raises InvalidArgument."""
+    try:
+        parts = urlsplit(f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    is_plain = re.fullmatch(r"[A-Za-z0-9._:\[\]-]+", address) is not None
+    if not host or not port or not is_plain:
+        raise InvalidArgument(f"'{text}' is neither there nor an address; the form is {_FORM}")
+    return address.rpartition(":")[0], port
+
+
+def parse_address_list(text: str) -> list[Node]:
+    """Parse one address per line; what follows a # is a comment. Raises InvalidArgument."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [parse_address(line) for line in lines if line]
+
+
+def parse_announcements(text: str) -> list[dict[str, Any]]:
+    """Parse announcements: one, a list, or one per line. Raises InvalidArgument."""
+    try:
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise InvalidArgument(f"this is no announcement: {error}") from None
+    announcements = found if isinstance(found, list) else [found]
+    if not all(isinstance(each, dict) for each in announcements):
+        raise InvalidArgument("this is no announcement: it is not a JSON object")
+    return announcements
+
+
+def node_of(announcement: Mapping[str, Any], age_s: float = 0.0) -> Node | None:
+    """Return the announced server; None for a format that is not known, or without HTTP.
+
+    `age_s` is the time since it was received.
+    """
+    addresses = announcement.get("addresses")
+    if announcement.get("format") != _FORMAT or not isinstance(addresses, dict):
+        return None
+    if not addresses.get("http"):
+        return None
+    state = str(announcement.get("state", ""))
+    interval_s = float(announcement.get("interval_s", 0))
+    if state != ENDED and interval_s and age_s > STALE_AFTER_INTERVALS * interval_s:
+        state = STALE
+    for address in addresses.values():
+        _split(str(address), str(address))
+    return Node(
+        http=addresses["http"],
+        grpc=addresses.get("grpc", ""),
+        agent_check=addresses.get("agent_check", ""),
+        tls=frozenset(announcement.get("tls", ())),
+        models=_wanted_models(announcement.get("models", ())),
+        state=state,
+        told=(float(announcement.get("started_s", 0)), float(announcement.get("at_s", 0))),
+    )
+
+
+def _wanted_models(entries: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the models that it should serve; whether they are ready is for probes to see."""
+    names = (entry["name"] for entry in entries if entry.get("reason") != _UNLOADED)
+    return tuple(dict.fromkeys(names))
+
+
+def merge(nodes: Iterable[Node]) -> list[Node]:
+    """Return one entry for each address, the newest, in the order of their first mention."""
+    newest: dict[str, Node] = {}
+    for node in nodes:
+        known = newest.get(node.http)
+        if known is None or node.told >= known.told:
+            newest[node.http] = node
+    return list(newest.values())

@@ -1,0 +1,72 @@
+"""The servers of a fleet: where words of the command line lead to."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from zmqtriton.ctl.fleet import nodes
+from zmqtriton.ctl.fleet.nodes import Node
+from zmqtriton_floor.errors import InvalidArgument
+
+_ANSWER_WITHIN_S = 10.0
+_MOST_BYTES = 16 << 20
+#: For the help of commands.
+SYNTAX = (
+    "A server is HOST:PORT[,grpc=PORT][,agent=PORT] or https://HOST:PORT; a file of such lines; "
+    "an announcement, a directory of announcements, or a URL with a path that answers with them."
+)
+
+
+def find_nodes(words: Iterable[str], headers: Mapping[str, str] | None = None) -> list[Node]:
+    """Return the servers that the words lead to, also those that are gone.
+
+    The headers are for URLs of announcements. Raises InvalidArgument.
+    """
+    found: list[Node] = []
+    for word in words:
+        try:
+            found += _read(word, headers or {})
+        except OSError as error:
+            reason = getattr(error, "reason", None) or error.strerror or error
+            raise InvalidArgument(f"{word}: {reason}") from None
+        except InvalidArgument as error:
+            hint = "" if word in error.text else f"{word}: "
+            raise InvalidArgument(f"{hint}{error.text}") from None
+    return nodes.merge(found)
+
+
+def _read(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
+    if "://" in word and urlsplit(word).path not in ("", "/"):
+        return _announced(_get(word, headers))
+    path = Path(word)
+    if path.is_dir():
+        return [node for each in sorted(path.glob("*.json")) for node in _read_file(each)]
+    if path.is_file() or ("/" in word and ":" not in word):
+        return _read_file(path)
+    return [nodes.parse_address(word)]
+
+
+def _read_file(path: Path) -> Iterable[Node]:
+    with path.open(encoding="utf-8") as file:
+        text = file.read(_MOST_BYTES)
+    if not text.lstrip().startswith(("{", "[{")):
+        return nodes.parse_address_list(text)
+    return _announced(text, max(0.0, time.time() - path.stat().st_mtime))
+
+
+def _announced(text: str, age_s: float = 0.0) -> Iterator[Node]:
+    for announcement in nodes.parse_announcements(text):
+        node = nodes.node_of(announcement, age_s)
+        if node is not None:
+            yield node
+
+
+def _get(url: str, headers: Mapping[str, str]) -> str:
+    request = urllib.request.Request(url, headers=dict(headers))
+    with urllib.request.urlopen(request, timeout=_ANSWER_WITHIN_S) as answer:
+        content: bytes = answer.read(_MOST_BYTES)
+    return content.decode()

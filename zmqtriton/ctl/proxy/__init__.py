@@ -1,0 +1,1 @@
+"""`zmqtriton-ctl proxy`: configurations for the proxies in front of several servers."""
