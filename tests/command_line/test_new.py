@@ -96,7 +96,7 @@ def test_what_to_type_next_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "\nmodels/mine/1/model.py     the code\n" in said
     assert "\n  pytest test_mine.py\n" in said
-    assert "\n  zmqtriton --model-repository=models " in said
+    assert "\n  zmqtriton run models/mine --reload\n" in said
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])

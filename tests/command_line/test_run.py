@@ -149,12 +149,16 @@ def test_a_file_is_served_and_every_save_is_loaded(file: Path) -> None:
 def test_a_model_that_fails_at_start_is_awaited_and_nothing_is_left_of_it(file: Path) -> None:
     (file.parent / "helper.py").write_text("raise RuntimeError('not yet')")
     before = sorted(path.name for path in file.parent.iterdir())
+    sockets = file.parent / "sockets"
 
-    with run(file.parent, str(file), "--name=m", "--reload") as server:
+    with run(
+        file.parent, str(file), "--name=m", "--reload", f"--runtime-directory={sockets}"
+    ) as server:
         eventually(lambda: "m is not served yet" in server.text, 30, "the guide")
         save(file.with_name("helper.py"), "FACTOR = 1\n")
         eventually(lambda: "successfully loaded 'm'" in server.text, 30, "the repaired helper")
         server.process.kill()
+        eventually(lambda: not sockets.exists(), 30, "the end of everything")
 
     after = sorted(path.name for path in file.parent.iterdir() if path.name != "__pycache__")
     assert [*before[:1], "output.log", *before[1:]] == after

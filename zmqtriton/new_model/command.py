@@ -24,7 +24,6 @@ from zmqtriton_floor.errors import ZmqTritonError
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _DIRECTORY = "models"
 _INPUT, _OUTPUT = "X:FP32:-1", "Y:FP32:-1"
-_POLLING = "--model-control-mode=poll --repository-poll-secs=1"
 
 
 def run_new(words: list[str]) -> int:
@@ -170,7 +169,9 @@ def _write(files: dict[Path, str]) -> None:
 def _guide(draft: Draft, directory: str, files: list[Path]) -> str:
     config, model, test, client = files
     width = max(map(len, map(str, files))) + 2
-    serve = f"zmqtriton --model-repository={directory} {_POLLING}"
+    alone = f"zmqtriton run {model.parent.parent} --reload"
+    # what it calls is served with it
+    serve = f"zmqtriton --model-repository={directory} --reload" if draft.callee else alone
     curl = f"  {line}\n" if (line := curl_text(draft)) else ""
     protocol = "grpc" if draft.kind is Kind.DECOUPLED else "http"
     return f"""
@@ -179,7 +180,7 @@ def _guide(draft: Draft, directory: str, files: list[Path]) -> str:
 {test!s:{width}} a test, which needs no server
 {client!s:{width}} a client
 
-Test it (needs: pip install pytest), then serve it; the server looks for changes each second:
+Test it (needs: pip install pytest), then serve it; --reload loads it again when it is saved:
 
   pytest {test}
   {serve}
