@@ -84,8 +84,8 @@ def test_every_variety_is_checked_tested_served_and_answered(
             answer = run("bash", "-c", start.replace("localhost:8000", server.url))
             assert '"data":[1.0,1.0,1.0]' in answer, answer
     for name in ("totals", "streams"):
-        client = [sys.executable, "-B", tmp_path / f"client_{name}.py", server.grpc_address]
-        refused = subprocess.run(client, capture_output=True, text=True, check=False)
+        words = [sys.executable, "-B", str(tmp_path / f"client_{name}.py"), server.grpc_address]
+        refused = subprocess.run(words, capture_output=True, text=True, check=False)
         assert (1, 1) == (refused.returncode, refused.stderr.count("\n")), refused.stderr
         assert refused.stderr.startswith(f"no server answers on {server.grpc_address}: ")
 
