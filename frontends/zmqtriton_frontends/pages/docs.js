@@ -1,11 +1,14 @@
-// The page at /docs: /openapi.json as something to read, one line per operation, more when opened.
+// The page at /docs: /openapi.json as something to read, to search and to try, one line per operation,
+// more when opened.
 
 import { Refused, accessForm, askJson, element, setText } from "./api.js";
-import { curl } from "./try.js";
+import { Operation } from "./docs-operation.js";
 
 const byId = (id) => document.getElementById(id);
 const RETRY_MS = 2000;
 const access = accessForm(byId("access"), load);
+/** {details, text, section} of each operation. */
+let lines = [];
 
 async function load() {
   let description;
@@ -17,9 +20,11 @@ async function load() {
   access.hide();
   byId("alarm").hidden = true;
   setText(byId("server"), `${description.info.title} API`);
-  setText(byId("version"), `zmqtriton ${description.info.version}`);
+  setText(byId("version"), `protocol ${description.info.version}`);
   document.title = `${description.info.title} API`;
-  byId("operations").replaceChildren(...sections(description));
+  // a key that was asked for by an operation is typed while that is open
+  if (!lines.length) byId("operations").replaceChildren(...sections(description));
+  applySearch();
 }
 
 function showFailure(error) {
@@ -35,67 +40,42 @@ function* sections(description) {
     const section = element("section", { class: "panel", "aria-label": name }, element("h2", {}, name));
     for (const [path, methods] of Object.entries(description.paths)) {
       for (const [method, operation] of Object.entries(methods)) {
-        if (operation.tags.includes(name)) {
-          section.append(line(method, path, operation, description.components.schemas));
-        }
+        if (!operation.tags.includes(name)) continue;
+        const details = line(method, path, operation, description);
+        section.append(details);
+        lines.push({ details, section, text: `${name} ${method} ${path} ${operation.summary}`.toLowerCase() });
       }
     }
     yield section;
   }
 }
 
-function line(method, path, operation, schemas) {
+function line(method, path, operation, description) {
   const details = element("details", {}, element("summary", {},
     element("span", { class: "verb" }, method.toUpperCase()), " ",
     element("code", {}, path), " ", element("span", { class: "muted" }, operation.summary)));
   // Made when it is looked at: examples of hundreds of models are long.
   details.addEventListener("toggle", () => {
-    if (details.children.length === 1) details.append(...parts(path, operation, schemas));
+    if (details.children.length > 1) return;
+    const made = new Operation(method.toUpperCase(), path, operation, description);
+    made.onRefused = (refused) => access.show(refused, true);
+    details.append(made.element);
   });
   return details;
 }
 
-function* parts(path, operation, schemas) {
-  const request = operation.requestBody?.content["application/json"];
-  if (request) {
-    yield* part("Request", outline(request.schema, schemas));
-    for (const [model, { value }] of Object.entries(request.examples ?? {})) {
-      yield element("h3", {}, `Example: ${model}`);
-      yield element("pre", { class: "box" }, JSON.stringify(value));
-      if (!path.includes("{version}")) {
-        yield curl(path.replace("{model}", encodeURIComponent(model)), JSON.stringify(value));
-      }
-    }
+/** Shows the operations that have all the words. */
+function applySearch() {
+  const words = byId("search").value.toLowerCase().split(/\s+/);
+  const found = lines.filter(({ text }) => words.every((word) => text.includes(word)));
+  const sectionsFound = new Set(found.map(({ section }) => section));
+  for (const { details, section } of lines) {
+    details.hidden = !found.some((each) => each.details === details);
+    section.hidden = !sectionsFound.has(section);
   }
-  for (const [status, { description, content }] of Object.entries(operation.responses)) {
-    const [[media, { schema }] = ["", {}]] = Object.entries(content ?? {});
-    const title = status === "default" ? "Any other status" : status;
-    yield* part(`${title}: ${description} ${media}`.trim(), schema?.$ref ? outline(schema, schemas) : "");
-  }
+  setText(byId("found"), found.length === lines.length ? `${lines.length} operations`
+    : `${found.length} of ${lines.length} operations`);
 }
 
-function* part(title, text) {
-  yield element("h3", {}, title);
-  if (text) yield element("pre", { class: "box" }, text);
-}
-
-/** A schema as a sketch of the document, types in place of values. */
-function outline(schema, schemas, indent = "") {
-  if (schema.$ref) return outline(schemas[schema.$ref.split("/").at(-1)], schemas, indent);
-  const deeper = `${indent}  `;
-  if (schema.properties) {
-    const lines = Object.entries(schema.properties).map(([name, value]) => {
-      const optional = schema.required?.includes(name) ? "" : "?";
-      return `${deeper}${name}${optional}: ${outline(value, schemas, deeper)}`;
-    });
-    return `{\n${lines.join("\n")}\n${indent}}`;
-  }
-  if (schema.type === "array") {
-    return schema.items ? `[${outline(schema.items, schemas, indent)}, …]` : `[…] ${schema.description ?? ""}`.trim();
-  }
-  if (schema.enum) return schema.enum.join(" | ");
-  if (schema.additionalProperties) return `{name: ${outline(schema.additionalProperties, schemas, indent)}, …}`;
-  return [schema.type].flat().join(" | ") + (schema.description ? `  (${schema.description})` : "");
-}
-
+byId("search").addEventListener("input", applySearch);
 load();

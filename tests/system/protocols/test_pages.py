@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import struct
+import subprocess
+import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -402,20 +404,41 @@ def test_the_keyboard_alone_runs_a_model(browser: Browser) -> None:
     browser.wait_for("document.querySelector('#try .answer .box').innerText === 'TYPED'")
 
 
-def test_the_description_can_be_read(browser: Browser, server: Server) -> None:
+def test_the_description_is_read_and_tried(browser: Browser, server: Server) -> None:
+    # Given the page, whose first operation is an inference
     browser.open(f"{server.url}/docs")
     browser.wait_for("document.querySelectorAll('summary').length > 20")
+    assert "/v2/models/{model}/infer" == browser.text("summary code")
 
+    # When somebody opens it, chooses a model and sends its example
+    browser.click("summary")
+    browser.wait_for("document.querySelector('.operation select') !== null")
     browser.evaluate(
-        "[...document.querySelectorAll('summary')]"
-        ".find((s) => s.innerText.includes('/v2/models/{model}/infer')).click()"
+        "(() => { const models = document.querySelector('.operation select');"
+        f"models.value = {json.dumps(NAMED)}; models.dispatchEvent(new Event('input')) }})()"
     )
+    browser.click(".operation button.main")
+    browser.wait_for("document.querySelector('.operation .state').innerText.includes('200 OK')")
 
-    browser.wait_for("document.body.innerText.includes('Example: add_sub')")
-    assert f"Example: {NAMED}" in browser.text("main")
-    for width in (1280, 380):
-        browser.set_viewport(width, 900)
+    # Then the answer is there, and one example in one language, which is the one that runs
+    assert "ECHO" in browser.text(".operation form pre")
+    for number, language in enumerate(("curl", "Python", "gRPC")):
+        browser.evaluate(f"document.querySelectorAll('.tabs button')[{number}].click()")
+        assert language == browser.text(".tabs [aria-selected=true]")
+        code = browser.text(".codes pre")
+        assert answer_of(code, is_python=language != "curl").count("ECHO") == 1, code
+
+    browser.fill("#search", "post DRAIN model")
+    browser.wait_for("document.querySelector('#found').innerText.startsWith('2 of')")
+    for width, dark in ((1280, False), (420, True)):
+        browser.set_viewport(width, 900, dark=dark)
         assert width == browser.evaluate("document.documentElement.scrollWidth")
+
+
+def answer_of(code: str, *, is_python: bool) -> str:
+    command = [sys.executable, "-c", code] if is_python else ["sh", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
 
 
 def test_every_example_of_the_description_is_answered(server: Server) -> None:

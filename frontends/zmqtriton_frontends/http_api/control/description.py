@@ -32,6 +32,7 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 _PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
 _JSON = "application/json"
 _NO_CATEGORY = "pages"
+_FIRST_TAGS = ("inference", "openai", "health", "metadata", "statistics", "status")
 _TOKEN = "token"
 
 #: What makes an example of a responder's body.
@@ -76,12 +77,19 @@ class Description:
                 "title": settings["id"],
                 "version": settings["server_version"],
                 "description": "The inference protocol of KServe v2 with Triton's extensions.",
+                **({"x-grpc-port": settings["grpc_port"]} if "grpc_port" in settings else {}),
             },
             "servers": [{"url": "/"}],
-            "tags": [{"name": tag} for tag in dict.fromkeys(_tag(r) for r in self._table)],
+            "tags": [{"name": tag} for tag in self._tags()],
             "paths": paths,
             "components": {"schemas": self._schemas(), **self._security_schemes()},
         }
+
+    def _tags(self) -> list[str]:
+        """Return the tags in the order in which people look for them."""
+        used = dict.fromkeys(map(_tag, self._table))
+        first = [tag for tag in _FIRST_TAGS if tag in used]
+        return first + [tag for tag in used if tag not in first]
 
     def _security_schemes(self) -> dict[str, Any]:
         if not self._gateway.settings["tokens"]:
@@ -115,6 +123,7 @@ class Description:
             operation["security"] = [{_TOKEN: []}]
         if "inference" in (route.category, route.general_category):
             parameters.append(_TIMEOUT)
+        parameters += [_query(name, schema) for name, schema in known.query.items()]
         if parameters:
             operation["parameters"] = parameters
         if known.request:
@@ -153,6 +162,10 @@ def _parameter(name: str, converter: str) -> dict[str, Any]:
     if converter == "number":
         schema = {"type": "string", "pattern": "^[0-9]+$"}
     return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "schema": schema}
 
 
 def _operation_id(method: str, path: str) -> str:

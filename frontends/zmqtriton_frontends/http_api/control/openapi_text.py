@@ -5,6 +5,8 @@ A responder that is missing here is described by its name only, which a test doe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.datatypes import DATATYPES
@@ -18,6 +20,8 @@ class Operation(NamedTuple):
     #: Of the answer; empty if that has no body.
     media: str = ""
     is_body_required: bool = True
+    #: Its parameters behind the path, with their schemas.
+    query: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
 
 def _answers(summary: str, response: str, request: str = "", **more: Any) -> Operation:
@@ -25,6 +29,8 @@ def _answers(summary: str, response: str, request: str = "", **more: Any) -> Ope
 
 
 _HTML = "text/html"
+_STRING = {"type": "string"}
+_NUMBER = {"type": "number"}
 
 #: By the qualified name of the responder.
 OPERATIONS = {
@@ -77,9 +83,15 @@ OPERATIONS = {
     ),
     "Status.status": _answers("The server, its processes and models, and why any failed", "Status"),
     "Status.history": _answers(
-        "Rates, latencies, queues and memory of the last hour, a sample every 5 seconds", "History"
+        "Rates, latencies, queues and memory of the last hour, a sample every 5 seconds",
+        "History",
+        query={"seconds": _NUMBER, "model": _STRING},
     ),
-    "Status.logs": _answers("The last lines of the log, of all or of a model", "Log"),
+    "Status.logs": _answers(
+        "The last lines of the log, of all or of a model",
+        "Log",
+        query={"model": _STRING, **{name: _NUMBER for name in ("lines", "since", "after")}},
+    ),
     "Inference.infer": _answers(
         "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
     ),
@@ -105,7 +117,7 @@ OPERATIONS = {
     "SharedMemory.register_nameless": Operation("Answers 400: a region needs a name"),
     "SharedMemory.unregister": Operation("Forget one region of shared memory, or all"),
     "Description.document": _answers("This description", "Description"),
-    "Pages.front": Operation("A page for people; 404 unless Accept names text/html", media=_HTML),
+    "Pages.front": Operation("A page for browsers, for others where to look", media=_HTML),
     "Pages.docs": Operation("This description as a page", media=_HTML),
     "Pages.asset": Operation("What the pages load", media="text/plain"),
 }
@@ -126,7 +138,6 @@ def _schema(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-_STRING = {"type": "string"}
 _BOOLEAN = {"type": "boolean"}
 _COUNT = {"type": "integer", "minimum": 0}
 _SCALARS = {"type": ["string", "number", "boolean"]}
@@ -134,7 +145,6 @@ _PARAMETERS = {"type": "object", "additionalProperties": _SCALARS}
 _DATATYPE = {"type": "string", "enum": [datatype.name for datatype in DATATYPES]}
 _DATA = {"type": "array", "description": "Elements in row-major order, nested or flat."}
 _TENSOR = {"name": _STRING, "datatype": _DATATYPE, "shape": _array(_COUNT), "data": _DATA}
-_NUMBER = {"type": "number"}
 _LOAD = {
     **{"name": _STRING, "version": _STRING, "ready": _BOOLEAN},
     **{key: _COUNT for key in ("queued", "executing", "unanswered", "limit")},

@@ -140,7 +140,7 @@ def test_it_is_openapi() -> None:
         of_path = [one for one in declared if one["in"] == "path"]
         assert re.findall(r"{(\w+)}", path) == [p["name"] for p in of_path]
         assert all(p["required"] for p in of_path)
-        assert all(p["in"] in ("path", "header") and p["schema"] for p in declared)
+        assert all(p["in"] in ("path", "query", "header") and p["schema"] for p in declared)
         assert {"200", "default"} == operation["responses"].keys()
         assert all(r["description"] for r in operation["responses"].values())
 
