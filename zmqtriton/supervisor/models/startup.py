@@ -12,9 +12,11 @@ from typing import Protocol
 
 from zmqtriton.supervisor.actions import PrintError, RepositoryListing, ShowTables
 from zmqtriton.supervisor.models.bindings import guests_of
+from zmqtriton.supervisor.models.loads.load_inquiry import WAITS_FOR_OTHERS
 from zmqtriton.supervisor.models.loads.loading import ignore_result
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import table_rows
+from zmqtriton.supervisor.models.startup_progress import StartupProgress
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor import wire
@@ -67,11 +69,13 @@ class Startup:
         self._server = served
         self._left: set[str] = set()
         self._failed: list[str] = []
+        self._progress = StartupProgress(plan, self._find_phases)
         self.is_over = False
         #: The repository cannot be listed, and the server waits for it.
         self.is_repository_missing = False
 
     def begin(self) -> None:
+        self._progress.begin()
         self._server.list_repository(self._load_listed)
 
     def _load_listed(self, found: RepositoryListing) -> None:
@@ -93,9 +97,20 @@ class Startup:
             self._server.get_or_create_model(name).load(partial(self._on_load_attempted, name))
         self._finish_if_tried()
 
+    def _find_phases(self) -> list[tuple[str, str]]:
+        """Return the models that are not tried yet, each with what it waits for."""
+        if self._server.is_stopping:
+            return []
+        left = [self._server.models[name] for name in sorted(self._left)]
+        # those that something happens for come first
+        phases = [(model.name, model.loads.phase) for model in left]
+        phases.sort(key=lambda found: found[1] == WAITS_FOR_OTHERS)
+        return phases or [("the model repository", "it is listed")]
+
     def _await_repository(self, text: str) -> None:
         """Serve nothing, as Triton does for ever, until the repository can be listed."""
         if not self.is_repository_missing:
+            self._progress.end()
             self.is_repository_missing = True
             self._plan.log("E", f"Internal: {text}")
             self._publish(wire.RepositoryState(1))
@@ -112,6 +127,7 @@ class Startup:
         if self._left or self.is_over or self._server.is_stopping:
             return
         self.is_over = True
+        self._progress.end()
         if self.is_repository_missing:
             # not before the models are known: a server without models is ready
             self.is_repository_missing = False
@@ -155,6 +171,7 @@ class Startup:
 
     def _give_up(self, text: str) -> None:
         self.is_over = True
+        self._progress.end()
         self._plan.enqueue(PrintError(f"error: creating server: Internal - {text}"))
         self._server.stop(1)
 

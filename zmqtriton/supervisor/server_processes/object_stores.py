@@ -113,6 +113,10 @@ class ObjectStores:
         self._copying[ticket] = model
         return ticket
 
+    def is_copying(self, model: str) -> bool:
+        """True if the model is being copied to this machine."""
+        return model in self._copying.values()
+
     def cancel_read(self, ticket: int) -> None:
         """Cancel a reading."""
         self._readings.pop(ticket, None)

@@ -22,6 +22,10 @@ from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.loads.protocols import LoadTarget
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 
+#: What it waits for, in words.
+WAITS_FOR_OTHERS = "it waits until others are loaded"
+_READS, _COPIES = "its files are read", "it is copied from the object store"
+_LOADS_CALLED = "the models that it calls are loaded first"
 #: Behind Triton's text, which has no reason.
 _NOT_THERE = ". No model repository has a directory of this name"
 
@@ -67,6 +71,13 @@ class LoadInquiry:
         #: The ticket of the pending reading, or 0.
         self._reading = 0
         self._is_cancelled = False
+        self._phase = WAITS_FOR_OTHERS
+
+    @property
+    def phase(self) -> str:
+        """What it waits for, in words."""
+        is_copied = self._context.object_stores.is_copying(self._model.name)
+        return _COPIES if is_copied else self._phase
 
     def begin(self) -> None:
         is_scaled = self._request.scale is not None
@@ -98,6 +109,7 @@ class LoadInquiry:
             self._listener.build(replace(known, versions=versions), None)
 
     def _read(self) -> None:
+        self._phase = _READS
         wanted = self._request
         self._reading = self._context.object_stores.request_read(
             self._model.name,
@@ -162,6 +174,7 @@ class LoadInquiry:
     # ------------------------------------------------- what is loaded before
 
     def _record_dependencies(self, blueprint: Blueprint) -> None:
+        self._phase = _LOADS_CALLED
         self._model.history.record_dependencies(blueprint)
         self._context.load_order.break_wait_cycles(self._model.name)
 

@@ -10,6 +10,10 @@ from typing import Protocol
 class QueuedLoad(Protocol):
     """A load, as far as the queue needs it."""
 
+    @property
+    def phase(self) -> str:
+        """What it waits for, in words."""
+
     def begin(self) -> None: ...
 
     def cancel(self, why: str) -> None: ...
@@ -28,6 +32,11 @@ class LoadQueue:
     @property
     def is_loading(self) -> bool:
         return self._current is not None
+
+    @property
+    def phase(self) -> str:
+        """What the running load waits for, in words; "" if there is none."""
+        return "" if self._current is None else self._current.phase
 
     def add(self, load: QueuedLoad) -> None:
         self._waiting.append(load)

@@ -74,6 +74,15 @@ class ModelLoad:
         self._failures: dict[int, str] = {}
         self._has_ended = False
 
+    @property
+    def phase(self) -> str:
+        """What it waits for, in words."""
+        if self._blueprint is None:
+            return self._inquiry.phase
+        if self._preparing:
+            return f"{self._blueprint.environment} is prepared"
+        return "its code is imported and initialized"
+
     def begin(self) -> None:
         self._inquiry.begin()
 

@@ -1,0 +1,62 @@
+"""What is said of a start that takes long."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.supervisor.models.test_preparations import answer, demanding
+from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.models.blueprint import Blueprint
+
+
+def starting(*models: Blueprint, **policy: object) -> SupervisorHarness:
+    world = SupervisorHarness(*models, **policy)
+    world.stub_behaviours["slow"] = HANGS
+    return world.start()
+
+
+def told(world: SupervisorHarness) -> list[str]:
+    return [line for line in world.log if line.startswith("I still starting ")]
+
+
+def test_a_long_start_says_every_few_seconds_what_it_waits_for() -> None:
+    world = starting(make_blueprint("good"), make_blueprint("slow"), demanding("x"))
+
+    world.advance(2.0)
+    assert [] == told(world)
+    world.advance(2.0)
+    world.advance(10.0)
+    answer(world, "x")
+    world.advance(10.0)
+
+    slow = "slow (its code is imported and initialized)"
+    prepared = "x (the interpreter /bin/x is prepared)"
+    assert [
+        f"I still starting after 3 s, waiting for {slow}, {prepared}",
+        f"I still starting after 13 s, waiting for {slow}, {prepared}",
+        f"I still starting after 23 s, waiting for {slow}",
+    ] == told(world)
+
+
+def test_models_that_wait_for_their_turn_come_last() -> None:
+    caller = dataclasses.replace(make_blueprint("caller"), callees=("slow",))
+    world = starting(caller, make_blueprint("slow"), make_blueprint("zebra"), load_slots=1)
+
+    world.advance(4.0)
+
+    assert [
+        "I still starting after 3 s, waiting for caller (the models that it calls are loaded "
+        "first), slow (its code is imported and initialized), zebra (it waits until others are "
+        "loaded)"
+    ] == told(world)
+
+
+def test_after_the_start_or_its_end_nothing_is_said() -> None:
+    ready = starting(make_blueprint("good"))
+    stopped = starting(make_blueprint("slow"))
+    stopped.core.stop_requested()
+
+    for world in (ready, stopped):
+        world.advance(60.0)
+
+        assert [] == told(world)
