@@ -1,4 +1,4 @@
-"""What is said of a start that takes long."""
+"""The lines about a start that takes long."""
 
 from __future__ import annotations
 

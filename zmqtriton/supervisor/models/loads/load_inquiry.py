@@ -75,7 +75,7 @@ class LoadInquiry:
 
     @property
     def phase(self) -> str:
-        """What it waits for, in words."""
+        """The phase that it is in, in words: what it waits for."""
         is_copied = self._context.object_stores.is_copying(self._model.name)
         return _COPIES if is_copied else self._phase
 

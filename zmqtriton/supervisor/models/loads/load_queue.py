@@ -12,7 +12,7 @@ class QueuedLoad(Protocol):
 
     @property
     def phase(self) -> str:
-        """What it waits for, in words."""
+        """The phase that it is in, in words: what it waits for."""
 
     def begin(self) -> None: ...
 
@@ -35,7 +35,7 @@ class LoadQueue:
 
     @property
     def phase(self) -> str:
-        """What the running load waits for, in words; "" if there is none."""
+        """The phase of the running load, in words; "" if there is none."""
         return "" if self._current is None else self._current.phase
 
     def add(self, load: QueuedLoad) -> None:

@@ -76,7 +76,7 @@ class ModelLoad:
 
     @property
     def phase(self) -> str:
-        """What it waits for, in words."""
+        """The phase that it is in, in words: what it waits for."""
         if self._blueprint is None:
             return self._inquiry.phase
         if self._preparing:
@@ -197,15 +197,13 @@ class ModelLoad:
             generation = Generation(*parts)
         else:
             generation = EnsembleGeneration(*parts, around.ensemble_members)
-            self._say_most_at_once(self._blueprint.ensemble.max_inflight_requests)
+            most = self._blueprint.ensemble.max_inflight_requests
+            if most:
+                text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests"
+                around.plan.log("I", f"{text}: {most}")
         generation.owner = self
         around.generations[generation.number] = generation
         return generation
-
-    def _say_most_at_once(self, most: int) -> None:
-        if most:
-            text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests: "
-            self._context.plan.log("I", f"{text}{most}")
 
     def _start(self, number: int, generation: Generation) -> None:
         assert self._blueprint is not None
