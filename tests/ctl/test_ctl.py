@@ -549,3 +549,38 @@ def test_a_shell_completes_commands_and_models(
     assert ["resnet"] == complete("explain res")
     for shell in ("bash", "zsh", "fish"):
         assert "_ZMQTRITON_CTL_COMPLETE" in run("completion", shell).stdout
+
+
+RELOADED: dict[str, Any] = {
+    "loaded": ["a"],
+    "unchanged": ["b"],
+    "unloaded": ["c"],
+    "gone": ["d"],
+    "failed": {},
+}
+
+
+def test_a_reload_tells_what_became_of_each_model(server: FakeServer) -> None:
+    server.answers["reload"] = RELOADED
+
+    done = run("reload")
+    server.answers["reload"] = {**RELOADED, "failed": {"e": "load failed: no\n"}}
+    failed = run("reload")
+
+    assert 0 == done.exit_code
+    assert done.stdout.splitlines() == [
+        "loaded a",
+        "unloaded c: its directory is gone",
+        "d serves on without its directory; `zmqtriton-ctl unload d` ends it",
+    ]
+    assert (1, "error: e: load failed: no\n") == (failed.exit_code, failed.stderr)
+    assert ("reload", {"model": ""}) in server.asked
+
+
+def test_the_doctor_judges_a_server_that_is_older_than_itself(server: FakeServer) -> None:
+    server.answers["options"] = ValueError("unknown control call 'options'")
+
+    done = run("doctor", "-o", "json")
+
+    texts = [found["text"] for found in json.loads(done.stdout)]
+    assert any(text.startswith("the server is zmqtriton 1.2.3, and this") for text in texts)

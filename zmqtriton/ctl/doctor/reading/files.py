@@ -35,7 +35,8 @@ _UNITS_S = {"": 1, "s": 1, "sec": 1, "ms": 0.001, "m": 60, "min": 60, "h": 3600,
 def read_place(path: str) -> Place:
     """Read the file system of a directory that there is or will be."""
     folder = Path(path).absolute()
-    while not folder.is_dir() and folder != folder.parent:
+    # not Path.is_dir(), which raises where looking is forbidden
+    while not os.path.isdir(folder) and folder != folder.parent:
         folder = folder.parent
     found = os.statvfs(folder)
     return Place(
@@ -149,7 +150,7 @@ def read_units(root: Path = Path("/")) -> Iterator[Unit]:
     """Read the units of the server, with what was edited."""
     for name in _UNIT_NAMES:
         files = [root / folder / name for folder in _UNIT_FOLDERS]
-        main = next((path for path in files if path.is_file()), None)
+        main = next((path for path in files if os.path.isfile(path)), None)
         if main is None:
             continue
         edits = [
@@ -207,7 +208,13 @@ def _missing_program(command: str, root: Path) -> str:
     program = command.lstrip("-@:+!").partition(" ")[0]
     if not program.startswith("/") or "%" in program or "$" in program:
         return ""
-    return "" if (root / program[1:]).exists() else program
+    try:
+        os.stat(root / program[1:])
+    except FileNotFoundError:
+        return program
+    except OSError:
+        return ""  # whoever may not look does not know
+    return ""
 
 
 def _read(path: Path) -> str:

@@ -46,7 +46,11 @@ def read_memory(pid: int = 0, root: Path = _ROOT) -> Memory:
 def read_cores(instances: int, pid: int = 0, root: Path = _ROOT) -> Cores:
     """Read how many cores a process may use, and how much of their time."""
     quotas = list(_quotas(pid, root))
-    return Cores(len(os.sched_getaffinity(pid)), min(quotas, default=None), instances)
+    try:
+        cores = os.sched_getaffinity(pid)
+    except ProcessLookupError:  # it has just ended
+        cores = os.sched_getaffinity(0)
+    return Cores(len(cores), min(quotas, default=None), instances)
 
 
 def _quotas(pid: int, root: Path) -> Iterator[float]:

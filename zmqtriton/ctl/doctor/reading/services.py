@@ -7,6 +7,7 @@ import os
 import socket
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from zmqtriton.ctl.doctor.reading.processes import read_use
 from zmqtriton.ctl.status import needs_attention
 from zmqtriton.environments import users
 from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
+from zmqtriton_floor.errors import ZmqTritonError
 
 _SERVICES = (
     ("allow-http", "http-address", "http-port"),
@@ -31,7 +33,9 @@ def read_server(client: Client) -> tuple[RunningServer, dict[str, Any], dict[str
     """Ask a server; return it, its status, and its options."""
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
-    rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
+    rows = []
+    with suppress(ZmqTritonError):  # one of an older version does not know the call
+        rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
     identity = client.identity
     troubled = dict.fromkeys(entry["name"] for entry in index if needs_attention(entry))
     uses = [
