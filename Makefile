@@ -5,7 +5,7 @@ ARGS ?=
 JOBS ?= 3
 bin := .venv/bin
 
-.PHONY: run test test-as-nobody test-frameworks quick check fix bench growth faults attacks docs coverage conformance-record clean
+.PHONY: run test test-as-nobody test-frameworks quick check fix bench growth faults attacks docs deb coverage conformance-record clean
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -58,6 +58,12 @@ attacks: .venv/test.stamp
 
 docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
+
+# A package for this release of Debian or Ubuntu; needs python3-venv.
+deb: .venv/bin/uv
+	rm -rf build/deb
+	$(bin)/uv build --quiet --out-dir build/deb
+	deploy/debian/build.sh build/deb/zmqtriton-*.whl build/deb
 
 # Every process counts, those that are forked or killed in order too; takes twice as long as `make test`.
 # The test that is left out is about SIGTERM in processes of models, where coverage has a handler of its own.

@@ -81,7 +81,7 @@ def test_ctl_looks_where_the_unit_has_the_sockets() -> None:
     client = (ROOT / "zmqtriton" / "ctl" / "client.py").read_text("utf-8")
 
     assert f'Path("/run/{name}")' in client
-    assert ["0700"] == settings()["RuntimeDirectoryMode"]
+    assert ["0710"] == settings()["RuntimeDirectoryMode"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,10 @@ def test_the_users_are_those_that_sysusers_makes() -> None:
 
     assert settings()["User"] == [server]
     assert f" --stub-user={models} " in settings()["ExecStart"][0]
-    assert models in settings()["SupplementaryGroups"][0].split()
+    # Systemd sets owner and mode of the runtime directory at each reload; the server gives it to
+    # the group of its models.
+    assert settings()["Group"] == [models]
+    assert server in settings()["SupplementaryGroups"][0].split()
     assert f"m {server} {models}" in lines
 
 
@@ -192,3 +195,16 @@ def test_the_service_exposes_little(analyze: str) -> None:
     )
 
     assert 0 == rated.returncode, rated.stdout
+
+
+def test_the_package_starts_nothing_that_did_not_run() -> None:
+    scripts = {
+        name: (ROOT / "deploy" / "debian" / name).read_text("utf-8")
+        for name in ("build.sh", "postinst", "prerm", "postrm")
+    }
+
+    for name, script in scripts.items():
+        checked = subprocess.run(["sh", "-n"], input=script, capture_output=True, text=True)
+        assert (name, "") == (name, checked.stderr)
+        assert [] == re.findall(r"systemctl (?:re)?start|systemctl enable|deb-systemd", script)
+    assert "systemctl try-restart" in scripts["postinst"]
