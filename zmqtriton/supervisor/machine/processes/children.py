@@ -127,8 +127,8 @@ class Children:
         self._probes = ReadinessLifelines(selector, listener.message_received)
         self.quotas = QuotaEnforcement(self._children, self.segments, listener.memory_exceeded)
         self._frozen = FrozenProcesses(self._children, listener.process_frozen)
-        #: Overrides that remove what models do not get of the server's environment.
-        self.withheld_variables: Mapping[str, None] = {}
+        #: Variables of models that differ from the server's; None is one that they do not get.
+        self.model_variables: Mapping[str, str | None] = {}
         #: The log file, if it was opened anew.
         self.log_descriptor: int | None = None
         #: Called with the serial of each dead process, before the listener is.
@@ -205,7 +205,7 @@ class Children:
             can_fork=True,
             is_stub=True,
             oom_score=processes.oom_score_of("fork-server"),
-            environment={**self.withheld_variables, stub_mark.VARIABLE: mark},
+            environment={**self.model_variables, stub_mark.VARIABLE: mark},
             keeps_privileges=True,
         )
         if serial in self._children:
@@ -231,7 +231,7 @@ class Children:
             command,
             inherited=(page, listener),
             environment={
-                **self.withheld_variables,
+                **self.model_variables,
                 **variable_overrides(environment, os.environ),
                 stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
             },

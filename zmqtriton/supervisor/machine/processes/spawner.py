@@ -53,7 +53,8 @@ class Spawner:
         if withheld:
             names = ", ".join(withheld)
             _log.info("models do not get these variables, pass them by --model-env: %s", names)
-        children.withheld_variables = dict.fromkeys(withheld)
+        added = model_environment.FRESH_CODE if options.reload else {}
+        children.model_variables = {**dict.fromkeys(withheld), **added}
 
     def close(self) -> None:
         for lock in self._cache_locks.values():
