@@ -173,16 +173,17 @@ def test_a_model_that_fails_at_start_is_awaited_and_nothing_is_left_of_it(file: 
 
 
 @pytest.mark.system
-def test_a_models_directory_is_served_without_its_neighbours(
+def test_a_models_directory_is_served_and_a_neighbour_when_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert 0 == main(["new", "scale"])
-    assert 0 == main(["new", "other"])
-    with run(tmp_path, "models/scale") as server:
+    assert 0 == main(["new", "caller", "--bls", "scale"])
+    with run(tmp_path, "models/caller") as server:
+        assert "successfully loaded 'scale'" not in server.text
         assert (200, {"Y": [2, 2, 2]}) == server.ask()
+        assert "successfully loaded 'scale'" in server.text
         assert "zmqtriton-ctl load" in server.text
-        assert "successfully loaded 'other'" not in server.text
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,12 @@ def test_what_cannot_be_served_is_refused_with_a_sentence(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert sentence in line
+
+
+def test_a_name_that_is_none_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 1 == main(["run", str(file), "--name=a/b"])
+
+    assert "error: 'a/b' is no name for a model" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,9 +169,7 @@ def _write(files: dict[Path, str]) -> None:
 def _guide(draft: Draft, directory: str, files: list[Path]) -> str:
     config, model, test, client = files
     width = max(map(len, map(str, files))) + 2
-    alone = f"zmqtriton run {model.parent.parent} --reload"
-    # what it calls is served with it
-    serve = f"zmqtriton --model-repository={directory} --reload" if draft.callee else alone
+    serve = f"zmqtriton run {model.parent.parent} --reload"
     curl = f"  {line}\n" if (line := curl_text(draft)) else ""
     protocol = "grpc" if draft.kind is Kind.DECOUPLED else "http"
     return f"""

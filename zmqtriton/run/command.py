@@ -6,6 +6,7 @@ Nothing is copied: the server reads the file, or the directory, where it lies.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 _PYTHON_FILE = "model.py"
 _RELOAD = "--reload"
+_NAME = re.compile(r"\w[\w.-]*")
 
 
 class RunError(Exception):
@@ -71,6 +73,8 @@ def _find_model(path: Path, name: str) -> tuple[str, list[str]]:
     if problem := check_file(path):
         raise RunError(problem)
     name = name or configured_name(path) or path.stem
+    if not _NAME.fullmatch(name):
+        raise RunError(f"'{name}' is no name for a model: it may have letters, digits, _ . and -")
     return name, [f"--model-file={name}={path}"]
 
 
@@ -90,7 +94,8 @@ def _usual_options(name: str, words: list[str]) -> list[str]:
     usual = ["--http-address=127.0.0.1", "--grpc-address=127.0.0.1"]
     typed = {word.partition("=")[0] for word in words}
     if "--model-control-mode" not in typed:
-        usual += ["--model-control-mode=explicit", f"--load-model={name}"]
+        # the models beside it are there for whoever asks: itself, by BLS
+        usual += ["--model-control-mode=explicit", f"--load-model={name}", "--load-on-demand"]
     if _RELOAD in typed:
         # the next save may repair what cannot be loaded now
         usual.append("--exit-on-error=false")
