@@ -44,6 +44,7 @@ SLOW = (
     *("frontends/gateway/test_pending_request.py", "frontends/gateway/test_streams.py"),
     *("frontends/gateway/test_shadows.py", "testing/"),
     *("frontends/grpc_api/test_", "frontends/grpc_api/transport/"),
+    "frontends/http_api/control/test_status.py",
     *("frontends/http1/test_other_parsers.py", "frontends/http_api/server/"),
     "frontends/http_api/inference/test_json_documents.py",
     *("stub/api/test_dlpack.py", "stub/broker/", "stub/execution/test_streams.py"),

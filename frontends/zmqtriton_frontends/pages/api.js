@@ -26,6 +26,18 @@ let rejection = "";
 export const accessHeaders = () => [...keys.keys()].map((name) => `${name}: …`)
   .concat(sessionStorage.getItem(TOKEN) ? ["Authorization: Bearer …"] : []);
 
+const forShell = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
+
+/** A request for a shell. A key is named, not shown. */
+export function curlCommand(method, path, body) {
+  const words = ["curl", path.endsWith("stream") ? "-sN" : "-s"];
+  if (method !== (body === undefined ? "GET" : "POST")) words.push("-X", method);
+  words.push(forShell(location.origin + path));
+  for (const header of accessHeaders()) words.push("-H", forShell(header));
+  if (body !== undefined) words.push("-d", forShell(body));
+  return words.join(" ");
+}
+
 /** The response to a request; a Refused error for any but 2xx, a TypeError where nobody answers. */
 export async function ask(method, path, { body, signal } = {}) {
   const headers = Object.fromEntries(keys);

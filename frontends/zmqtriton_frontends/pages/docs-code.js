@@ -1,6 +1,6 @@
 // A request to the API as code: for a shell, for Python, and for Python over gRPC.
 
-import { accessHeaders } from "./api.js";
+import { accessHeaders, curlCommand } from "./api.js";
 
 const NUMPY = {
   BOOL: "np.bool_", BYTES: "np.object_", FP32: "np.float32", FP64: "np.float64",
@@ -23,23 +23,12 @@ export function neat(value, indent = "") {
   return `${open}\n${parts.map((part) => deeper + part).join(",\n")}\n${indent}${close}`;
 }
 
-const forShell = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
-
 /** Python reads JSON but for three words, which strings may hold, too. */
 function forPython(value) {
   if (Array.isArray(value)) return `[${value.map(forPython).join(", ")}]`;
   if (value === true) return "True";
   if (value === false) return "False";
   return value === null ? "None" : JSON.stringify(value);
-}
-
-function curl({ method, path, body }) {
-  const words = ["curl", path.endsWith("stream") ? "-sN" : "-s"];
-  if (method !== "GET" && !(method === "POST" && body !== undefined)) words.push("-X", method);
-  words.push(forShell(location.origin + path));
-  for (const header of accessHeaders()) words.push("-H", forShell(header));
-  if (body !== undefined) words.push("-d", forShell(body));
-  return words.join(" ");
 }
 
 /** Header to value as a dictionary of Python's. */
@@ -107,7 +96,7 @@ function withUrllib({ method, path, body }) {
 
 /** The ways to show a request, in the order of their tabs. */
 export const CODE = {
-  curl: { isFor: () => true, write: curl },
+  curl: { isFor: () => true, write: ({ method, path, body }) => curlCommand(method, path, body) },
   Python: { isFor: () => true, write: python },
   gRPC: { isFor: isInference, write: grpc },
 };

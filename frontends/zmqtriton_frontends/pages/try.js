@@ -1,6 +1,6 @@
 // The form that tries one model: fields from its metadata, an answer or a stream of them.
 
-import { Refused, accessHeaders, ask, element, setText } from "./api.js";
+import { Refused, ask, curlCommand, element, setText } from "./api.js";
 import * as tensors from "./tensors.js";
 
 const MAX_EVENTS = 500;
@@ -287,11 +287,7 @@ export function chatExample(metadata, config) {
   return curl("/v1/chat/completions", body, "A chat by OpenAI's API with curl");
 }
 
-/** The same request for a shell. A key is named, not shown. */
-export function curl(path, body, title = "The same with curl") {
-  const quote = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
-  const words = ["curl", path.endsWith("stream") ? "-sN" : "-s", quote(location.origin + path)];
-  for (const header of accessHeaders()) words.push("-H", quote(header));
-  if (body !== undefined) words.push("-d", quote(body));
-  return fold(title, words.join(" "));
+/** The same inference for a shell. */
+function curl(path, body, title = "The same with curl") {
+  return fold(title, curlCommand("POST", path, body));
 }
