@@ -52,7 +52,7 @@ def test_every_directory_is_a_model_and_hidden_ones_and_files_are_not(tmp_path: 
 
 
 def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InternalError, match=r"^failed to stat file .*gone$"):
+    with pytest.raises(InternalError, match=r"^failed to stat file .*gone: there is no such"):
         scan_repositories([tmp_path / "gone"])
 
 

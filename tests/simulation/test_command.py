@@ -59,7 +59,7 @@ def test_overload_is_marked_and_the_best_setting_named(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counts = "--set=instance_group.count=1,3,2"
-    load = ["--rate=200", "--pattern=even", "--requests=1000", "--batch=8"]
+    load = ["--rate=200", "--pattern=even", "--requests=200", "--batch=8"]
 
     assert 0 == main(["simulate", str(model), "--execution=10", *load, counts])
     _, *lines, best = capsys.readouterr().out.splitlines()

@@ -203,8 +203,9 @@ def subdirectories(path: Path) -> list[Path]:
             names = sorted(e.name for e in entries if not _is_ignored(e.name))
     except OSError as error:
         if isinstance(error, FileNotFoundError):
-            hint = ": no shell has made a home of the ~" if str(path).startswith("~") else ""
-            raise InternalError(f"failed to stat file {path}{hint}") from error
+            is_home = str(path).startswith("~")
+            hint = "no shell has made a home of the ~" if is_home else "there is no such directory"
+            raise InternalError(f"failed to stat file {path}: {hint}") from error
         raise InternalError(f"failed to open directory {path}: {error.strerror}") from error
     # a link that leads nowhere is not a directory; DirEntry.is_dir would raise for a circle
     return [path / name for name in names if os.path.isdir(path / name)]

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,27 +58,6 @@ def test_a_port_in_use_is_an_error_even_if_nobody_listens_yet(
         f"failed to start {service} service: Unavailable - Socket '127.0.0.1:{port}' already in "
         f"use - choose another port with --{name.replace('_', '-')}"
     )
-
-
-def test_whoever_listens_on_a_port_in_use_is_named(held: dict[str, BoundSocket]) -> None:
-    listener = held["grpc"].socket
-    listener.listen()
-    code = "import sys, time; print(flush=True); time.sleep(600)"
-    words = [sys.executable, "-c", code, "--key=secret"]
-    with subprocess.Popen(words, pass_fds=[listener.fileno()], stdout=subprocess.PIPE) as other:
-        try:
-            assert other.stdout is not None
-            other.stdout.readline()
-            port = held["grpc"].port
-            listener.close()
-
-            with pytest.raises(PortError) as caught:
-                listeners.bind_all(options(grpc_port=port))
-        finally:
-            other.kill()
-
-    said = f"' already in use by process {other.pid} ({sys.executable}) - choose another port"
-    assert said in str(caught.value)
 
 
 def test_processes_of_grpc_can_share_its_port(held: dict[str, BoundSocket]) -> None:
