@@ -31,12 +31,12 @@ _READ_BY_STUBS = ("*/config.pbtxt", "*/*/model.py")
 
 def read_server(client: Client) -> tuple[RunningServer, dict[str, Any], dict[str, Any]]:
     """Ask a server; return it, its status, and its options."""
+    identity = client.identity  # first, since who is stopped is not waited for long
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
     rows = []
     with suppress(ZmqTritonError):  # one of an older version does not know the call
         rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
-    identity = client.identity
     troubled = dict.fromkeys(entry["name"] for entry in index if needs_attention(entry))
     uses = [
         read_use(process.get("instance") or process["role"], process["pid"])
