@@ -23,6 +23,7 @@ from zmqtriton.ctl.completion import completion
 from zmqtriton.ctl.doctor.command import doctor
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.explaining.command import explain
+from zmqtriton.ctl.fleet.command import fleet
 from zmqtriton.ctl.inferring.command import infer
 from zmqtriton.ctl.listing import config, models, status
 from zmqtriton.ctl.loading import load, reload, restart, unload
@@ -99,6 +100,7 @@ _COMMANDS = (
     *drains.build_commands(run_with_client, check_name),
     env,
     explain,
+    fleet,
     infer,
     load,
     log_settings.build_command(_update_log_settings),

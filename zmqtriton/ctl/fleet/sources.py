@@ -8,17 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from zmqtriton.ctl.fleet import nodes
+from zmqtriton.ctl.fleet import nodes, pods, srv_records
 from zmqtriton.ctl.fleet.nodes import Node
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import InvalidArgument, NotFound
 
 _ANSWER_WITHIN_S = 10.0
 _MOST_BYTES = 16 << 20
-#: For the help of commands.
-SYNTAX = (
-    "A server is HOST:PORT[,grpc=PORT][,agent=PORT] or https://HOST:PORT; a file of such lines; "
-    "an announcement, a directory of announcements, or a URL with a path that answers with them."
-)
+_SRV, _KUBECTL = "srv:", "kubectl:"
 
 
 def find_nodes(words: Iterable[str], headers: Mapping[str, str] | None = None) -> list[Node]:
@@ -33,13 +29,17 @@ def find_nodes(words: Iterable[str], headers: Mapping[str, str] | None = None) -
         except OSError as error:
             reason = getattr(error, "reason", None) or error.strerror or error
             raise InvalidArgument(f"{word}: {reason}") from None
-        except InvalidArgument as error:
+        except (InvalidArgument, NotFound) as error:
             hint = "" if word in error.text else f"{word}: "
             raise InvalidArgument(f"{hint}{error.text}") from None
     return nodes.merge(found)
 
 
 def _read(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
+    if word.startswith(_SRV):
+        return _read_srv(word.removeprefix(_SRV))
+    if word.startswith(_KUBECTL):
+        return pods.find_pods(word.removeprefix(_KUBECTL))
     if "://" in word and urlsplit(word).path not in ("", "/"):
         return _announced(_get(word, headers))
     path = Path(word)
@@ -48,6 +48,13 @@ def _read(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
     if path.is_file() or ("/" in word and ":" not in word):
         return _read_file(path)
     return [nodes.parse_address(word)]
+
+
+def _read_srv(word: str) -> list[Node]:
+    """Return the servers of a name with SRV records; further ports are those of all of them."""
+    name, comma, further = word.partition(",")
+    found = srv_records.look_up(name)
+    return [nodes.parse_address(f"{r.target}:{r.port}{comma}{further}") for r in found]
 
 
 def _read_file(path: Path) -> Iterable[Node]:

@@ -19,6 +19,10 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 class RefusedRequest(ZmqTritonError):
     """Raised for an answer with an error; the text is the server's."""
 
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
+
 
 class Answer(NamedTuple):
     """Headers in lower case, and the body."""
@@ -75,7 +79,7 @@ def _refusal(status: int, body: bytes) -> ZmqTritonError:
         text = str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
         text = body.decode("utf-8", "replace").strip()
-    return RefusedRequest(f"{text.rstrip()} (HTTP {status})")
+    return RefusedRequest(f"{text.rstrip()} (HTTP {status})".lstrip(), status)
 
 
 def find_url(client: Client) -> str:

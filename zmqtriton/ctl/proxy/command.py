@@ -82,7 +82,8 @@ def proxy(kind: str, server: tuple[str, ...], headers: tuple[str, ...], **option
     """Print a configuration of KIND for a proxy in front of several SERVERs.
 
     A server is HOST:PORT[,grpc=PORT][,agent=PORT] or https://HOST:PORT; a file of such lines; an
-    announcement, a directory of announcements, or a URL with a path that answers with them.
+    announcement, a directory of announcements, or a URL with a path that answers with them;
+    srv:NAME, the SRV records of a name; or kubectl:[NAMESPACE/]SELECTOR, pods of Kubernetes.
     """
     with exit_on_error():
         of_probes = parse_headers(headers)
