@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from typing import IO, Any, Callable, Mapping, NamedTuple
+from typing import IO, Any, Callable, Mapping, NamedTuple, Sequence
 
 _LEVELS = {
     logging.DEBUG: "V",
@@ -36,8 +36,11 @@ _PRIORITIES = {"E": 3, "W": 4, "I": 6, "V": 7}
 
 _ESCAPES = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
 
-#: The beginning of a line about a request, in Triton's words, that has an id.
+#: The beginning of a line about a request that has an id, in Triton's words; or about several.
 _REQUEST = re.compile(r"\[request id: (?!<id_unknown>)(.+?)\] ")
+_REQUESTS = re.compile(r"\[request ids: (.+?)\] ")
+#: So many requests are named, and so much of each id.
+_MOST_NAMED, _LONGEST_ID = 32, 128
 
 #: The limit for one place in the code: clients can cause some lines as often as they like.
 MAX_LINES_A_SECOND = 100
@@ -54,6 +57,14 @@ def quote(text: str) -> str:
 _SEPARATORS = {c: f"\\u{c:04x}" for c in (0x85, 0x2028, 0x2029, *range(0x80, 0xA0))}
 
 
+def name_requests(ids: Sequence[str]) -> str:
+    """Return the beginning of a line about requests with these ids; "" if none has one."""
+    named = list(dict.fromkeys(own_id[:_LONGEST_ID] for own_id in ids if own_id))[:_MOST_NAMED]
+    if not named:
+        return ""
+    return f"[request id{'s' if len(named) > 1 else ''}: {', '.join(named)}] "
+
+
 def line(
     level: str, origin: tuple[int, str, int], text: str, now_s: float, form: str = "default"
 ) -> str:
@@ -62,10 +73,17 @@ def line(
         pid, file, number = origin
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
         stamp = f"{seconds}.{int(now_s % 1 * 1_000_000):06d}Z"
-        record = {"time": stamp, "level": level, "pid": pid, "at": f"{file}:{number}", "text": text}
-        named = _REQUEST.match(text)
-        if named is not None:
-            record["request_id"] = named[1]
+        record: dict[str, Any] = {
+            "time": stamp,
+            "level": level,
+            "pid": pid,
+            "at": f"{file}:{number}",
+            "text": text,
+        }
+        if named := _REQUEST.match(text):
+            record.update(request_id=named[1], text=text[named.end() :])
+        elif named := _REQUESTS.match(text):
+            record.update(request_ids=named[1].split(", "), text=text[named.end() :])
         return json.dumps(record)
     return _head(level, origin, now_s, form) + quote(text)
 

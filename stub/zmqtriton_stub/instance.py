@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Collection
 from zmqtriton_floor import logs, stub_mark, wire
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.signature import Signature, takes_gpu
+from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.errors import TritonModelException, clip
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
 from zmqtriton_stub.broker.outbox import Outbox
@@ -144,7 +145,8 @@ class Instance:
             return
         frame = sys._getframe(depth)
         file = os.path.basename(frame.f_code.co_filename)
-        self.tell(wire.LogLine(level, clip(file)[:1024], frame.f_lineno, clip(text)))
+        about = logs.name_requests(callers.request_ids())
+        self.tell(wire.LogLine(level, clip(file)[:1024], frame.f_lineno, clip(about + text)))
 
 
 current: Instance | None = None

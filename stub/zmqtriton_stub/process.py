@@ -13,7 +13,7 @@ from typing import Any, Optional
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
-from zmqtriton_stub import instance
+from zmqtriton_stub import instance, output
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.own_process import OwnProcess
 
@@ -55,11 +55,7 @@ def _prepare(name: str) -> None:
         before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_restore_signals
     )
     os.register_at_fork(after_in_child=instance.become_forked)
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure: Any = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            # otherwise what was printed last is lost in a crash
-            reconfigure(line_buffering=True)
+    output.attribute()
     faulthandler.enable()
     # for a process that is asked where it is: works without Python's help, so also where one hangs
     faulthandler.register(signal.SIGURG)

@@ -54,13 +54,43 @@ def test_the_json_form_is_json() -> None:
 
 
 @pytest.mark.row("L21")
-@pytest.mark.parametrize(("own_id", "shown"), [("r-7", "r-7"), ("<id_unknown>", None)])
-def test_a_json_line_about_a_request_has_its_id(own_id: str, shown: str | None) -> None:
-    text = f"[request id: {own_id}] Setting state from INITIALIZED to PENDING"
+@pytest.mark.parametrize(
+    ("ids", "beginning", "fields"),
+    [
+        (["r-7"], "[request id: r-7] ", {"request_id": "r-7"}),
+        (["r-7", "", "r-7"], "[request id: r-7] ", {"request_id": "r-7"}),
+        (["a", "b"], "[request ids: a, b] ", {"request_ids": ["a", "b"]}),
+        (["", ""], "", {}),
+        ([], "", {}),
+    ],
+)
+def test_a_line_names_its_requests_and_json_has_their_ids_apart(
+    ids: list[str], beginning: str, fields: dict[str, Any]
+) -> None:
+    text = logs.name_requests(ids) + "step 1 of 2"
+
+    record = json.loads(logs.line("I", (42, "model.py", 7), text, 1_700_000_000.0, "json"))
+
+    assert f"{beginning}step 1 of 2" == text
+    assert {"text": "step 1 of 2", **fields} == {
+        key: value for key, value in record.items() if key.startswith(("text", "request"))
+    }
+
+
+def test_a_request_without_an_id_has_none_in_json() -> None:
+    text = "[request id: <id_unknown>] Setting state from INITIALIZED to PENDING"
 
     record = json.loads(logs.line("V", (42, "core.py", 7), text, 1_700_000_000.0, "json"))
 
-    assert (shown, text) == (record.get("request_id"), record["text"])
+    assert text == record["text"]
+    assert "request_id" not in record
+
+
+def test_a_line_about_a_large_batch_has_an_end() -> None:
+    text = logs.name_requests([f"{number:03}{'x' * 300}" for number in range(100)])
+
+    assert 32 == text.count(",") + 1
+    assert len(text) < 5_000
 
 
 class _Full(io.StringIO):

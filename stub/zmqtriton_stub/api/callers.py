@@ -1,4 +1,4 @@
-"""The requests on whose behalf the model's code runs, for what it asks of other models meanwhile.
+"""The requests on whose behalf the model's code runs, for what it asks and prints meanwhile.
 
 In a context variable: a coroutine has those of the execute() that began it, and a thread has none
 unless the model hands it the context, as asyncio.to_thread() does.
@@ -7,7 +7,7 @@ unless the model hands it the context, as asyncio.to_thread() does.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import NamedTuple, Sequence
+from typing import List, NamedTuple, Sequence
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.api.protocols import ServedRequest
@@ -26,6 +26,11 @@ class Caller(NamedTuple):
 
 
 NOBODY = Caller(0, 0, 0)
+
+
+def request_ids() -> List[str]:
+    """Return the ids that clients have given the requests."""
+    return [one.request_id for one in served.get() if not one.work.flags & wire.PADDING]
 
 
 def find_caller() -> Caller:

@@ -22,6 +22,8 @@ class ServedRequest(Protocol):
     work: wire.BatchedRequest
     #: Its peer and its id there.
     route: tuple[int, int]
+    #: The id that the client has given it; "" if none.
+    request_id: str
     is_answered: bool
     #: The implicit states of its sequence, by input; None if its model has none.
     states: dict[str, wire.Tensor] | None

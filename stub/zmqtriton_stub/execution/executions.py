@@ -324,6 +324,7 @@ def _requests(
         try:
             body = wire.decode_request(pending.body)
             request_id, parameters, pending.outputs, inputs = body
+            pending.request_id = request_id
             flags = pending.work.flags
             if instance.memory is not None:
                 if flags & wire.UNCHECKED:

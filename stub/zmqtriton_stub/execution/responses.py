@@ -56,6 +56,7 @@ class Pending:
         "is_rescheduled",
         "loss",
         "outputs",
+        "request_id",
         "route",
         "states",
         "wants_again",
@@ -78,6 +79,7 @@ class Pending:
         #: The requested names; none means all of the configuration.
         self.outputs: list[str] = []
         self.route = (work.peer, work.id)
+        self.request_id = ""
         self.is_cancelled = False
         #: The final outcome is sent, or about to be.
         self.is_answered = False

@@ -1,0 +1,93 @@
+"""The ids of requests in the log: whose request a line is about, however it was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.support import scripted
+from tests.support.scripted import generate
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_PRINTS = """
+    import logging, os, sys, warnings
+    print("printed:", text_of(request))
+    sys.stderr.write("written\\nin two lines\\n")
+    logging.getLogger("own").warning("said by logging")
+    pb_utils.Logger.log_info("said by Logger")
+    raise ValueError("no such column")
+"""
+#: Both are between their lines at the same time.
+_INTERLEAVED = """
+    import asyncio
+    print("begins", text_of(request))
+    while len(self.kept.setdefault("met", set()) | {text_of(request)}) < 2:
+        self.kept["met"].add(text_of(request))
+        await asyncio.sleep(0.005)
+    self.kept["met"].add(text_of(request))
+    print("ends", text_of(request))
+    return [reply("through")]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    path = tmp_path_factory.mktemp("ids")
+    server = Server(path / "s", models=["scripted"], options=["--log-format=json"])
+    together = scripted.string_parameter("MAX_INFLIGHT", "2")
+    scripted.add_model(server, "scripted_async", "together", together)
+    with server:
+        yield server
+
+
+@pytest.mark.row("L21")
+def test_lines_of_a_model_name_the_requests_that_they_are_about(server: Server) -> None:
+    generate(server, "scripted", _PRINTS, "one", id="r-1")
+    generate(server, "scripted", 'print("printed without an id")\nreturn [reply("")]')
+
+    [without] = _wait_for(server, "printed without an id")
+    about = _about(server, "r-1")
+    texts = ["printed: one", "written", "in two lines", "said by logging", "said by Logger"]
+    assert texts == [text for text in about if text in texts]
+    assert any("no such column" in text for text in about)
+    assert "request_id" not in without
+
+
+def test_coroutines_that_print_in_turn_name_their_own_requests(server: Server) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        answers = [
+            pool.submit(generate, server, "together", _INTERLEAVED, own_id, id=own_id)
+            for own_id in ("left", "right")
+        ]
+        assert ["through", "through"] == [answer.result() for answer in answers]
+
+    for own_id in ("left", "right"):
+        _wait_for(server, f"ends {own_id}")
+        assert [f"begins {own_id}", f"ends {own_id}"] == _about(server, own_id)
+
+
+def _wait_for(server: Server, text: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        found[:] = [record for record in _records(server) if text in record["text"]]
+        return bool(found)
+
+    eventually(look, 30, f"a line with {text}")
+    return found
+
+
+def _about(server: Server, own_id: str) -> list[str]:
+    return [record["text"] for record in _records(server) if record.get("request_id") == own_id]
+
+
+def _records(server: Server) -> list[dict[str, Any]]:
+    lines = server.log_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
