@@ -60,7 +60,8 @@ class Sampler:
         except (ZmqTritonError, asyncio.TimeoutError) as error:
             _log.debug("no sample of models: %r", error)
             return None
-        return samples_of(found)
+        # a broker's first answer only begins: what came since it was started is not known
+        return samples_of(found) if found["seconds"] else None
 
     async def _read_processes(self) -> list[_Process]:
         try:

@@ -1,0 +1,69 @@
+"""The samples that are taken of broker and supervisor, and the answers to questions for them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Any
+
+import pytest
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
+from zmqtriton_frontends.metrics_api.history.sampler import Sampler
+
+READING = {"model": "m", "version": 1, "pending": 0, "succeeded": 5, "failed": 0, "queued": 5}
+READING |= {"queue_ns": 0, "inferences": 5, "executions": 5, "p50_ns": 1_000_000, "p99_ns": None}
+
+
+class Gateway:
+    """Answers what a broker and a supervisor would."""
+
+    def __init__(self) -> None:
+        self.answer: Any = {"seconds": 5.0, "readings": [READING]}
+
+    async def statistics(self, *, kind: int) -> Any:
+        assert wire.READINGS == kind
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        assert ("processes", {}) == (verb, arguments)
+        return [[os.getpid(), "m", 1]]
+
+
+def ask(sampler: Sampler, verb: str, **arguments: Any) -> Any:
+    answer = sampler.answer(wire.Call(3, verb, json.dumps(arguments)))
+    assert 3 == answer.id
+    return json.loads(answer.result) if not answer.code else answer.code
+
+
+def test_what_is_not_known_of_an_interval_is_none() -> None:
+    gateway = Gateway()
+    sampler = Sampler(gateway)  # type: ignore[arg-type]
+
+    for answer in (gateway.answer, {"seconds": 0.0, "readings": []}, Unavailable("no broker")):
+        gateway.answer = answer
+        asyncio.run(sampler.sample())
+
+    found = ask(sampler, "history")
+    of_model = found["models"]["m:1"]
+    assert [1.0, None, None] == of_model["requests_per_s"]
+    assert [1, None, None] == of_model["instances"]
+    assert all(found["server"]["memory_bytes"])
+    assert {str(os.getpid())} == ask(sampler, "usage").keys()
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "error"),
+    [
+        ("history", {"seconds": 0}, InvalidArgument),
+        ("history", {"seconds": "60"}, InvalidArgument),
+        ("history", {"model": 1}, InvalidArgument),
+        ("stop", {}, Unsupported),
+    ],
+)
+def test_a_wrong_question_is_refused(verb: str, arguments: dict[str, Any], error: Any) -> None:
+    assert error.number == ask(Sampler(Gateway()), verb, **arguments)  # type: ignore[arg-type]
