@@ -1,4 +1,4 @@
-"""What a model prints. Each line that is printed while requests are served begins with their ids.
+"""The output of a model: each line that is printed while requests are served begins with their ids.
 
 Lines that do not pass sys.stdout or sys.stderr, those of C libraries for one, stay as they are.
 """
