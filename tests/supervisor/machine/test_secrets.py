@@ -53,6 +53,8 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
             "zmq_door_restricted": [[["trace"], "k", "door-secret"]],
             "http_allowed_origin": [],
             "tokens": "/path/of/tokens",
+            "announce": ["https://fleet.example/announcing-secret"],
+            "announce_token_file": "/announcer/token",
             **{f"{s}_{f}": f"/{s}/{f}" for s in ("http", "grpc") for f in _FILES},
         }
     )
@@ -70,6 +72,9 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
     assert ["grpc"] == [role for role, text in told.items() if "grpc-secret" in text]
     assert [] == [role for role, text in told.items() if "door-secret" in text]
     assert "door-secret" in str(private["door"])
+    assert [] == [r for r, text in told.items() if "announc" in text]
+    assert "announcing-secret" in str(private["announcer"])
+    assert "/announcer/token" == private["announcer"]["announce_token_file"]
     assert ["http"] == [role for role, text in told.items() if "/http/server_key" in text]
     assert ["http", "grpc", "metrics"] == [r for r, text in told.items() if "/of/tokens" in text]
     assert all('"id": "triton"' in text for text in told.values())
