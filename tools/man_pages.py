@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from tools.commands import click_arguments, click_commands, click_options, server_commands
 from zmqtriton.ctl.main import cli
-from zmqtriton.options.help import COMMANDS, default_text
+from zmqtriton.options.help import default_text
 from zmqtriton.options.kinds import Arity, OptionSupport
 from zmqtriton.options.table import OPTION_GROUPS
 from zmqtriton_floor import __version__
@@ -17,7 +17,6 @@ from zmqtriton_floor import __version__
 DIRECTORY = Path(__file__).resolve().parent.parent / "man"
 _ABOUT = "serves Python models as NVIDIA Triton does"
 _CTL = "zmqtriton-ctl"
-_USAGE = re.compile(r"(\S+) (.*?)  +(.*)")
 
 
 def pages() -> dict[str, str]:
@@ -41,14 +40,12 @@ def _server_page() -> Iterator[str]:
         ".SH SYNOPSIS",
         _bold("zmqtriton --model-repository") + r"=\fIdirectory\fR [options]",
     )
-    for usage in COMMANDS.values():
-        name, arguments, _ = _usage(usage)
+    for name, arguments, _ in server_commands():
         yield from (".br", f"{_bold(f'zmqtriton {name}')} {_escaped(arguments)}")
     yield from (".SH DESCRIPTION", "Serves repositories of models over HTTP and gRPC. The options")
     yield from ("are those of Triton's", _bold("tritonserver") + ", which is another name of this")
     yield from ("command, and some of its own.", ".SH COMMANDS")
-    for usage in COMMANDS.values():
-        name, arguments, about = _usage(usage)
+    for name, arguments, about in server_commands():
         yield from (".TP", f"{_bold(name)} {_escaped(arguments)}", _escaped(about) + ".")
     yield from (".PP", "Each says more with", _bold("--help") + ".", ".SH OPTIONS")
     for group, options in OPTION_GROUPS.items():
@@ -70,8 +67,8 @@ def _ctl_page() -> Iterator[str]:
     yield from (".SH SYNOPSIS", rf"{_bold(_CTL)} [options] \fIcommand\fR [arguments]")
     yield from (".SH DESCRIPTION", *_text(cli.help))
     yield from (".SH OPTIONS", *_options(cli), ".SH COMMANDS")
-    for words, command in _commands(cli, ()):
-        usage = " ".join([*words, *_arguments(command)])
+    for words, command in click_commands(cli):
+        usage = " ".join([*words, *click_arguments(command)])
         yield f'.SS "{_escaped(usage)}"'
         yield from (*_text(command.help), *_options(command))
     yield from (".SH EXIT STATUS", "0 if it is done, 1 if the server refuses, 2 if there is no")
@@ -79,30 +76,9 @@ def _ctl_page() -> Iterator[str]:
     yield from _see_also("zmqtriton")
 
 
-def _commands(
-    group: click.Group, before: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in sorted(group.commands.items()):
-        if command.hidden:
-            continue
-        yield (*before, name), command
-        if isinstance(command, click.Group):
-            yield from _commands(command, (*before, name))
-
-
-def _arguments(command: click.Command) -> Iterator[str]:
-    for parameter in command.params:
-        if isinstance(parameter, click.Argument):
-            name = parameter.human_readable_name + ("..." if parameter.nargs == -1 else "")
-            yield name if parameter.required else f"[{name}]"
-
-
 def _options(command: click.Command) -> Iterator[str]:
-    context = click.Context(command)
-    for parameter in command.params:
-        record = parameter.get_help_record(context)
-        if isinstance(parameter, click.Option) and record is not None:
-            yield from (".TP", _bold(record[0]), _escaped(record[1]))
+    for names, about in click_options(command):
+        yield from (".TP", _bold(names), _escaped(about))
 
 
 def _text(help_text: str | None) -> Iterator[str]:
@@ -118,13 +94,6 @@ def _text(help_text: str | None) -> Iterator[str]:
 def _see_also(other: str) -> tuple[str, ...]:
     where = "share/doc/zmqtriton beside the directory of this page has all documentation."
     return ".SH SEE ALSO", f"{_bold(other)}(1)", ".PP", _escaped(where)
-
-
-def _usage(text: str) -> tuple[str, str, str]:
-    found = _USAGE.fullmatch(text)
-    assert found is not None, text
-    name, arguments, about = found.groups()
-    return name, arguments, about
 
 
 def _bold(text: str) -> str:

@@ -63,12 +63,18 @@ def _option_lines(option: Option) -> list[str]:
 
 
 def default_text(option: Option) -> str:
+    """Return the default as a sentence, or ""."""
+    word = default_of(option)
+    return f" Default is {word}." if word else ""
+
+
+def default_of(option: Option) -> str:
     """Return the default; "" for a flag, for a repeatable option and for an empty default."""
     default = _DEFAULTS.get(option.field_name)
     if option.arity is not Arity.LAST_WINS or default is None or default == "":
         return ""
     if option.name in _DERIVED:
         return ""
-    word = str(default).lower() if isinstance(default, bool) else str(default)
-    word = f"{default:g}" if isinstance(default, float) else word
-    return f" Default is {word}."
+    if isinstance(default, float):
+        return f"{default:g}"
+    return str(default).lower() if isinstance(default, bool) else str(default)

@@ -1,0 +1,28 @@
+"""Writes the generated pages of docs/reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.reference import command_lines_page, http_page
+
+DIRECTORY = Path(__file__).resolve().parents[2] / "docs" / "reference"
+#: By the name of its file.
+PAGES = {
+    "command-lines.md": command_lines_page.page,
+    "http.md": http_page.page,
+}
+
+
+def text_of(name: str) -> str:
+    """Return the text of a page by the name of its file."""
+    return "\n".join(PAGES[name]()).rstrip() + "\n"
+
+
+def main() -> None:
+    for name in PAGES:
+        (DIRECTORY / name).write_text(text_of(name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The page on command lines: the table of options, and the help of all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tools.commands import (
+    click_arguments,
+    click_commands,
+    click_options,
+    help_of,
+    server_commands,
+)
+from tools.reference.markdown import block, code, heading, table
+from zmqtriton.ctl.main import cli
+from zmqtriton.options.help import default_of
+from zmqtriton.options.kinds import Arity, Option, OptionSupport
+from zmqtriton.options.table import OPTION_GROUPS
+
+_ABOUT = """\
+`zmqtriton` and `tritonserver` are two names of one command, which starts a server: `zmqtriton
+--model-repository=DIRECTORY [options]`. An option is written `--name=value` or `--name value`.
+`--help` prints the same."""
+_WITHOUT_EFFECT = """\
+These are options of Triton for what this server does in another way. They are accepted, so that
+a command line need not be changed, and a warning says so if one is given."""
+_CTL = """\
+[zmqtriton-ctl](../ctl.md) shows and commands servers that run. The exit status is 0 if it is
+done, 1 if the server refuses, 2 if there is no server or the usage is wrong. These options stand
+before or behind a command:"""
+
+
+def page() -> Iterator[str]:
+    yield from heading("Command lines", _ABOUT, "the table of options and the help of the commands")
+    yield from ("## Options of the server", "")
+    for group, options in OPTION_GROUPS.items():
+        supported = [one for one in options if one.support is OptionSupport.SUPPORTED]
+        if supported:
+            yield from (f"### {group}", "")
+            yield from table(("Option", "Default", "Meaning"), map(_row, supported))
+    yield from ("### Accepted without effect", "", _WITHOUT_EFFECT, "")
+    ignored = [
+        one
+        for options in OPTION_GROUPS.values()
+        for one in options
+        if one.support is not OptionSupport.SUPPORTED
+    ]
+    rows = [(f"`--{one.name}`", one.help, one.reason) for one in ignored]
+    yield from table(("Option", "In Triton", "Here"), rows)
+    yield from ("## Other commands", "")
+    for name, arguments, about in server_commands():
+        yield from (f"### zmqtriton {name}", "", f"`zmqtriton {name} {arguments}`: {about}.", "")
+        yield from block(help_of(name))
+    yield from ("## zmqtriton-ctl", "", _CTL, "")
+    yield from _options(click_options(cli))
+    for words, command in click_commands(cli):
+        usage = " ".join([*words, *click_arguments(command)])
+        yield from (f"### {' '.join(words)}", "", f"`zmqtriton-ctl {usage}`", "")
+        yield from _paragraphs(command.help)
+        yield from _options(click_options(command))
+
+
+def _row(option: Option) -> tuple[str, str, str]:
+    value = "" if option.arity is Arity.SWITCH else f"={option.metavar}"
+    return f"`--{option.name}{value}`", code(default_of(option)), option.help
+
+
+def _options(options: Iterator[tuple[str, str]]) -> Iterator[str]:
+    rows = [(code(names), about) for names, about in options]
+    if rows:
+        yield from table(("Option", "Meaning"), rows)
+
+
+def _paragraphs(text: str | None) -> Iterator[str]:
+    """Return a command's help; what click keeps as it is stays so."""
+    for paragraph in (text or "").strip().split("\n\n"):
+        if paragraph.startswith("\b\n"):
+            yield from block(paragraph.removeprefix("\b\n"))
+        else:
+            yield from (" ".join(paragraph.split()), "")

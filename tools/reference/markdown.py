@@ -1,0 +1,34 @@
+"""The forms of Markdown that the pages of the reference share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+
+def heading(title: str, about: str, source: str) -> Iterator[str]:
+    """Return the beginning of a page, with the file to edit in its place."""
+    yield from (f"# {title}", "", f"<!-- Written by `python -m tools.reference` from {source}. -->")
+    yield from ("", about, "")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Return a table and an empty line behind it."""
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield f"| {' | '.join(map(cell, row))} |"
+    yield ""
+
+
+def cell(text: str) -> str:
+    """Return a text that stays in its cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def code(text: str) -> str:
+    """Return it as code; nothing stays nothing."""
+    return f"`{text}`" if text else ""
+
+
+def block(text: str, language: str = "text") -> Iterator[str]:
+    yield from (f"```{language}", text.strip("\n"), "```", "")
