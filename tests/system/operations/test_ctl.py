@@ -83,6 +83,8 @@ def test_the_status_is_the_real_processes_and_counts(server: Server, ctl: Ctl) -
     )
     for process in processes:
         assert abs(time.time() - process["started_s"] - process["uptime_s"]) < 60
+        # neither the supervisor nor the arbiter of the HTTP processes has to do with the broker
+        assert process["is_connected"], process["role"]
     (counts,) = found["counts"]
     assert ("add_sub", 1, 3, 0, 0, 3) == tuple(
         counts[key] for key in ("model", "version", "succeeded", "failed", "pending", "executions")

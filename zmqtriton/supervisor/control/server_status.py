@@ -15,6 +15,7 @@ from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
 from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 
 #: The call by which a frontend tells what clients make it hold.
@@ -100,7 +101,8 @@ class ServerStatus:
             document = self._describe()
             for process in document["processes"]:
                 serial = process.get("serial", 0)
-                process["is_connected"] = serial not in unconnected
+                never_connects = process["role"] not in BROKERED_ROLES
+                process["is_connected"] = never_connects or serial not in unconnected
                 if process["role"] == "stub":
                     process["in_flight"] = in_flight.get(str(serial), 0)
             done({**document, **self._describe_quotas(found["counts"] or ()), **found})

@@ -16,11 +16,8 @@ from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.replay import PROPAGATION_S, BrokerReplay
+from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES, CATALOGUE_ROLES
 from zmqtriton_floor import wire
-
-#: Roles that talk to the broker and must know when there is a new one.
-_STUB = "stub"
-_FRONTENDS = frozenset({"http", "grpc", "door", "metrics", "guest", "announcer"})
 
 
 class ServerInfo(NamedTuple):
@@ -80,9 +77,11 @@ class Introductions:
         self._is_broker_ready = True
         epoch = self._epoch
         if not self._is_broker_settled:
-            self._announce(epoch, {_STUB, *_FRONTENDS})
-            # By then all have repeated what the old one had; a while later that has arrived, too.
-            self._acknowledgements.sync(self._alive(_FRONTENDS), lambda: self._settle_soon(epoch))
+            self._announce(epoch, BROKERED_ROLES)
+            # By then all have repeated what the old one had; a while later that has arrived.
+            self._acknowledgements.sync(
+                self._alive(CATALOGUE_ROLES), lambda: self._settle_soon(epoch)
+            )
         waiting, self._waiting = self._waiting, {}
         for introduce in waiting.values():
             introduce()
@@ -97,7 +96,7 @@ class Introductions:
         was_ready, self._is_broker_ready = self._is_broker_ready, False
         self._is_broker_settled = False
         if was_ready:
-            self._announce(0, _FRONTENDS)
+            self._announce(0, CATALOGUE_ROLES)
 
     def _announce(self, epoch: int, roles: Collection[str]) -> None:
         self._plan.enqueue(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
@@ -105,7 +104,7 @@ class Introductions:
     def change_settings(self, changes: Mapping[str, Any], message: Any) -> None:
         """Change the settings for processes that start from now on; living ones get the message."""
         self._keep_settings(changes)
-        living = self._alive({_STUB, *_FRONTENDS})
+        living = self._alive(BROKERED_ROLES)
         self._plan.enqueue(*(Send(serial, message) for serial in (self.broker_serial, *living)))
 
     def change_trace_settings(self, settings: Mapping[str, Any]) -> None:
@@ -116,7 +115,7 @@ class Introductions:
             text = "Tensor level tracing is not supported by the mode: opentelemetry"
             self._plan.log("W", text)
         message = wire.TraceSettings(json.dumps(settings))
-        self._plan.enqueue(*(Send(serial, message) for serial in self._alive(_FRONTENDS)))
+        self._plan.enqueue(*(Send(serial, message) for serial in self._alive(CATALOGUE_ROLES)))
 
     def _keep_settings(self, changes: Mapping[str, Any]) -> None:
         settings = json.dumps({**json.loads(self._server.settings_json), **changes})

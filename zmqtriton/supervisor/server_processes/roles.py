@@ -18,6 +18,8 @@ FORK_SERVER = "fork-server"
 
 #: Roles that keep a catalogue of models.
 CATALOGUE_ROLES = frozenset({HTTP, GRPC, DOOR, METRICS, GUEST, ANNOUNCER})
+#: Roles that talk to the broker. It knows the groups of others too, to kill them one day.
+BROKERED_ROLES = CATALOGUE_ROLES | {"stub"}
 #: Roles that serve requests: a change holds only when they know of it. A guest may be halted by a
 #: debugger, and nobody waits for it.
 SERVING_ROLES = frozenset({HTTP, GRPC, DOOR})
