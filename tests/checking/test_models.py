@@ -130,6 +130,7 @@ def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
             ("max_memory_bytes", "much"),
             ("cpu_weigth", "200"),
             ("DETACHED_CALLS", "true"),
+            ("unload_idle_after_second", "60"),
         ]
     )
 
@@ -145,6 +146,7 @@ def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
         (4, "FORCE_CPU_ONLY_INPUT_TENSORS"),
         (10, "cpu_weight"),
         (7, "EXECUTION_ENV_PATH"),
+        (12, "unload_idle_after_seconds"),
     ] == [(p.line, p.suggestion) for p in findings.warnings]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
 
+from tests.repo.source_texts import is_in_the_source
 from tools.reference.__main__ import DIRECTORY, PAGES, text_of
+from zmqtriton.config.pbtxt import parse_text
 
 #: From 3.13 on argparse words options with two names in another way.
 _IS_WORDED_ALIKE = sys.version_info < (3, 13)
@@ -20,3 +23,22 @@ def test_it_is_up_to_date(name: str) -> None:
     written = (DIRECTORY / name).read_text("utf-8")
 
     assert text_of(name) == written, "run: python -m tools.reference"
+
+
+def _examples(page: str) -> list[str]:
+    """The indented code of a page, a text for each block."""
+    text = (DIRECTORY / page).read_text("utf-8")
+    return re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("example", _examples("config.md"))
+def test_the_examples_of_the_configuration_are_read(example: str) -> None:
+    assert parse_text(example).ByteSize() > 0
+
+
+def test_refusals_that_are_named_are_those_of_the_server() -> None:
+    text = (DIRECTORY / "config.md").read_text("utf-8")
+
+    named = re.findall(r"Refused: `([^`]+)`", text)
+    assert [] == [one for one in named if not is_in_the_source(one)]
+    assert len(named) > 8

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.reference import command_lines_page, http_page
+from tools.reference import command_lines_page, config_page, http_page
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "docs" / "reference"
 #: By the name of its file.
 PAGES = {
     "command-lines.md": command_lines_page.page,
+    "config.md": config_page.page,
     "http.md": http_page.page,
 }
 

@@ -31,13 +31,11 @@ from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
 from zmqtriton.config.instances import apply_group_defaults, group_problems
+from zmqtriton.config.known_parameters import misspelt_parameter_problems
 from zmqtriton.config.model_config import Host
 from zmqtriton.config.names import unknown_name_problems
 from zmqtriton.config.own_parameters import own_parameter_problems
-from zmqtriton.config.parameters import (
-    load_timeout_s,
-    misspelt_parameter_problems,
-)
+from zmqtriton.config.parameters import load_timeout_s
 from zmqtriton.config.pbtxt import parse_text, read_text
 from zmqtriton.config.positions import PositionIndex, locate
 from zmqtriton.config.states import state_problems

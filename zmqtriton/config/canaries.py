@@ -92,6 +92,11 @@ def canary_problems(config: Any) -> Iterator[Problem]:
         yield Problem(f"{named}: {error.text}", ("parameters", named))
 
 
+def what_is_expected(setting: str) -> str:
+    """Return the form of a setting's value in words."""
+    return _FORMS[setting][2]
+
+
 def _parse(values: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in values.items():

@@ -1,11 +1,7 @@
-"""Model parameters that the server understands: their values, and names similar to theirs.
-
-All other parameters are the model's own, so a similar name is only a warning.
-"""
+"""Names and values of model parameters that the server reads; all are in known_parameters.py."""
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -66,30 +62,6 @@ CANARY_PARAMETERS = tuple(
         *("abort_failures", "abort_latency", "min_requests", "promote_after"),
     )
 )
-KNOWN_PARAMETERS = (
-    "EXECUTION_ENV_PATH",
-    "PYTHON_EXECUTABLE",
-    "PYTHON_REQUIREMENTS",
-    "MAX_INFLIGHT",
-    FORCE_CPU_ONLY,
-    DETACHED_CALLS,
-    BLS_MODELS,
-    MAX_LOAD_SECONDS,
-    STUB_USER,
-    *QUOTA_PARAMETERS,
-    *AUTOSCALE_PARAMETERS,
-    *OPENAI_PARAMETERS,
-    *CANARY_PARAMETERS,
-)
-#: The broker reads these, in any case.
-CASE_INSENSITIVE_PARAMETERS = (
-    "max_execution_seconds",
-    "max_requests",
-    MAX_EXECUTIONS_PER_SECOND,
-)
-#: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
-#: 0.9.
-_SIMILARITY_CUTOFF = 0.87
 
 
 def parameter_problems(config: Any) -> Iterator[Problem]:
@@ -151,15 +123,3 @@ def whole_number_problem(value: str, most: int) -> str:
     is_number = value.isascii() and value.isdigit() and len(value) < 9
     is_valid = is_number and 1 <= int(value) <= most
     return "" if is_valid else f"which is no whole number from 1 to {most}"
-
-
-def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
-    """Return unknown names that are similar to ones with a meaning."""
-    upper = {name.upper(): name for name in (*KNOWN_PARAMETERS, *CASE_INSENSITIVE_PARAMETERS)}
-    for name in sorted(config.parameters):
-        if name in KNOWN_PARAMETERS or name.lower() in CASE_INSENSITIVE_PARAMETERS:
-            continue
-        found = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)
-        if found:
-            text = f"the parameter '{name}' of model {config.name} means nothing to the server"
-            yield Problem(text, ("parameters", name), upper[found[0]])

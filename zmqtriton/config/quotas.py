@@ -20,7 +20,7 @@ from zmqtriton.config.parameters import (
 
 #: The kernel's own, for control groups.
 USUAL_CPU_WEIGHT, MAX_CPU_WEIGHT = 100, 10_000
-_MAX_EXECUTIONS = 1_000_000
+MAX_EXECUTIONS = 1_000_000
 _SIZE = re.compile(r"([0-9]{1,18})([KMGT]?)")
 _EXPONENTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
@@ -81,9 +81,9 @@ def _rate_problem(value: str) -> str:
         number = float(value)
     except ValueError:
         number = math.nan
-    if number == 0 or 0.001 <= number <= _MAX_EXECUTIONS:
+    if number == 0 or 0.001 <= number <= MAX_EXECUTIONS:
         return ""
-    return f"which is neither 0 nor a number from 0.001 to {_MAX_EXECUTIONS}"
+    return f"which is neither 0 nor a number from 0.001 to {MAX_EXECUTIONS}"
 
 
 _CHECKS = {

@@ -1,0 +1,37 @@
+"""The texts in the source, to see that those that the documentation quotes exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from tests.repo.test_layers import sources
+
+
+@cache
+def source_texts() -> str:
+    """Every text of the server, one in a line; what is filled in is `{}`."""
+    return "\n".join(
+        " ".join(text.split())
+        for source in sources()
+        for node in ast.walk(source.tree)
+        for text in _text(node)
+    )
+
+
+def _text(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.JoinedStr):
+        parts = (p.value if isinstance(p, ast.Constant) else "{}" for p in node.values)
+        yield "".join(map(str, parts))
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bytes):
+        yield node.value.decode("latin-1")
+
+
+def is_in_the_source(text: str) -> bool:
+    """True if one text of the source has all of this; `…` stands for anything between two parts."""
+    pattern = ".*".join(re.escape(part) for part in text.split("…"))
+    return re.search(pattern, source_texts()) is not None

@@ -1,0 +1,243 @@
+"""The parameters of a model that the server reads: what each takes, and what it is good for.
+
+All other parameters are the model's own, or its backend's, so that a similar name is only a
+warning. The reference is written from this table.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from zmqtriton.config.canaries import what_is_expected
+from zmqtriton.config.errors import Problem
+from zmqtriton.config.instances import MAX_INSTANCES
+from zmqtriton.config.parameters import (
+    AUTOSCALE_DOWN_AFTER_SECONDS,
+    AUTOSCALE_MAX_INSTANCES,
+    AUTOSCALE_MIN_INSTANCES,
+    AUTOSCALE_QUEUE_MILLISECONDS,
+    BLS_MODELS,
+    CANARY_PARAMETERS,
+    CPU_WEIGHT,
+    DETACHED_CALLS,
+    FORCE_CPU_ONLY,
+    MAX_EXECUTIONS_PER_SECOND,
+    MAX_LOAD_SECONDS,
+    MAX_MEMORY_BYTES,
+    MAX_SEGMENT_BYTES,
+    STUB_USER,
+)
+from zmqtriton.config.quotas import MAX_CPU_WEIGHT, MAX_EXECUTIONS
+
+#: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
+#: 0.9.
+_SIMILARITY_CUTOFF = 0.87
+
+
+class Parameter(NamedTuple):
+    name: str
+    #: What its value is, with its bounds.
+    takes: str
+    default: str
+    about: str
+    #: Its name may be written in capitals, too: the broker reads it in any case.
+    has_any_case: bool = False
+
+
+_YES_OR_NO = "`yes` or `no`"
+_SIZE = "bytes, also as `512M` or `2G`"
+_SECONDS = "seconds"
+_TENSOR = "name of a tensor"
+
+_OF_ENVIRONMENTS = (
+    Parameter(
+        "EXECUTION_ENV_PATH",
+        "directory or archive (`.tar.gz`, `.tar`, `.tar.bz2`, `.tar.xz`)",
+        "",
+        "The environment that the model runs in. `$$TRITON_MODEL_DIRECTORY` stands for its own "
+        "directory.",
+    ),
+    Parameter(
+        "PYTHON_EXECUTABLE",
+        "path, or a name such as `python3.12`",
+        "the server's Python",
+        "The interpreter that the model runs on.",
+    ),
+    Parameter(
+        "PYTHON_REQUIREMENTS",
+        "file in the model's directory, or `yes` or `no`",
+        "`yes` with `--build-environments`",
+        "What is installed for the model: of the file, or of `requirements.txt` or "
+        "`pyproject.toml`.",
+    ),
+    Parameter(
+        STUB_USER,
+        "user that `--stub-user` allows",
+        "the first of them",
+        "The user that the model's processes run as.",
+    ),
+)
+_OF_EXECUTION = (
+    Parameter(
+        "MAX_INFLIGHT",
+        "1 to 1024",
+        "1",
+        "How many batches an `async def execute` has at the same time.",
+    ),
+    Parameter(
+        FORCE_CPU_ONLY,
+        _YES_OR_NO,
+        "yes",
+        "No: inputs that lie on a GPU stay there.",
+    ),
+    Parameter(
+        BLS_MODELS,
+        "names, with commas",
+        "",
+        "The models that it calls; they are loaded before it and together with it.",
+    ),
+    Parameter(
+        DETACHED_CALLS,
+        _YES_OR_NO,
+        "no",
+        "Yes: what it asks of other models goes on when its own clients leave.",
+    ),
+    Parameter(MAX_LOAD_SECONDS, _SECONDS, "0", "A load that takes longer fails; 0 is no limit."),
+    Parameter(
+        "max_execution_seconds",
+        _SECONDS,
+        "0",
+        "An instance whose `execute` takes longer is replaced; 0 is no limit.",
+        has_any_case=True,
+    ),
+    Parameter(
+        "max_requests",
+        "whole number",
+        "`--max-model-requests`",
+        "How many unanswered requests of clients there may be; others get 503. 0 is no limit.",
+        has_any_case=True,
+    ),
+    Parameter(
+        "unload_idle_after_seconds",
+        _SECONDS,
+        "`--unload-idle-after`",
+        "With `--load-on-demand` the model is unloaded when it was idle for so long; 0 is never.",
+    ),
+)
+_OF_QUOTAS = (
+    Parameter(
+        MAX_SEGMENT_BYTES,
+        _SIZE,
+        "`--max-model-segment-bytes`",
+        "Shared memory for large tensors of all its instances.",
+    ),
+    Parameter(MAX_MEMORY_BYTES, _SIZE, "`--max-model-memory-bytes`", "Memory of each instance."),
+    Parameter(CPU_WEIGHT, f"1 to {MAX_CPU_WEIGHT}", "100", "Its share of busy cores."),
+    Parameter(
+        MAX_EXECUTIONS_PER_SECOND,
+        f"0.001 to {MAX_EXECUTIONS}; 0 is no limit",
+        "0",
+        "How often it is executed, over all instances.",
+        has_any_case=True,
+    ),
+)
+_OF_AUTOSCALING = (
+    Parameter(
+        AUTOSCALE_MAX_INSTANCES,
+        f"1 to {MAX_INSTANCES}, or `cores`",
+        "",
+        "Instances follow the load, up to so many.",
+    ),
+    Parameter(AUTOSCALE_MIN_INSTANCES, f"1 to {MAX_INSTANCES}", "1", "At least so many."),
+    Parameter(
+        AUTOSCALE_QUEUE_MILLISECONDS,
+        "above 0",
+        "50",
+        "There are more instances when requests would wait for longer.",
+    ),
+    Parameter(
+        AUTOSCALE_DOWN_AFTER_SECONDS,
+        "above 0",
+        "30",
+        "There are fewer when fewer were enough for so long.",
+    ),
+)
+_CANARY_TEXTS = {
+    "version": ("", "The version that is tried."),
+    "weight": ("0", "The share of the requests that it gets."),
+    "header": ("", "Requests with this header get it, too."),
+    "shadow": ("0", "The share of the other requests that it gets copies of."),
+    "tolerance": ("0", "By which numbers of its answers may differ."),
+    "abort_failures": ("5", "It ends when so many more of its requests fail."),
+    "abort_latency": ("off", "It ends when its mean latency is so many times the other."),
+    "min_requests": ("50", "How many requests make a judgement."),
+    "promote_after": ("off", "When it becomes the version that serves."),
+}
+_OF_CANARIES = tuple(
+    Parameter(name, what_is_expected(setting), *_CANARY_TEXTS[setting])
+    for name, setting in ((name, name.removeprefix("canary_")) for name in CANARY_PARAMETERS)
+)
+_OF_OPENAI = (
+    Parameter(
+        "openai_text_input",
+        _TENSOR,
+        "`text_input`",
+        "The prompt.",
+    ),
+    Parameter("openai_messages_input", _TENSOR, "", "The messages of a chat, as JSON."),
+    Parameter("openai_stream_input", _TENSOR, "`stream`", "Several responses are welcome."),
+    Parameter(
+        "openai_sampling_parameters_input",
+        _TENSOR,
+        "`sampling_parameters`",
+        "A JSON object: temperature, limits and the like.",
+    ),
+    Parameter("openai_exclude_input", _TENSOR, "`exclude_input_in_output`", "Always true."),
+    Parameter("openai_text_output", _TENSOR, "`text_output`", "The text, for each choice."),
+    Parameter(
+        "openai_finish_reason_output", _TENSOR, "`finish_reason`", "`stop`, `length` and the like."
+    ),
+    Parameter(
+        "openai_prompt_tokens_output", _TENSOR, "`num_input_tokens`", "Tokens of the prompt."
+    ),
+    Parameter("openai_completion_tokens_output", _TENSOR, "`num_output_tokens`", "Tokens made."),
+    Parameter("openai_embedding_output", _TENSOR, "`embedding`", "The vectors."),
+    Parameter(
+        "openai_chat_template",
+        "file in the model's directory",
+        "`chat_template.jinja`",
+        "The template that makes a prompt of a chat.",
+    ),
+    Parameter(
+        "openai_chat_template_variables",
+        "JSON object",
+        "`{}`",
+        "What the template finds besides the messages.",
+    ),
+)
+#: By what they are for.
+PARAMETERS = {
+    "Environments and users": _OF_ENVIRONMENTS,
+    "Execution": _OF_EXECUTION,
+    "Quotas": _OF_QUOTAS,
+    "Autoscaling": _OF_AUTOSCALING,
+    "Canaries": _OF_CANARIES,
+    "OpenAI's API": _OF_OPENAI,
+}
+_ALL = tuple(parameter for of in PARAMETERS.values() for parameter in of)
+_NAMES = frozenset(one.name for one in _ALL if not one.has_any_case)
+_NAMES_IN_ANY_CASE = frozenset(one.name for one in _ALL if one.has_any_case)
+
+
+def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
+    """Return unknown names that are similar to ones with a meaning."""
+    upper = {one.name.upper(): one.name for one in _ALL}
+    for name in sorted(config.parameters):
+        if name in _NAMES or name.lower() in _NAMES_IN_ANY_CASE:
+            continue
+        found = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)
+        if found:
+            text = f"the parameter '{name}' of model {config.name} means nothing to the server"
+            yield Problem(text, ("parameters", name), upper[found[0]])
