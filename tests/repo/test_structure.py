@@ -1,4 +1,4 @@
-"""The rules on the size of classes, folders and import lists, and against import cycles.
+"""The rules on the size of classes, folders and import lists, on import cycles and named tuples.
 
 Each exception is listed with its reason and today's number, so that it can only shrink.
 """
@@ -130,3 +130,17 @@ def test_folders_fit_into_a_head() -> None:
         for folder, count in _folders()
         if count > FILES_PER_FOLDER
     ]
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+
+
+def test_named_tuples_have_no_other_base() -> None:
+    """Python 3.10 refuses them when the module is imported, as in `NamedTuple, Generic[T]`."""
+    assert [
+        f"{source.module}.{node.name}"
+        for source in sources()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef) and "NamedTuple" in _bases(node) and len(node.bases) > 1
+    ] == []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from zmqtriton.ctl.client import NoServerError
@@ -76,7 +77,8 @@ def _path(model: str) -> str:
     return f"/v2/models/{quote(model, safe='')}" if model else "/v2"
 
 
-class Reply(NamedTuple, Generic[Found]):
+@dataclass(frozen=True)
+class Reply(Generic[Found]):
     """The answer of a server, or why there is none."""
 
     node: Node
