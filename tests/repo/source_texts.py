@@ -11,9 +11,9 @@ from tests.repo.test_layers import sources
 
 
 @cache
-def source_texts() -> str:
-    """Every text of the server, one in a line; what is filled in is `{}`."""
-    return "\n".join(
+def source_texts() -> frozenset[str]:
+    """Every text of the server; what is filled in is `{}`."""
+    return frozenset(
         " ".join(text.split())
         for source in sources()
         for node in ast.walk(source.tree)
@@ -33,5 +33,6 @@ def _text(node: ast.AST) -> Iterator[str]:
 
 def is_in_the_source(text: str) -> bool:
     """True if one text of the source has all of this; `…` stands for anything between two parts."""
-    pattern = ".*".join(re.escape(part) for part in text.split("…"))
-    return re.search(pattern, source_texts()) is not None
+    parts = text.split("…")
+    longest, pattern = max(parts, key=len), ".*".join(map(re.escape, parts))
+    return any(longest in known and re.search(pattern, known) for known in source_texts())

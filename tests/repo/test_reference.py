@@ -42,3 +42,22 @@ def test_refusals_that_are_named_are_those_of_the_server() -> None:
     named = re.findall(r"Refused: `([^`]+)`", text)
     assert [] == [one for one in named if not is_in_the_source(one)]
     assert len(named) > 8
+
+
+def _tables(page: str) -> list[list[str]]:
+    """The first cells of the rows of each table, if they are texts."""
+    parts = (DIRECTORY / page).read_text("utf-8").split("\n## ")
+    return [re.findall(r"^\| `(.+?)` \|", part, re.MULTILINE) for part in parts]
+
+
+def test_each_error_is_one_of_the_source() -> None:
+    texts = [text for table in _tables("errors.md") for text in table]
+
+    assert [] == [text for text in texts if not is_in_the_source(text)]
+    assert 60 < len(set(texts)) == len(texts)
+
+
+def test_errors_are_found_by_their_first_words() -> None:
+    for table in _tables("errors.md"):
+        words = [re.sub("[^a-z ]", "", text.lower()) for text in table]
+        assert sorted(words) == words

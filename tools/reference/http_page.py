@@ -21,7 +21,8 @@ from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS
 _ABOUT = """\
 Every route of the server's HTTP port, in the categories by which `--http-restricted-api` and
 `--grpc-restricted-protocol` guard them with a key, with the scope that a
-[token](../guides/access.md#tokens) needs where there are tokens. Errors are `{"error": "..."}`.
+[token](../guides/access.md#tokens) needs where there are tokens. Errors are `{"error": "..."}`;
+[errors by text](errors.md) says what they mean.
 HEAD is answered wherever GET is. `[/versions/V]` may be left out, which means the version that
 serves. `/docs` of a running server has the bodies with examples, `/openapi.json` the same as
 OpenAPI 3.1."""

@@ -275,8 +275,10 @@ class Catalogue:
         if found.is_given_up:
             raise Unavailable(found.reason)
         if not found.is_loaded:
-            text = f"Request for unknown model: '{name}' version {found.version}"
-            raise Unavailable(f"{text} is not at ready state{_why_not_loaded(found)}")
+            text = (
+                f"Request for unknown model: '{name}' version {found.version} is not at ready state"
+            )
+            raise Unavailable(text + _why_not_loaded(found))
         return found
 
     def _is_on_demand(self, name: str) -> bool:
