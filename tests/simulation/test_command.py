@@ -101,6 +101,16 @@ def test_more_instances_and_other_lists_can_be_tried(
     assert rows[2]["inferences_per_s"] > 1.5 * rows[0]["inferences_per_s"]
 
 
+def test_batch_sizes_that_were_filled_in_follow_the_largest_one(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = ["--execution=10", "--clients=17", "--requests=80"]
+
+    rows = simulated(model, capsys, *load, "--set=max_batch_size=1,2,16")
+
+    assert [1, 2, 16] == [max(map(int, row["batches"])) for row in rows]
+
+
 def test_costs_are_learned_from_the_statistics_of_a_server(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from zmqtriton.config.document import to_dict, to_json
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.instances import apply_group_defaults, instance_specs
 from zmqtriton.config.model_config import load_config
+from zmqtriton.config.pbtxt import read_config
 from zmqtriton.repository.scan import CONFIG_FILE
 
 
@@ -51,8 +52,7 @@ class Setting:
 def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
     """Return each combination of the changes. Raises ConfigError."""
     name = directory.resolve().name
-    original = load_config(name, directory, directory / CONFIG_FILE)
-    apply_group_defaults(original)
+    original = _read_with_groups(name, directory)
     for values in itertools.product(*(change.values for change in changes)):
         document = to_dict(original)
         for change, value in zip(changes, values, strict=True):
@@ -64,6 +64,20 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
         pairs = zip(changes, values, strict=True)
         label = " ".join(f"{change.path[-1]}={value}" for change, value in pairs)
         yield Setting(label or name, config)
+
+
+def _read_with_groups(name: str, directory: Path) -> Any:
+    """Read the configuration as it is written, with all instance groups. Raises ConfigError.
+
+    Other defaults are filled in after a change, since they may depend on what is changed: preferred
+    batch sizes do on the largest one.
+    """
+    complete = load_config(name, directory, directory / CONFIG_FILE)
+    apply_group_defaults(complete)
+    written = read_config(directory / CONFIG_FILE)
+    written.ClearField("instance_group")
+    written.instance_group.extend(complete.instance_group)
+    return written
 
 
 def _put(document: Any, path: Sequence[str], value: Any) -> None:
