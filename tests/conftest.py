@@ -48,6 +48,7 @@ SLOW = (
     *("frontends/http1/test_other_parsers.py", "frontends/http_api/server/"),
     "frontends/http_api/inference/test_json_documents.py",
     *("stub/api/test_dlpack.py", "stub/broker/", "stub/execution/test_streams.py"),
+    *("stub/test_fork_server.py", "checking/test_command.py", "pytriton/decorators/test_rows.py"),
     *("stub/memory/test_gpu_memory.py", "stub/test_process.py", "support/test_leaks.py"),
     *("supervisor/machine/processes/", "supervisor/test_steered_days.py"),
     "supervisor/scaling/test_instance_target.py",

@@ -190,7 +190,7 @@ def test_the_status_tells_which_models_are_not_ready_and_why(server: FakeServer)
     # What is no terminal gets one line for each row, whatever the reason has.
     shown = [line.split() for line in lines[lines.index(next(filter(_is_about_models, lines))) :]]
     assert ["Not", "ready", "Version", "State", "Reason"] == shown[0]
-    assert ["wrong", "3", "UNAVAILABLE", "Error:", r"x\n\nAt:\n", "y"] == shown[1]
+    assert ["wrong", "3", "UNAVAILABLE", "Error:", "x", "At:", "y"] == shown[1]
     assert [] == shown[2]
 
 

@@ -25,9 +25,9 @@ def test_a_pipe_gets_a_line_for_each_row(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert [
-        "Model  State        Reason",
-        "a      READY",
-        "b      UNAVAILABLE  Error: no\\n\\nAt:\\n  model.py(1)",
+        "Model\tState\tReason",
+        "a\tREADY",
+        "b\tUNAVAILABLE\tError: no At: model.py(1)",
     ] == _lines(capsys, monkeypatch, ROWS, None)
 
 
@@ -51,6 +51,18 @@ def test_a_reason_for_which_there_is_no_room_stands_below_its_row(
     assert lines == len(shown)
     assert ("Reason" in shown[0]) == (lines == 2)
     assert "Error: no" in shown[-1]
+
+
+def test_no_line_of_columns_is_wider_than_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [
+        "Model",
+        "a",
+        *("    State: READY", "    Reason: why"),
+        "b",
+        "    State: LOADING",
+    ] == _lines(capsys, monkeypatch, [("a", "READY", "why"), ("b", "LOADING", "")], 10)
 
 
 def test_a_reason_cannot_move_the_terminal(

@@ -14,7 +14,6 @@ import pytest
 from zmqtriton.environments.cache import (
     BUILT,
     EnvironmentCache,
-    Progress,
     default_root,
     lock_in_use,
 )
@@ -184,14 +183,3 @@ def test_the_place_is_systemds_then_the_desktops_then_the_homes(
         "/xdg/zmqtriton/environments",
         "/var/cache/a/environments",
     ] == found
-
-
-def test_what_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Progress, "INTERVAL_S", 0.0)
-    said: list[str] = []
-    progress = Progress("Reading x", 200, lambda level, text: said.append(text))
-
-    progress.update(50)
-    progress.update(200)
-
-    assert ["Reading x: 25 %", "Reading x: 100 %"] == said

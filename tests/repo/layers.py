@@ -215,7 +215,13 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton.environments",
-        (_FLOOR, "zmqtriton.config", "zmqtriton.environments", "zmqtriton.repository"),
+        (
+            _FLOOR,
+            "zmqtriton.config",
+            "zmqtriton.environments",
+            "zmqtriton.long_steps",
+            "zmqtriton.repository",
+        ),
         (),
         "is used with and without a running server",
     ),
@@ -237,7 +243,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton.storage",
-        (_FLOOR, "zmqtriton.storage"),
+        (_FLOOR, "zmqtriton.long_steps", "zmqtriton.storage"),
         (),
         "asks stores for whoever has models there, and knows no repository of directories",
     ),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.storage.fake_store import FakeStore
+from zmqtriton.long_steps import StepProgress
 from zmqtriton.storage import mirror as module
 from zmqtriton.storage.mirror import Mirror
 from zmqtriton.storage.trees import build_tree
@@ -42,6 +43,17 @@ def test_a_copy_has_every_file_and_programs_can_be_run(
     assert os.access(f"{directory}/bin/run", os.X_OK)
     assert not os.access(f"{directory}/1/model.py", os.X_OK) or os.geteuid() == 0
     assert ["7"] == os.listdir(tmp_path)
+
+
+def test_a_long_copy_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StepProgress, "INTERVAL_S", 0.0)
+    store = FakeStore({"m/1/model.py": b"x" * 100, "m/1/weights": b"y" * 300})
+    said: list[tuple[str, str, str]] = []
+
+    copied(Mirror(str(tmp_path), lambda *words: said.append(words)), 1, store)
+
+    assert ("m", "I", "Copying s3://b/m: 100 %") == said[-1]
+    assert 2 == len(said)
 
 
 @pytest.mark.row("F21")

@@ -10,6 +10,7 @@ import click
 
 from zmqtriton.ctl.client import Client, connect
 from zmqtriton.ctl.failing import exit_on_error
+from zmqtriton.ctl.output import print_note
 from zmqtriton_floor.errors import NotFound
 
 
@@ -20,7 +21,7 @@ def run_with_client(
     with exit_on_error(), connect(context.obj, to_change=to_change) as client:
         if client.other_count:
             which = f"{client.other_count + 1} servers run; this is {client.describe()}"
-            click.echo(f"{which}. Others by --server, see `zmqtriton-ctl servers`.", err=True)
+            print_note(f"{which}. Others by --server, see `zmqtriton-ctl servers`.")
         return question(client)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.output import print_document, print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import print_table
 
@@ -56,43 +56,51 @@ def build_group(call: MakeCall) -> click.Group:
     @click.argument("model", type=MODEL)
     @click.argument("version", type=click.IntRange(1))
     @_with_settings
+    @with_format
     @click.pass_context
-    def start(context: click.Context, /, model: str, version: int, **settings: str | None) -> None:
+    def start(
+        context: click.Context, /, model: str, version: int, *, form: str, **settings: str | None
+    ) -> None:
         """Load VERSION of MODEL beside the one that serves, and give it its share."""
-        found = call(context, "canary.start", _values(model, settings, version=version))
-        _print([found])
+        _show(form, call(context, "canary.start", _values(model, settings, version=version)))
 
     @canary.command("set")
     @click.argument("model", type=MODEL)
     @_with_settings
+    @with_format
     @click.pass_context
-    def change(context: click.Context, /, model: str, **settings: str | None) -> None:
+    def change(context: click.Context, /, model: str, *, form: str, **settings: str | None) -> None:
         """Change the settings of the canary of MODEL."""
-        _print([call(context, "canary.change", _values(model, settings))])
+        _show(form, call(context, "canary.change", _values(model, settings)))
 
     @canary.command()
     @click.argument("model", type=MODEL)
     @click.argument("percent")
+    @with_format
     @click.pass_context
-    def weight(context: click.Context, model: str, percent: str) -> None:
+    def weight(context: click.Context, model: str, percent: str, form: str) -> None:
         """Give the canary of MODEL another share."""
-        _print([call(context, "canary.change", {"model": model, "weight": percent})])
+        _show(form, call(context, "canary.change", {"model": model, "weight": percent}))
 
     @canary.command()
     @click.argument("model", type=MODEL)
+    @with_format
     @click.pass_context
-    def promote(context: click.Context, model: str) -> None:
+    def promote(context: click.Context, model: str, form: str) -> None:
         """Let the canary of MODEL serve all requests."""
         found = call(context, "canary.promote", {"model": model})
-        click.echo(f"version {found['canary']} of {model} serves all requests")
+        text = f"version {found['canary']} of {model} serves all requests"
+        print_result(form, found, text)
 
     @canary.command()
     @click.argument("model", type=MODEL)
+    @with_format
     @click.pass_context
-    def abort(context: click.Context, model: str) -> None:
+    def abort(context: click.Context, model: str, form: str) -> None:
         """Let the stable version of MODEL serve all requests again; unload the canary."""
         found = call(context, "canary.abort", {"model": model})
-        click.echo(f"version {found['stable']} of {model} serves all requests again")
+        text = f"version {found['stable']} of {model} serves all requests again"
+        print_result(form, found, text)
 
     canary.add_command(_build_status(call))
     return canary
@@ -117,6 +125,13 @@ def _build_status(call: MakeCall) -> click.Command:
 def _values(model: str, settings: dict[str, str | None], **others: Any) -> dict[str, Any]:
     chosen = {name: value for name, value in settings.items() if value is not None}
     return {"model": model, **others, **chosen}
+
+
+def _show(form: str, found: dict[str, Any]) -> None:
+    if form == "table":
+        _print([found])
+    else:
+        print_document(form, found)
 
 
 def _print(found: list[dict[str, Any]]) -> None:

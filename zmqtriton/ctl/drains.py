@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import click
 
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, NoServerError
+from zmqtriton.ctl.output import print_note, print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import format_duration
 from zmqtriton_floor.errors import InternalError
@@ -60,14 +61,17 @@ def _build_drain(run: Run, check_name: CheckName) -> click.Command:
         metavar="S",
         help="Seconds without a new request before it counts as drained. Default is 1.",
     )
+    @with_format
     @click.pass_context
     def drain(
         context: click.Context,
         model: str,
+        *,
         instance: str,
         then: str,
         within: float | None,
         quiet: float,
+        form: str,
     ) -> None:
         """Drain MODEL, or the server: it is not ready, so load balancers go elsewhere.
 
@@ -85,9 +89,11 @@ def _build_drain(run: Run, check_name: CheckName) -> click.Command:
             except NoServerError:
                 if then != "stop":
                     raise
-                return f"{_name(model, instance)}: stopping"  # it has gone since the last look
+                return {"state": "stopping"}  # it has gone since the last look
 
-        click.echo(run(context, question, to_change=True))
+        found = run(context, question, to_change=True)
+        late = "; its time was over before everything had ended" if found.get("is_late") else ""
+        _print_state(form, model, instance, found, late)
 
     return drain
 
@@ -96,8 +102,9 @@ def _build_undrain(run: Run, check_name: CheckName) -> click.Command:
     @click.command()
     @click.argument("model", type=MODEL, default="")
     @click.option("--instance", default="", help="One instance of MODEL.")
+    @with_format
     @click.pass_context
-    def undrain(context: click.Context, model: str, instance: str) -> None:
+    def undrain(context: click.Context, model: str, instance: str, form: str) -> None:
         """End the drain of MODEL, of an instance, or of the server: it is ready again."""
 
         def question(client: Client) -> Any:
@@ -106,9 +113,16 @@ def _build_undrain(run: Run, check_name: CheckName) -> click.Command:
             return client.call("undrain", {"model": model, "instance": instance})
 
         found = run(context, question, to_change=True)
-        click.echo(f"{_name(model, instance)}: {found['state']}")
+        _print_state(form, model, instance, found)
 
     return undrain
+
+
+def _print_state(
+    form: str, model: str, instance: str, found: dict[str, Any], addition: str = ""
+) -> None:
+    text = f"{_name(model, instance)}: {found['state']}{addition}"
+    print_result(form, {"model": model, "instance": instance, **found}, text)
 
 
 def table_rows(drains: Iterable[dict[str, Any]]) -> list[Sequence[str]]:
@@ -124,23 +138,23 @@ def _name(model: str, instance: str) -> str:
     return instance or model or "the server"
 
 
-def _follow(client: Client, model: str, instance: str) -> str:
+def _follow(client: Client, model: str, instance: str) -> dict[str, Any]:
     """Show how far the drain is until it is over; return what became of it.
 
     Raises ZmqTritonError if what should follow has failed.
     """
     name, shown = _name(model, instance), ""
     while True:
-        found = client.call("drain.state", {"model": model, "instance": instance}, QUICK_TIMEOUT_S)
+        asked = {"model": model, "instance": instance}
+        found: dict[str, Any] = client.call("drain.state", asked, QUICK_TIMEOUT_S)
         if found["state"] not in _UNDER_WAY:
             break
         count = found["under_way"]
         line = f"{name}: {found['state']}, {'?' if count is None else count} under way"
         if line != shown:
-            click.echo(line, err=True)
+            print_note(line)
             shown = line
         time.sleep(_LOOK_EVERY_S)
     if "error" in found:
         raise InternalError(f"{name} was not brought back: {found['error']}")
-    late = "; its time was over before everything had ended" if found.get("is_late") else ""
-    return f"{name}: {found['state']}{late}"
+    return found

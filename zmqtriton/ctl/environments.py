@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ import click
 
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, NoServerError, connect
 from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
-from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.output import print_document, print_note, print_result, with_format
+from zmqtriton.ctl.progress.live_line import LiveLine
+from zmqtriton.ctl.tables import print_table
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 if TYPE_CHECKING:
     from zmqtriton.environments.ahead import ModelEnvironment
-    from zmqtriton.environments.cache import EnvironmentCache
+    from zmqtriton.environments.cache import CacheEntry, EnvironmentCache
 
 
 @click.group()
@@ -68,9 +71,14 @@ def _become(name: str, parent: str) -> str:
     help="The server's option: build for every model with a requirements.txt.",
 )
 @click.option("--model-config-name", default="", metavar="NAME", help="The server's option.")
+@with_format
 @click.pass_context
 def prepare(
-    context: click.Context, what: tuple[str, ...], build_environments: bool, model_config_name: str
+    context: click.Context,
+    what: tuple[str, ...],
+    build_environments: bool,
+    model_config_name: str,
+    form: str,
 ) -> None:
     """Prepare the environments that a server would make when it loads the models.
 
@@ -81,40 +89,55 @@ def prepare(
     from zmqtriton.environments import ahead
     from zmqtriton.environments.cache import EnvironmentCache
 
-    failed = 0
+    results = []
     with exit_on_error():
         cache = EnvironmentCache(context.meta["cache"])
         for place in list(_find_directories(context, what)):
             found = ahead.read_environments(
                 place, may_build=build_environments, config_name=model_config_name
             )
-            failed += sum(not _prepare(asked, cache) for asked in found)
-    if failed:
+            for asked in found:
+                results.append(_prepare(asked, cache))
+                if form == "table":
+                    _print_prepared(results[-1])
+    if form != "table":
+        print_document(form, results)
+    if any(result["error"] for result in results):
         sys.exit(EXIT_REFUSED)
 
 
-def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> bool:
-    """Prepare an environment and report; False if that failed."""
+def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> dict[str, str]:
+    """Prepare an environment; return its Python, which is "" if it is the server's own."""
     from zmqtriton.environments.demand import Environment
     from zmqtriton.environments.prepare import prepare_environment as prepare_one
 
+    result = {"model": asked.model, "python": "", "error": ""}
     try:
         if isinstance(asked.result, ZmqTritonError):
             raise asked.result
-        if isinstance(asked.result, Environment):
-            click.echo(f"{asked.model}: the server's own Python")
-            return True
-        click.echo(f"{asked.model}: preparing {asked.result}")
-        found = prepare_one(asked.result, cache, _print_progress)
+        if not isinstance(asked.result, Environment):
+            with LiveLine(f"{asked.model}: preparing {asked.result}") as line:
+                found = prepare_one(asked.result, cache, partial(_report, line))
+            result["python"] = found.python
     except ZmqTritonError as error:
-        click.echo(f"{asked.model}: {error.text}", err=True)
-        return False
-    click.echo(f"{asked.model}: ready, {found.python}")
-    return True
+        result["error"] = error.text
+    return result
 
 
-def _print_progress(level: str, text: str) -> None:
-    click.echo(f"  {text}")
+def _report(line: LiveLine, level: str, text: str) -> None:
+    if level == "I":
+        line.show(text)
+    else:
+        print_note(text)
+
+
+def _print_prepared(result: dict[str, str]) -> None:
+    if result["error"]:
+        click.echo(f"{result['model']}: {result['error']}", err=True)
+    elif result["python"]:
+        click.echo(f"{result['model']}: ready, {result['python']}")
+    else:
+        click.echo(f"{result['model']}: the server's own Python")
 
 
 def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
@@ -151,17 +174,22 @@ def list_entries(context: click.Context, form: str) -> None:
     if form != "table":
         print_document(form, [entry._asdict() for entry in entries])
         return
-    for entry in entries:
-        made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.created_s))
-        click.echo(f"{entry.kind:8}  {made}  {entry.source}\n          {entry.tree}")
+    if entries:
+        print_table(("Kind", "Made", "Source", "Directory"), [_row(each) for each in entries])
+
+
+def _row(entry: CacheEntry) -> Sequence[str]:
+    made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.created_s))
+    return (entry.kind, made, entry.source, entry.tree)
 
 
 @env.command()
+@with_format
 @click.pass_context
-def clean(context: click.Context) -> None:
+def clean(context: click.Context, form: str) -> None:
     """Remove all environments; models that need them make them again."""
     from zmqtriton.environments.cache import EnvironmentCache
 
     with exit_on_error():
         removed = EnvironmentCache(context.meta["cache"]).remove_all()
-    click.echo(f"removed {removed}")
+    print_result(form, {"removed": removed}, f"removed {removed}")

@@ -6,9 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
 from zmqtriton.ctl.client import NoServerError
+from zmqtriton.ctl.output import print_error
 from zmqtriton_floor.errors import ZmqTritonError
 
 EXIT_REFUSED = 1
@@ -21,8 +20,8 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except NoServerError as error:
-        click.echo(f"error: {error}", err=True)
+        print_error(str(error), _NO_SERVER)
         sys.exit(_NO_SERVER)
     except ZmqTritonError as error:
-        click.echo(f"error: {error.text}", err=True)
+        print_error(error.text, EXIT_REFUSED)
         sys.exit(EXIT_REFUSED)

@@ -10,7 +10,7 @@ import click
 
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerIdentity
-from zmqtriton.ctl.output import form_option, print_document, with_format
+from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.status import model_row, only_model, print_status
 from zmqtriton.ctl.tables import print_table
@@ -71,7 +71,7 @@ def models(context: click.Context, form: str, ready: bool) -> None:
 @click.argument("model", type=MODEL, default="")
 @click.argument("version", type=click.IntRange(1), required=False)
 @click.option("--all", "has_all", is_flag=True, help="Options with their default value, too.")
-@form_option
+@with_format
 @click.pass_context
 def config(
     context: click.Context, model: str, version: int | None, has_all: bool, form: str

@@ -10,33 +10,38 @@ import click
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import Client
 from zmqtriton.ctl.failing import EXIT_REFUSED
+from zmqtriton.ctl.output import print_document, print_result, with_format
+from zmqtriton.ctl.progress.loads import shown_load
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import ZmqTritonError
 
 
 @click.command()
 @click.argument("model", type=MODEL)
+@with_format
 @click.pass_context
-def load(context: click.Context, model: str) -> None:
+def load(context: click.Context, model: str, form: str) -> None:
     """Load MODEL, or reload it if its files have changed."""
     run_with_client(context, lambda client: _load(client, model), to_change=True)
-    click.echo(f"loaded {model}")
+    print_result(form, {"model": model, "result": "loaded"}, f"loaded {model}")
 
 
 @click.command()
 @click.argument("model", type=MODEL)
 @click.option("--dependents", is_flag=True, help="Unload its dependents too.")
+@with_format
 @click.pass_context
-def unload(context: click.Context, model: str, dependents: bool) -> None:
+def unload(context: click.Context, model: str, dependents: bool, form: str) -> None:
     """Unload MODEL; requests in flight are finished."""
     run_with_client(context, lambda client: _unload(client, model, dependents), to_change=True)
-    click.echo(f"unloaded {model}")
+    print_result(form, {"model": model, "result": "unloaded"}, f"unloaded {model}")
 
 
 @click.command()
 @click.argument("model", type=MODEL)
+@with_format
 @click.pass_context
-def restart(context: click.Context, model: str) -> None:
+def restart(context: click.Context, model: str, form: str) -> None:
     """Restart the processes of MODEL; the requests they execute fail.
 
     For a model that hangs, and for one that was given up because it died too often. Works in every
@@ -44,13 +49,15 @@ def restart(context: click.Context, model: str) -> None:
     """
     ended = run_with_client(context, lambda client: _restart(client, model), to_change=True)
     what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else "loaded"
-    click.echo(f"restarted {model}: {what}")
+    document = {"model": model, "result": "restarted", "ended": ended}
+    print_result(form, document, f"restarted {model}: {what}")
 
 
 @click.command()
 @click.argument("model", type=MODEL, default="")
+@with_format
 @click.pass_context
-def reload(context: click.Context, model: str) -> None:
+def reload(context: click.Context, model: str, form: str) -> None:
     """Load MODEL again if its files have changed, or every model whose files have.
 
     No request fails, and what serves goes on if the new files cannot be loaded. With
@@ -58,6 +65,15 @@ def reload(context: click.Context, model: str) -> None:
     unloaded; with explicit, this is about models that are loaded.
     """
     found = run_with_client(context, lambda client: _reload(client, model), to_change=True)
+    if form == "table":
+        _print_reloaded(model, found)
+    else:
+        print_document(form, found)
+    if found["failed"]:
+        sys.exit(EXIT_REFUSED)
+
+
+def _print_reloaded(model: str, found: dict[str, Any]) -> None:
     for name in found["loaded"]:
         click.echo(f"loaded {name}")
     for name in found["unloaded"]:
@@ -71,24 +87,25 @@ def reload(context: click.Context, model: str) -> None:
         click.echo(f"nothing has changed ({len(unchanged)} model{'s' * (len(unchanged) != 1)})")
     for name, text in found["failed"].items():
         click.echo(f"error: {name}: {text.strip()}", err=True)
-    if found["failed"]:
-        sys.exit(EXIT_REFUSED)
 
 
 def _reload(client: Client, model: str) -> Any:
     if model:
         check_name(client, model)
-    return client.call("reload", {"model": model})
+    with shown_load(client, model):
+        return client.call("reload", {"model": model})
 
 
 def _restart(client: Client, model: str) -> Any:
     check_name(client, model)
-    return client.call("restart", {"model": model})
+    with shown_load(client, model):
+        return client.call("restart", {"model": model})
 
 
 def _load(client: Client, model: str) -> None:
     try:
-        client.call("load", {"model": model, "parameters": {}})
+        with shown_load(client, model):
+            client.call("load", {"model": model, "parameters": {}})
     except ZmqTritonError:
         check_name(client, model)
         raise

@@ -1,4 +1,7 @@
-"""The form of what a command lists: a table for people, JSON or YAML for programs."""
+"""The form of what a command prints: text and tables for people, JSON or YAML for programs.
+
+Results go to stdout; errors and notes go to stderr, for programs as one line of JSON each.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,22 @@ import click
 FORMS = ("table", "json", "yaml")
 
 
+#: In the context of the command, where errors find the form, too.
+_KEY = "zmqtriton.form"
+
+
+def _remember_form(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value != "table":
+        context.meta[_KEY] = value
+    return value
+
+
+def _choose_json(context: click.Context, parameter: click.Parameter, is_chosen: bool) -> bool:
+    if is_chosen:
+        context.meta[_KEY] = "json"
+    return is_chosen
+
+
 #: Adds `--output`; the command gets the parameter `form`.
 form_option = click.option(
     "-o",
@@ -19,6 +38,7 @@ form_option = click.option(
     "form",
     type=click.Choice(FORMS),
     default="table",
+    callback=_remember_form,
     help="Form of the output; default is table.",
 )
 
@@ -31,9 +51,19 @@ def with_format(command: Callable[..., None]) -> Callable[..., None]:
         command(*words, form="json" if as_json else form, **options)
 
     as_json = click.option(
-        "--json", "as_json", is_flag=True, help="Print JSON; the same as `-o json`."
+        "--json",
+        "as_json",
+        is_flag=True,
+        callback=_choose_json,
+        help="Print JSON; the same as `-o json`.",
     )
     return form_option(as_json(run))
+
+
+def chosen_form() -> str:
+    """Return the form that the user has chosen for the command that runs."""
+    context = click.get_current_context(silent=True)
+    return "table" if context is None else str(context.meta.get(_KEY, "table"))
 
 
 def print_document(form: str, document: Any) -> None:
@@ -42,6 +72,29 @@ def print_document(form: str, document: Any) -> None:
         click.echo(json.dumps(document, indent=2))
     else:
         click.echo("\n".join(yaml_lines(document)))
+
+
+def print_result(form: str, document: Any, text: str) -> None:
+    """Print what was done: a text for people, or a document for programs."""
+    if form == "table":
+        click.echo(text)
+    else:
+        print_document(form, document)
+
+
+def print_note(text: str) -> None:
+    """Print on stderr what is no result: for programs one line of JSON."""
+    _print_aside(text, {"note": text})
+
+
+def print_error(text: str, status: int) -> None:
+    """Print an error on stderr: for programs one line of JSON with the exit status."""
+    _print_aside(f"error: {text}", {"error": text, "exit_status": status})
+
+
+def _print_aside(text: str, document: dict[str, Any]) -> None:
+    # JSON is YAML, too
+    click.echo(text if chosen_form() == "table" else json.dumps(document), err=True)
 
 
 def yaml_lines(value: Any) -> Iterator[str]:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import click
 
+from zmqtriton.ctl.output import print_result, with_format
+
 #: Calls the server with verb and path; returns all repositories.
 ChangeRepository = Callable[[click.Context, str, str], list[str]]
 
@@ -23,16 +25,22 @@ def build_group(ask: ChangeRepository) -> click.Group:
 
     @repository.command()
     @click.argument("path")
+    @with_format
     @click.pass_context
-    def register(context: click.Context, path: str) -> None:
+    def register(context: click.Context, path: str, form: str) -> None:
         """Look for models in PATH too."""
-        click.echo("\n".join(ask(context, "register", os.path.abspath(path))))
+        _print(form, ask(context, "register", os.path.abspath(path)))
 
     @repository.command()
     @click.argument("path")
+    @with_format
     @click.pass_context
-    def unregister(context: click.Context, path: str) -> None:
+    def unregister(context: click.Context, path: str, form: str) -> None:
         """Stop looking for models in PATH; models that were loaded from it stay."""
-        click.echo("\n".join(ask(context, "unregister", os.path.abspath(path))))
+        _print(form, ask(context, "unregister", os.path.abspath(path)))
 
     return repository
+
+
+def _print(form: str, paths: list[str]) -> None:
+    print_result(form, {"repositories": paths}, "\n".join(paths))

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 
 #: Calls the server with the arguments of the verb `scale`.
@@ -18,8 +19,9 @@ def build_command(scale_model: Scale) -> click.Command:
     @click.argument("model", type=MODEL)
     @click.argument("count", type=int, required=False)
     @click.option("--group", default="", help="The instance group, for a model with several.")
+    @with_format
     @click.pass_context
-    def scale(context: click.Context, model: str, count: int | None, group: str) -> None:
+    def scale(context: click.Context, model: str, count: int | None, group: str, form: str) -> None:
         """Give MODEL COUNT instances, without a reload and without a failed request.
 
         Without COUNT, show how many it has.
@@ -30,6 +32,9 @@ def build_command(scale_model: Scale) -> click.Command:
         """
         change = {} if count is None else {"count": count, "group": group}
         found = scale_model(context, {"model": model, **change})
+        if form != "table":
+            print_document(form, {"model": model, **found})
+            return
         for version, counts in found["versions"].items():
             ready = f"{counts['ready']} of {counts['instances']} instances ready"
             click.echo(f"{'' if count is None else 'scaled '}{model}:{version}: {ready}")

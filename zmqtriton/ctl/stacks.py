@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from zmqtriton.ctl.client import Client
+from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import NotFound
 
@@ -33,27 +34,39 @@ def build_command(ask: RunWithClient) -> click.Command:
 
     @click.command()
     @click.argument("model", type=MODEL)
+    @with_format
     @click.pass_context
-    def stacks(context: click.Context, model: str) -> None:
+    def stacks(context: click.Context, model: str, form: str) -> None:
         """Show the Python stacks of all threads of MODEL's processes.
 
         Nothing is interrupted, and a process that hangs shows where.
         """
-        ask(context, lambda client: _print_stacks(client, model))
+        found = ask(context, lambda client: _read_stacks(client, model))
+        if form == "table":
+            _print_stacks(found)
+        else:
+            print_document(form, found)
 
     return stacks
 
 
-def _print_stacks(client: Client, model: str) -> None:
+def _read_stacks(client: Client, model: str) -> list[dict[str, Any]]:
+    """Return each process with the lines that it has written."""
     after = client.call("logs", {"model": "", "lines": 1}, _QUICK_S)["last"]
     asked = client.call("stacks", {"model": model}, _QUICK_S)
     if not asked:
         raise NotFound(f"no process of model '{model}' runs")
     written = _collect_stacks(client, model, after, {stub["pid"] for stub in asked})
-    for number, stub in enumerate(asked):
+    return [
+        {**stub, "lines": [line["text"] for line in written if line["pid"] == stub["pid"]]}
+        for stub in asked
+    ]
+
+
+def _print_stacks(found: list[dict[str, Any]]) -> None:
+    for number, stub in enumerate(found):
         click.echo(f"{'' if not number else chr(10)}{stub['instance']}, pid {stub['pid']}:")
-        lines = [line["text"] for line in written if line["pid"] == stub["pid"]]
-        for text in lines or ["(it did not answer; it may be stopped, or still starting)"]:
+        for text in stub["lines"] or ["(it did not answer; it may be stopped, or still starting)"]:
             click.echo(f"  {text}")
 
 

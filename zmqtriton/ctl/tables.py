@@ -7,11 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-_NO_TERMINAL_WIDTH = 4096
 _GAP = 2
 _INDENT = " " * 4
 _STYLES = {"READY": "green", "FAILED": "red", "UNAVAILABLE": "red", "BACKOFF": "yellow"}
@@ -23,42 +19,47 @@ def terminal_width() -> int | None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table.
+    """Print a table: columns on a terminal; else tabs between the cells of a row.
 
     If a terminal is too narrow, or a last cell has several lines, the last cells go below their
     rows.
     """
     width = terminal_width()
-    if width is not None and not _fits(header, rows, width):
-        _print_with_last_below(header, rows)
+    if width is None:
+        for row in (header, *rows):
+            click.echo("\t".join(_join_lines(cell) for cell in row).rstrip("\t"))
         return
-    table = Table(box=None, pad_edge=False)
-    for name in header:
-        table.add_column(name, overflow="fold")
+    count = _fitting_columns(header, rows, width)
+    widths = _widths(header, rows)[:count]
+    click.echo(_line(header[:count], widths, is_head=True))
     for row in rows:
-        # as Text, so that a model's reason cannot be markup
-        cells = [escape_newlines(cell) for cell in row]
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
-    Console(width=width or _NO_TERMINAL_WIDTH).print(table)
+        click.echo(_line(row[:count], widths))
+        names = header[count:] if len(header) - count > 1 else [""]
+        for name, cell in zip(names, row[count:], strict=False):
+            _print_below(name, cell)
 
 
-def _fits(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
-    if any("\n" in row[-1].rstrip() for row in rows):
-        return False
-    return sum(_widths(header, rows)) + _GAP * (len(header) - 1) <= width
+def _fitting_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
+    """Return how many columns stand beside each other; at least one does."""
+    widths = _widths(header, rows)
+    has_lines = any("\n" in row[-1].rstrip() for row in rows)
+    count = len(header) - 1 if has_lines else len(header)
+    while count > 1 and sum(widths[:count]) + _GAP * (count - 1) > width:
+        count -= 1
+    return count
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
 
-def _print_with_last_below(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = _widths(header[:-1], [row[:-1] for row in rows])
-    click.echo(_line(header[:-1], widths, is_head=True))
-    for row in rows:
-        click.echo(_line(row[:-1], widths))
-        for line in row[-1].rstrip().splitlines():
-            click.echo(f"{_INDENT}{_printable(line)}".rstrip())
+def _print_below(name: str, cell: str) -> None:
+    """Print a cell below its row, with its column's name if there are several such cells."""
+    lines = [_printable(line) for line in cell.rstrip().splitlines()]
+    if name and lines:
+        lines[0] = f"{name}: {lines[0]}"
+    for line in lines:
+        click.echo(f"{_INDENT}{line}".rstrip())
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], *, is_head: bool = False) -> str:
@@ -75,9 +76,9 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def escape_newlines(text: str) -> str:
-    """Escape line ends, as the log does."""
-    return text.rstrip().replace("\n", "\\n")
+def _join_lines(text: str) -> str:
+    """Return a text of several lines as one."""
+    return _printable(" ".join(text.split()))
 
 
 def format_duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ import click
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, NoServerError, ServerSelector, connect
 from zmqtriton.ctl.explaining.command import explain_model
 from zmqtriton.ctl.failing import exit_on_error
+from zmqtriton.ctl.output import print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.status import needs_attention
 from zmqtriton_floor.errors import Unavailable
@@ -27,13 +28,17 @@ _LOOK_EVERY_S = 0.2
     metavar="SECONDS",
     help="How long to wait; default is 60.",
 )
+@with_format
 @click.pass_context
-def wait(context: click.Context, model: str, version: int | None, timeout: float) -> None:
+def wait(
+    context: click.Context, model: str, version: int | None, timeout: float, form: str
+) -> None:
     """Wait until MODEL is ready, or the server with all models that it should serve.
 
     The exit status is 0 then, 1 if it is not ready in time, and 2 if there is no server in time.
     """
-    deadline_s = time.monotonic() + timeout
+    began_s = time.monotonic()
+    deadline_s = began_s + timeout
     with exit_on_error():
         while True:
             is_over = time.monotonic() >= deadline_s
@@ -48,7 +53,8 @@ def wait(context: click.Context, model: str, version: int | None, timeout: float
             if is_over:
                 raise Unavailable(f"not ready after {timeout:g} s: {reason}")
             time.sleep(_LOOK_EVERY_S)
-    click.echo(f"{model or 'the server'} is ready")
+    document = {"model": model, "ready": True, "seconds": round(time.monotonic() - began_s, 3)}
+    print_result(form, document, f"{model or 'the server'} is ready")
 
 
 def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_full: bool) -> str:

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zmqtriton.environments import programs
-from zmqtriton.environments.cache import BUILT, EnvironmentCache, LogFunction
+from zmqtriton.environments.cache import BUILT, EnvironmentCache
 from zmqtriton.environments.demand import interpreter_path
 from zmqtriton.environments.interpreters import Interpreter
+from zmqtriton.long_steps import LogFunction
 from zmqtriton_floor.errors import InternalError
 
 _INCLUDE_LINE = re.compile(r"^\s*(?:-r|-c|--requirement|--constraint)[\s=]+(\S+)", re.M)

@@ -18,10 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zmqtriton.long_steps import LogFunction, StepProgress
 from zmqtriton_floor.errors import InternalError
-
-#: (level letter, text) for the log
-LogFunction = Callable[[str, str], None]
 
 ARCHIVES, BUILT, SUPPORT = "archives", "built", "support"
 KINDS = (ARCHIVES, BUILT, SUPPORT)
@@ -186,7 +184,7 @@ class EnvironmentCache:
 
 
 def _hash(file: Any, size: int, path: str, report: LogFunction) -> str:
-    progress = Progress(f"Reading {path}", size, report)
+    progress = StepProgress(f"Reading {path}", size, report)
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(_CHUNK):
@@ -212,24 +210,6 @@ def lock_in_use(root: str) -> int | None:
     except BlockingIOError:
         pass  # it is being cleaned: what is missing then will be made again
     return descriptor
-
-
-class Progress:
-    """Reports progress every few seconds, if something takes that long."""
-
-    INTERVAL_S = 5.0
-
-    def __init__(self, what: str, whole: int, report: LogFunction) -> None:
-        self._title = what
-        self._total = max(1, whole)
-        self._report = report
-        self._next_s = time.monotonic() + self.INTERVAL_S
-
-    def update(self, part: int) -> None:
-        now_s = time.monotonic()
-        if now_s >= self._next_s:
-            self._next_s = now_s + self.INTERVAL_S
-            self._report("I", f"{self._title}: {100 * part // self._total} %")
 
 
 def _subdirectories(directory: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import IO
 
 from zmqtriton.environments import programs
 from zmqtriton.environments.build import build_environment
-from zmqtriton.environments.cache import ARCHIVES, EnvironmentCache, LogFunction
+from zmqtriton.environments.cache import ARCHIVES, EnvironmentCache
 from zmqtriton.environments.demand import (
     ARCHIVE,
     DIRECTORY,
@@ -25,6 +25,7 @@ from zmqtriton.environments.demand import (
 from zmqtriton.environments.interpreters import find_interpreter, probe
 from zmqtriton.environments.support import prepare_support_directory
 from zmqtriton.environments.unpack import ArchiveLimits, environment_root, unpack
+from zmqtriton.long_steps import LogFunction
 from zmqtriton_floor.errors import InternalError
 
 #: conda-unpack rewrites every file that holds a path.

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zmqtriton.environments.cache import LogFunction
+from zmqtriton.long_steps import LogFunction
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError
 

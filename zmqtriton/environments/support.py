@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.environments import programs
-from zmqtriton.environments.cache import SUPPORT, EnvironmentCache, LogFunction
+from zmqtriton.environments.cache import SUPPORT, EnvironmentCache
 from zmqtriton.environments.interpreters import Interpreter, server_interpreter
+from zmqtriton.long_steps import LogFunction
 from zmqtriton_floor.errors import InternalError
 
 #: module -> project

@@ -20,7 +20,7 @@ from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from zmqtriton.environments.cache import LogFunction, Progress
+from zmqtriton.long_steps import LogFunction, StepProgress
 from zmqtriton_floor.errors import InternalError, Unsupported
 
 _CHUNK = 1 << 20
@@ -66,7 +66,7 @@ def unpack(
     free = shutil.disk_usage(target).free * 9 // 10
     most = min(bounds.max_bytes, free, max(bounds.always_allowed_bytes, bounds.max_ratio * size))
     unpacking = _Unpacker(path, target, most, bounds.max_members)
-    progress = Progress(f"Extracting Python execution env {path}", size, report)
+    progress = StepProgress(f"Extracting Python execution env {path}", size, report)
     try:
         mode: Any = f"r|{_compression(path)}"
         with _limited_memory(), tarfile.open(fileobj=file, mode=mode) as archive:

@@ -7,6 +7,7 @@ death. Takes calls over its lifeline, several at a time, and answers each; ends 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import sys
@@ -27,6 +28,7 @@ class StorageProcess:
         self._loop = loop
         self._work: dict[int, asyncio.Task[None]] = {}
         self._mirrors: dict[str, Mirror] = {}
+        self._line_numbers = itertools.count(1)
         self.ended = loop.create_future()
         loop.add_reader(line.fileno(), self._receive)
 
@@ -78,8 +80,13 @@ class StorageProcess:
     def _mirror(self, given: dict[str, Any]) -> Mirror:
         directory = given["directory"]
         if directory not in self._mirrors:
-            self._mirrors[directory] = Mirror(directory)
+            self._mirrors[directory] = Mirror(directory, self._report)
         return self._mirrors[directory]
+
+    def _report(self, model: str, level: str, text: str) -> None:
+        """Have the server log how far a copy is."""
+        line = next(self._line_numbers)
+        self._line.send(wire.LogLine(level, f"{_plain(model)}.copy", line, _plain(text)))
 
 
 def _plain(text: str) -> str:

@@ -12,10 +12,12 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from zmqtriton.long_steps import LogFunction, StepProgress
 from zmqtriton.storage.trees import ModelTree, StoredObject, digest, missing_paths
 from zmqtriton_floor.errors import InternalError
 
@@ -35,6 +37,8 @@ _PROGRAMS = (b"\x7fELF", b"#!")
 _ROOM = 64 << 20
 
 T = TypeVar("T")
+#: Gets the model, and what is to be logged about its copy: (model, level letter, text).
+CopyReport = Callable[[str, str, str], None]
 
 
 class _ObjectsChanged(Exception):
@@ -50,11 +54,28 @@ class _StoredFile(NamedTuple):
     modified_ns: int
 
 
+class _CopyProgress:
+    """Counts the bytes of one copy, which come in pieces."""
+
+    def __init__(self, title: str, total_bytes: int, report: LogFunction) -> None:
+        self._progress = StepProgress(title, total_bytes, report)
+        self._done_bytes = 0
+
+    def add(self, count: int) -> None:
+        self._done_bytes += count
+        self._progress.update(self._done_bytes)
+
+
+def _ignore(model: str, level: str, text: str) -> None:
+    """Report to nobody."""
+
+
 class Mirror:
     """The directory of all copies."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, report: CopyReport = _ignore) -> None:
         self._root = Path(root)
+        self._report = report
         for left in (*self._root.glob("*.new"), *self._root.glob("*.gone")):
             shutil.rmtree(left, ignore_errors=True)
         self._file_semaphore = asyncio.Semaphore(_MAX_OPEN_FILES)
@@ -117,12 +138,19 @@ class Mirror:
         if needed > free:
             text = f"{url}/{model} needs {needed} bytes here, {max(free, 0)} are free in {place}"
             raise InternalError(text)
+        progress = _CopyProgress(f"Copying {url}/{model}", needed, partial(self._report, model))
         await gather_or_cancel(
-            self._fetch(store, f"{model}/{path}", wanted.files[path], place / path) for path in left
+            self._fetch(store, f"{model}/{path}", wanted.files[path], place / path, progress)
+            for path in left
         )
 
     async def _fetch(
-        self, store: ObjectStore, name: str, entry: StoredObject, target: Path
+        self,
+        store: ObjectStore,
+        name: str,
+        entry: StoredObject,
+        target: Path,
+        progress: _CopyProgress,
     ) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         async with self._file_semaphore:
@@ -130,7 +158,7 @@ class Mirror:
             try:
                 starts = range(0, entry.size, _CHUNK_BYTES)
                 await gather_or_cancel(
-                    self._fetch_piece(store, name, entry, file, at) for at in starts
+                    self._fetch_piece(store, name, entry, file, at, progress) for at in starts
                 )
                 if _is_program(file):
                     # stores know no modes, and an environment is of no use without
@@ -139,7 +167,13 @@ class Mirror:
                 os.close(file)
 
     async def _fetch_piece(
-        self, store: ObjectStore, name: str, entry: StoredObject, file: int, start: int
+        self,
+        store: ObjectStore,
+        name: str,
+        entry: StoredObject,
+        file: int,
+        start: int,
+        progress: _CopyProgress,
     ) -> None:
         async with self._chunk_semaphore:
             end = min(start + _CHUNK_BYTES, entry.size)
@@ -149,6 +183,7 @@ class Mirror:
             written = 0
             while written < len(data):
                 written += os.pwrite(file, data[written:], start + written)
+            progress.add(written)
 
     def _link(self, place: Path, model: str, url: str, wanted: ModelTree) -> list[str]:
         """Link what is here; return the paths that are not."""

@@ -97,7 +97,7 @@ def test_the_status_for_people_has_a_line_for_each_process(server: Server, ctl: 
     assert (0, "") == (shown.returncode, shown.stderr)
     (stub,) = [line for line in shown.stdout.splitlines() if line.startswith("stub")]
     pid = server.stub_pids("add_sub")[0]
-    assert re.match(rf"stub add_sub_0_0 +add_sub:1 +{pid} +[-\d]+ [:\d]+ +\w+ +READY +0", stub)
+    assert re.match(rf"stub add_sub_0_0\tadd_sub:1\t{pid}\t[-\d]+ [:\d]+\t\w+\tREADY\t0", stub)
 
 
 def test_a_model_is_loaded_and_unloaded(server: Server, ctl: Ctl) -> None:

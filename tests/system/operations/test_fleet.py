@@ -133,7 +133,7 @@ def test_each_server_is_shown_changed_and_drained(
     assert 0 == fleet(announcements, KEY, "undrain").returncode
 
     b.kill()
-    eventually(lambda: " ended " in fleet(announcements, "status").stdout, 60)
+    eventually(lambda: "\tended\t" in fleet(announcements, "status").stdout, 60)
     loaded = fleet(announcements, "load", MODEL)
     assert (0, f"{address(a)}: loaded\n") == (loaded.returncode, loaded.stdout)
     assert f"left out: {address(b)} (ended)\n" == loaded.stderr

@@ -11,7 +11,7 @@ import click
 
 from zmqtriton.ctl.doctor.findings import Finding, Severity
 from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
-from zmqtriton.ctl.output import form_option, print_document
+from zmqtriton.ctl.output import print_document, with_format
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
@@ -25,7 +25,7 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
     help="A model repository to look at, too. May be repeated.",
 )
 @click.argument("options", nargs=-1, metavar="[-- SERVER OPTIONS]")
-@form_option
+@with_format
 @click.pass_context
 def doctor(
     context: click.Context, repositories: tuple[str, ...], options: tuple[str, ...], form: str

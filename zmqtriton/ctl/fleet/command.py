@@ -15,7 +15,7 @@ from zmqtriton.ctl.fleet.node_service import NodeService, Reply, ask_all
 from zmqtriton.ctl.fleet.nodes import Node
 from zmqtriton.ctl.fleet.rollout import Outcome, Rollout
 from zmqtriton.ctl.inferring.http_service import parse_headers
-from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl.output import print_document, print_error, print_note, with_format
 from zmqtriton.ctl.tables import print_table
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -113,26 +113,29 @@ def status(chosen: Fleet, form: str, by_model: bool) -> None:
 
 @fleet.command()
 @click.argument("model")
+@with_format
 @click.pass_obj
-def load(chosen: Fleet, model: str) -> None:
+def load(chosen: Fleet, model: str, form: str) -> None:
     """Load MODEL on each server, or load it again, on all at once."""
-    _change(chosen, lambda service: service.load(model))
+    _change(form, chosen, lambda service: service.load(model))
 
 
 @fleet.command()
 @click.argument("model")
+@with_format
 @click.pass_obj
-def unload(chosen: Fleet, model: str) -> None:
+def unload(chosen: Fleet, model: str, form: str) -> None:
     """Unload MODEL on each server."""
-    _change(chosen, lambda service: service.unload(model))
+    _change(form, chosen, lambda service: service.unload(model))
 
 
 @fleet.command()
 @click.argument("model", default="")
 @click.option("--all", "is_all", is_flag=True, help="Drain it on several servers at once.")
 @click.option("--within", type=click.FloatRange(0), metavar="S", help="Seconds that it may take.")
+@with_format
 @click.pass_obj
-def drain(chosen: Fleet, model: str, is_all: bool, within: float | None) -> None:
+def drain(chosen: Fleet, model: str, is_all: bool, within: float | None, form: str) -> None:
     """Drain MODEL, or the server, on the one server that is chosen."""
     with exit_on_error():
         count = len(chosen.find())
@@ -140,15 +143,16 @@ def drain(chosen: Fleet, model: str, is_all: bool, within: float | None) -> None
             raise InvalidArgument(
                 f"this would drain {count} servers at once: name one by --on, or say --all"
             )
-    _change(chosen, lambda service: service.drain(model, within))
+    _change(form, chosen, lambda service: service.drain(model, within))
 
 
 @fleet.command()
 @click.argument("model", default="")
+@with_format
 @click.pass_obj
-def undrain(chosen: Fleet, model: str) -> None:
+def undrain(chosen: Fleet, model: str, form: str) -> None:
     """End the drain of MODEL, or of the server, on each server."""
-    _change(chosen, lambda service: service.undrain(model))
+    _change(form, chosen, lambda service: service.undrain(model))
 
 
 @fleet.command()
@@ -168,9 +172,16 @@ def undrain(chosen: Fleet, model: str) -> None:
     metavar="S",
     help="Seconds until the model must be ready on a server. Default is 300.",
 )
+@with_format
 @click.pass_obj
 def rollout(
-    chosen: Fleet, model: str, drains: bool, drain_within: float, ready_within: float
+    chosen: Fleet,
+    model: str,
+    *,
+    drains: bool,
+    drain_within: float,
+    ready_within: float,
+    form: str,
 ) -> None:
     """Load MODEL again on one server after the other, where it is served.
 
@@ -188,10 +199,14 @@ def rollout(
     by_node = {service.node: service for service in services}
     plan = Rollout(nodes, drains=drains)
     limits = rolling.Limits(drain_within, ready_within)
-    rolling.perform(plan, by_node, model, limits, lambda line: click.echo(line, err=True))
-    print_table(("Server", "Model"), [(n.http, o.value) for n, o in plan.outcomes.items()])
+    rolling.perform(plan, by_node, model, limits, print_note)
+    outcomes = [(node.http, outcome.value) for node, outcome in plan.outcomes.items()]
+    if form == "table":
+        print_table(("Server", "Model"), outcomes)
+    else:
+        print_document(form, [{"server": server, "result": result} for server, result in outcomes])
     if plan.reason:
-        click.echo(f"error: {plan.reason}", err=True)
+        print_error(plan.reason, EXIT_REFUSED)
     if set(plan.outcomes.values()) != {Outcome.NEW}:
         sys.exit(EXIT_REFUSED)
 
@@ -200,18 +215,28 @@ def _present(nodes: Sequence[Node]) -> list[Node]:
     """Return those that have not ended. Raises InvalidArgument if there are none."""
     for node in nodes:
         if node.is_gone:
-            click.echo(f"left out: {node.http} ({node.state})", err=True)
+            print_note(f"left out: {node.http} ({node.state})")
     present = [node for node in nodes if not node.is_gone]
     if not present:
         raise InvalidArgument("there is no server")
     return present
 
 
-def _change(chosen: Fleet, change: Callable[[NodeService], str]) -> None:
+def _change(form: str, chosen: Fleet, change: Callable[[NodeService], str]) -> None:
     """Change all servers at once, and say what became of each."""
     with exit_on_error():
         replies: list[Reply[Any]] = ask_all(chosen.services(_present(chosen.find())), change)
-    for reply in replies:
-        click.echo(f"{reply.node.http}: {reply.problem or reply.found}", err=bool(reply.problem))
+    if form == "table":
+        for reply in replies:
+            text = f"{reply.node.http}: {reply.problem or reply.found}"
+            click.echo(text, err=bool(reply.problem))
+    else:
+        print_document(
+            form,
+            [
+                {"server": each.node.http, "result": each.found or "", "problem": each.problem}
+                for each in replies
+            ],
+        )
     if any(reply.problem for reply in replies):
         sys.exit(EXIT_REFUSED)

@@ -17,6 +17,7 @@ from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.logs.moments import parse_moment
 from zmqtriton.ctl.logs.previous import PreviousProcess, find_previous, known_instances
+from zmqtriton.ctl.output import print_document, print_note, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.logs import line as format_line
@@ -82,7 +83,7 @@ def _parse_since(context: click.Context, parameter: click.Parameter, value: str)
     help="The last lines of the process that each instance had before, and why it ended.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until interrupted.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
+@with_format
 @click.pass_context
 def logs(
     context: click.Context,
@@ -93,15 +94,16 @@ def logs(
     instance: str,
     previous: bool,
     follow: bool,
-    as_json: bool,
+    form: str,
 ) -> None:
     """Show the last lines of the log: the server's and its models', or those about MODEL.
 
-    The broker and the frontends write to the server's stderr only.
+    The broker and the frontends write to the server's stderr only. In JSON, each line of the log is
+    an object on a line of its own; in YAML, an element of a list.
     """
     if previous and follow:
         raise click.UsageError("a process that has ended writes nothing more: --follow")
-    write = _write_json if as_json else _write_line
+    write = _WRITERS[form]
     most = lines or (_ALL_LINES if since_s or previous else _DEFAULT_LINES)
     wanted = _Selection(model, instance, since_s, most)
     read = _read_previous if previous else _read_following if follow else _read_last
@@ -121,9 +123,8 @@ def _read_last(client: Client, wanted: _Selection, write: Callable[[dict[str, An
     lines = [line for line in found["lines"] if wanted.has(line)][-wanted.lines :]
     if wanted.since_s and wanted.since_s < found.get("begins_s", 0.0):
         begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["begins_s"]))
-        click.echo(
-            f"... the server has kept lines since {begin}; its log file or the journal has more",
-            err=True,
+        print_note(
+            f"... the server has kept lines since {begin}; its log file or the journal has more"
         )
     for line in lines:
         write(line)
@@ -140,7 +141,7 @@ def _read_following(
         found = _ask(client, wanted, after, _ALL_LINES)
         after = found["last"]
         if found["lost"]:
-            click.echo(f"... {found['lost']} lines were lost", err=True)
+            print_note(f"... {found['lost']} lines were lost")
         for line in filter(wanted.has, found["lines"]):
             write(line)
         sys.stdout.flush()
@@ -167,7 +168,7 @@ def _read_previous(
             raise NotFound(f"there is no instance '{wanted.instance}'; known: {there}")
         raise NotFound("no process of it has ended, as far as the server remembers")
     for process in found:
-        click.echo(_describe_end(process), err=True)
+        print_note(_describe_end(process))
         for line in [line for line in process.lines if wanted.has(line)][-wanted.lines :]:
             write(line)
 
@@ -186,3 +187,10 @@ def _write_line(line: dict[str, Any]) -> None:
 
 def _write_json(line: dict[str, Any]) -> None:
     click.echo(json.dumps(line))
+
+
+def _write_yaml(line: dict[str, Any]) -> None:
+    print_document("yaml", [line])
+
+
+_WRITERS = {"table": _write_line, "json": _write_json, "yaml": _write_yaml}

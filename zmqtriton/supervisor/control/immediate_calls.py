@@ -103,6 +103,7 @@ IMMEDIATE_CALLS: dict[str, Callable[[KnowingServer, dict[str, Any]], Any]] = {
     "config": lambda served, given: _serving_config(served, given),
     "options": lambda served, given: served.options,
     "processes": lambda served, given: served.status.processes(),
+    "loads": lambda served, given: served.status.loads(),
     "logs": lambda served, given: served.log_lines(*_log_range(given)),
     "logs.processes": lambda served, given: served.process_lines(optional_model_name(given)),
     "stacks": lambda served, given: served.operator_commands.dump_stacks(

@@ -117,6 +117,11 @@ class ServerStatus:
             found += [(instance.pid, *of_model) for instance in generation.instances]
         return [row for row in found if row[0]]
 
+    def loads(self) -> dict[str, str]:
+        """Return the phase of each running load, in words, by model."""
+        models = self._models.values()
+        return {model.name: model.loads.phase for model in models if model.loads.is_loading}
+
     def summary(self) -> str:
         """One line for people."""
         found = [news for model in self._models.values() for news in model.version_infos()]

@@ -1,0 +1,47 @@
+"""The line of a command that waits, and what is told of a load."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.waiting import eventually
+from zmqtriton.ctl.progress.live_line import LiveLine
+from zmqtriton.ctl.progress.loads import describe
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(LiveLine, "FIRST_S", 0.01)
+    monkeypatch.setattr(LiveLine, "EVERY_S", 0.01)
+
+    with LiveLine("m") as line:
+        line.show("it is copied: 25 %")
+        said = eventually(lambda: capsys.readouterr().err, 30)
+
+    assert said.startswith("m: it is copied: 25 %, for 0 s\n")
+
+
+def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with LiveLine("m") as line:
+        line.show("it is copied")
+
+    assert ("", "") == capsys.readouterr()
+
+
+def test_a_load_is_told_by_its_phase_and_the_last_words_of_who_prepares_it() -> None:
+    phases = {"m": "it is copied from the object store", "n": "its files are read"}
+    lines = [
+        {"file": "m.copy", "text": "Copying s3://b/m: 10 % of 80 MiB"},
+        {"file": "m.copy", "text": "Copying s3://b/m: 60 % of 80 MiB"},
+        {"file": "n.environment", "text": "Building"},
+        {"file": "core.py", "text": "loading: m:1"},
+    ]
+
+    assert "it is copied from the object store; Copying s3://b/m: 60 % of 80 MiB" == describe(
+        phases, lines, "m"
+    )
+    assert "m (it is copied from the object store), n (its files are read)" == describe(
+        phases, lines, ""
+    )
+    assert "" == describe({}, lines, "x")

@@ -1,0 +1,1 @@
+"""The progress of commands that take long."""
