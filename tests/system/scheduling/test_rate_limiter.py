@@ -94,7 +94,7 @@ def test_who_holds_a_resource_is_shown_and_its_death_gives_it_back(server: Serve
 
         assert 200 == waiting.result()
     held.join()
-    assert re.search(r"R +0 +1 of 1 +first_0_0 \(1\) +second_0_0", shown)
+    assert re.search(r"R\t0\t1 of 1\tfirst_0_0 \(1\)\tsecond_0_0", shown)
     assert 'zmqtriton_resource_count{device="0",resource="R"} 1' in metrics
     assert 'zmqtriton_resource_in_use{device="0",resource="R"} 1' in metrics
 
