@@ -37,6 +37,7 @@ SLOW = (
         "ctl/proxy/",
         "environments/",
         "command_line/",
+        "deploy/test_prometheus.py",
         "protos/",
         "repo/",
         "repository/test_scan.py",

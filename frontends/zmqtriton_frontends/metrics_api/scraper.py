@@ -6,7 +6,7 @@ import asyncio
 
 from zmqtriton_floor import metrics
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.metrics_api import exposition, model_metrics, own
+from zmqtriton_frontends.metrics_api import exposition, model_metrics, own, readiness
 from zmqtriton_frontends.metrics_api.gpus import Gpus
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.series import Series
@@ -41,6 +41,7 @@ class Scraper:
         text = exposition.render(stats, has_latencies=self._has_latencies, config_of=config_of)
         text += gpus.render() if gpus is not None else ""
         text += exposition.render_machine(self._machine, found["zmqtriton"].get("cache", {}))
+        text += readiness.render(gateway.catalogue)
         text += own.render(found["zmqtriton"], status)
         text += own.render_models(known, status, self._busyness)
         return text + model_metrics.render(found.get("measures", []))

@@ -14,10 +14,14 @@ class Series:
         self.stat = stat
         #: What the statistics protocol has no field for.
         self.own: dict[str, Any] = stat.get("zmqtriton", {})
-        tags = {f"_{key}": str(value) for key, value in (config.get("metric_tags") or {}).items()}
-        labels = {**tags, "model": stat["name"], "version": stat["version"]}
-        self.labels = dict(sorted(labels.items()))
+        self.labels = model_labels(stat["name"], stat["version"], config)
         self.is_cached = is_cached(dict(config))
+
+
+def model_labels(name: str, version: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels of a version, its tags among them, in Triton's order."""
+    tags = {f"_{key}": str(value) for key, value in (config.get("metric_tags") or {}).items()}
+    return dict(sorted({**tags, "model": name, "version": version}.items()))
 
 
 def labels_text(**labels: str) -> str:

@@ -1,0 +1,52 @@
+"""Verdicts of Prometheus' own tool on the configuration and the alerts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, skip_missing
+
+FILES = ROOT / "deploy" / "prometheus"
+
+
+@pytest.fixture
+def promtool() -> str:
+    tool = shutil.which("promtool")
+    if tool is None:
+        skip_missing("promtool (Debian's package prometheus)")
+    assert tool is not None
+    return tool
+
+
+def test_the_configuration_and_its_rules_are_valid(promtool: str) -> None:
+    done = subprocess.run(
+        [promtool, "check", "config", "prometheus.yml"],
+        cwd=FILES,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "1 rule files found" in done.stdout
+
+
+def test_alerts_fire_for_what_they_are_about_and_for_nothing_else(
+    promtool: str, tmp_path: Path
+) -> None:
+    cases = (Path(__file__).parent / "prometheus_cases.yml").read_text("utf-8")
+    (tmp_path / "cases.yml").write_text(cases.replace("RULES", str(FILES / "zmqtriton.rules.yml")))
+
+    done = subprocess.run(
+        [promtool, "test", "rules", "cases.yml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stdout + done.stderr

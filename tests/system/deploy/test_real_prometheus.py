@@ -1,0 +1,146 @@
+"""A real Prometheus with the files of deploy/prometheus, which reads a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, skip_missing
+from tests.deploy.test_expressions import panels
+from tests.support.server import Server, free_ports
+from tests.support.waiting import eventually
+from tools.metrics_table import names_in, read_table
+
+pytestmark = pytest.mark.system
+
+MODELS = ["add_sub", "doubled"]
+OPTIONS = [
+    "--model-control-mode=explicit",
+    "--load-model=*",
+    "--metrics-config=histogram_latencies=true",
+    "--metrics-config=summary_latencies=true",
+    "--cache-config=local,size=1048576",
+    "--rate-limit=execution_count",
+    "--max-model-segment-bytes=1000000000",
+]
+FILES = ROOT / "deploy" / "prometheus"
+#: What this server cannot have, a GPU, models loaded on demand and canaries, or need not have yet.
+_ABSENT = re.compile(
+    r"nv_gpu_|nv_energy_|zmqtriton_(on_demand|evictions|models_memory|canary|client_memory)_"
+)
+_TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
+
+
+def prepare(server: Server) -> None:
+    cached = server.repository / "add_sub" / "config.pbtxt"
+    with cached.open("a") as config:
+        config.write("\nresponse_cache { enable: true }\n")
+        config.write(
+            "instance_group [{ count: 1 rate_limiter { resources [{ name: 'R' count: 1 }] } }]\n"
+        )
+
+
+@pytest.fixture(scope="module")
+def ask(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """Ask a Prometheus that reads the server each second."""
+    program = shutil.which("prometheus")
+    if program is None:
+        skip_missing("prometheus")
+    assert program is not None
+    directory = tmp_path_factory.mktemp("prometheus")
+    configuration = (FILES / "prometheus.yml").read_text("utf-8")
+    assert "localhost:8002" in configuration
+    configuration = configuration.replace("localhost:8002", f"127.0.0.1:{server.metrics_port}")
+    (directory / "prometheus.yml").write_text(configuration.replace(": 15s", ": 1s"))
+    shutil.copy(FILES / "zmqtriton.rules.yml", directory)
+    [port] = free_ports(1)
+    command = [program, "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
+    command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
+
+    def query(path: str, **arguments: str) -> Any:
+        url = f"http://127.0.0.1:{port}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    def has_read() -> bool:
+        try:
+            return len(query("query", query="rate(zmqtriton_ready[1m])")["result"]) == 1
+        except OSError:
+            return False
+
+    with subprocess.Popen(command, cwd=directory, stderr=subprocess.DEVNULL) as process:
+        try:
+            eventually(has_read, 60)
+            yield query
+        finally:
+            process.terminate()
+
+
+def infer(server: Server) -> None:
+    row = [[1.0] * 16]
+    inputs = [
+        {"name": f"INPUT{i}", "datatype": "FP32", "shape": [1, 16], "data": row} for i in (0, 1)
+    ]
+    status, answer = server.request_json("/v2/models/add_sub/infer", {"inputs": inputs})
+    assert 200 == status, answer
+
+
+def test_the_page_has_what_the_table_of_metrics_says_and_nothing_else(server: Server) -> None:
+    infer(server)
+
+    found = dict(_TYPE.findall(server.metrics_text()))
+
+    table = read_table()
+    kinds = {name: metric.kind for name, metric in table.items()}
+    assert {name: kinds.get(name) for name in found} == found
+    assert [] == [name for name in table if name not in found and not _ABSENT.match(name)]
+
+
+def test_every_rule_is_evaluated_and_a_broken_model_is_on_its_way_to_an_alert(
+    ask: Callable[..., Any], server: Server
+) -> None:
+    broken = server.add_model("add_sub", "broken") / "1" / "model.py"
+    broken.write_text("import there_is_no_such_module\n")
+    assert "there_is_no_such_module" in server.control_model("load", "broken")
+
+    def pending() -> set[str]:
+        return {alert["labels"]["alertname"] for alert in ask("alerts")["alerts"]}
+
+    eventually(lambda: {"ZmqtritonModelNotReady", "ZmqtritonNotReady"} <= pending(), 60)
+    groups = ask("rules")["groups"]
+
+    assert "ZmqtritonDown" not in pending()
+    health = {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
+    assert {"ok"} == set(health.values()), health
+
+
+def test_prometheus_understands_every_panel_of_the_dashboard(
+    ask: Callable[..., Any], server: Server
+) -> None:
+    table = read_table()
+    asked = 0
+
+    def is_answered() -> bool:
+        infer(server)  # rates need requests between two readings
+        return bool(ask("query", query="rate(nv_inference_request_success[1m]) > 0")["result"])
+
+    eventually(is_answered, 60)
+    for panel in panels():
+        for target in panel["targets"]:
+            expression = target["expr"].replace("$__rate_interval", "1m").replace("$__range", "1h")
+            expression = expression.replace("$instance", ".*").replace("$model", ".*")
+            found = ask("query", query=expression)["result"]
+            asked += 1
+            may_be_empty = "> 0" in expression or any(
+                map(_ABSENT.match, names_in(expression, table))
+            )
+            assert found or may_be_empty, (panel["title"], expression)
+    assert asked > 60
