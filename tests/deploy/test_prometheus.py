@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import ROOT, skip_missing
 
@@ -33,6 +34,14 @@ def test_the_configuration_and_its_rules_are_valid(promtool: str) -> None:
 
     assert 0 == done.returncode, done.stdout + done.stderr
     assert "1 rule files found" in done.stdout
+
+
+def test_the_configuration_in_compose_is_valid(promtool: str, tmp_path: Path) -> None:
+    compose = yaml.safe_load((ROOT / "deploy" / "docker" / "compose.yaml").read_text("utf-8"))
+    (tmp_path / "prometheus.yml").write_text(compose["configs"]["prometheus"]["content"])
+    shutil.copy(FILES / "zmqtriton.rules.yml", tmp_path)
+
+    subprocess.run([promtool, "check", "config", "prometheus.yml"], cwd=tmp_path, check=True)
 
 
 def test_alerts_fire_for_what_they_are_about_and_for_nothing_else(
