@@ -5,7 +5,8 @@ ARGS ?=
 JOBS ?= 3
 bin := .venv/bin
 
-.PHONY: run test test-as-nobody test-frameworks quick check fix bench growth faults attacks docs deb coverage conformance-record clean
+.PHONY: run test test-as-nobody test-frameworks quick check fix bench growth faults attacks docs deb coverage conformance-record clean \
+	test-fleet fleet-demo
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -26,6 +27,13 @@ test-frameworks: .venv-frameworks/stamp
 	set -e; for file in tests/stub/backends/test_*.py tests/system/frameworks/test_pytorch.py \
 		tests/system/frameworks/test_model_files.py; do \
 		.venv-frameworks/bin/python -m pytest -q $$file $(ARGS); done
+
+# Several nodes of a Ray cluster on this machine; needs haproxy.
+test-fleet: .venv-ray/stamp
+	.venv-ray/bin/python -m pytest -q tests/system/fleet $(ARGS)
+
+fleet-demo: .venv-ray/stamp
+	.venv-ray/bin/python -m tests.bench.fleet_demo $(ARGS)
 
 quick: .venv/test.stamp
 	$(bin)/python -m pytest -n auto --quick -m "not system and not triton and not gpu" $(ARGS)
@@ -88,7 +96,7 @@ conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.conformance.pytriton.record --ours
 
 clean:
-	rm -rf .venv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks build *.egg-info
+	rm -rf .venv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray build *.egg-info
 
 .venv/bin/uv: setup.cfg
 	$(PYTHON) -m venv --clear .venv
@@ -115,6 +123,12 @@ clean:
 .venv-frameworks/stamp: .venv/bin/uv
 	.venv/bin/uv venv --quiet --clear --python $(PYTHON) .venv-frameworks
 	.venv/bin/uv pip install --quiet --python .venv-frameworks --editable '.[test,openvino,torch]' tensorflow-cpu xgboost-cpu
+	touch $@
+
+# Pythons that Ray has wheels for.
+.venv-ray/stamp: .venv/bin/uv
+	.venv/bin/uv venv --quiet --clear --python '>=3.10,<3.14' .venv-ray
+	.venv/bin/uv pip install --quiet --python .venv-ray --editable '.[test,ray]'
 	touch $@
 
 # tritonclient holds protobuf below 7; the server must run with either.

@@ -20,6 +20,7 @@ _COMMANDS = {
     "simulate": ("zmqtriton.simulation.command", "run_simulate"),
     "check": ("zmqtriton.checking.command", "run_check"),
     "deploy": ("zmqtriton.deploy_command", "run_deploy"),
+    "fleet": ("zmqtriton.fleet.command", "run_fleet"),
     "token": ("zmqtriton.token_command", "run_token"),
     "protos": ("zmqtriton.protos_command", "run_protos"),
 }

@@ -321,6 +321,34 @@ LAYERS = (
         "looks at the machine as a server that starts would, and needs none",
     ),
     Layer(
+        "zmqtriton.fleet",
+        (
+            _FLOOR,
+            "zmqtriton.announcing.announcement",
+            "zmqtriton.command_line",
+            "zmqtriton.ctl.fleet",
+            "zmqtriton.ctl.inferring.http_service",
+            "zmqtriton.ctl.proxy",
+            "zmqtriton.fleet",
+            "zmqtriton.repository",
+            "zmqtriton.supervisor.backoff",
+        ),
+        (),
+        "is somebody who runs servers, and knows them from outside",
+    ),
+    *(
+        Layer(
+            f"zmqtriton.fleet.{name}",
+            (_FLOOR, "zmqtriton.fleet", "zmqtriton.supervisor.backoff"),
+            (),
+            "decides, and does no I/O",
+        )
+        for name in ("placement", "plan", "replicas")
+    ),
+    Layer(
+        "zmqtriton.fleet.ray", (_FLOOR, "zmqtriton.fleet"), ("ray",), "is the one that knows Ray"
+    ),
+    Layer(
         "zmqtriton.supervisor",
         (
             _FLOOR,

@@ -76,6 +76,8 @@ SPAWNERS = {
     "zmqtriton.supervisor.machine.processes.process",
     "zmqtriton_stub.fork_server",
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
+    "zmqtriton.fleet.haproxy",
+    "zmqtriton.fleet.node_server",  # likewise, on each node
 }
 
 FILE_LINES = 500

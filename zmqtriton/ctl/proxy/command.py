@@ -13,7 +13,7 @@ from zmqtriton.ctl.fleet import sources
 from zmqtriton.ctl.fleet.nodes import Node
 from zmqtriton.ctl.inferring.http_service import parse_headers
 from zmqtriton.ctl.proxy import envoy, haproxy, nginx
-from zmqtriton.ctl.proxy.layout import Layout
+from zmqtriton.ctl.proxy.layout import Layout, is_plain
 from zmqtriton_floor.errors import InvalidArgument
 
 _RENDERERS: dict[str, Callable[[Layout], str]] = {
@@ -21,8 +21,6 @@ _RENDERERS: dict[str, Callable[[Layout], str]] = {
     "envoy": envoy.render,
     "nginx": nginx.render,
 }
-#: Names that stand in paths and in configurations as they are.
-_PLAIN_MODEL = re.compile(r"[A-Za-z0-9._~-]+")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+|\*):[0-9]{1,5}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]+")
 
@@ -110,7 +108,7 @@ def _layout(
     models = options.pop("models") or _announced_models(nodes)
     assert isinstance(models, tuple)
     for model in models:
-        if not _PLAIN_MODEL.fullmatch(model):
+        if not is_plain(model):
             raise InvalidArgument(f"'{model}' cannot have a health check: its name is not plain")
         if not any(node.has(model) for node in nodes):
             raise InvalidArgument(f"no server has the model '{model}'")
@@ -123,8 +121,8 @@ def _layout(
 
 def _announced_models(nodes: Iterable[Node]) -> tuple[str, ...]:
     """Return the models that servers have announced, as far as paths can name them."""
-    names = dict.fromkeys(model for node in nodes for model in node.models or ())
+    names = {model for node in nodes for model in node.models or ()}
     for model in names:
-        if not _PLAIN_MODEL.fullmatch(model):
+        if not is_plain(model):
             click.echo(f"no health check of its own: {model}", err=True)
-    return tuple(sorted(model for model in names if _PLAIN_MODEL.fullmatch(model)))
+    return tuple(sorted(filter(is_plain, names)))

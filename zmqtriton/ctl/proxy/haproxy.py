@@ -19,6 +19,8 @@ defaults
     timeout client 10m
     timeout server 10m
     timeout http-keep-alive 1m
+    # After a reload a client hears that its connection ends with an answer, not with silence.
+    option idle-close-on-response
     default-server check inter 500ms fall 2 rise 1
     retries 2
     option redispatch 1"""

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from zmqtriton.ctl.fleet.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument
+
+_PLAIN_MODEL = re.compile(r"[A-Za-z0-9._~-]+")
+
+
+def is_plain(model: str) -> bool:
+    """Return whether a model's name can stand in paths and configurations as it is."""
+    return _PLAIN_MODEL.fullmatch(model) is not None
 
 
 class Group(NamedTuple):

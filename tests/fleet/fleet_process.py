@@ -1,0 +1,111 @@
+"""`zmqtriton fleet up` as a process, with its announcements and its proxy."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.support.server import free_ports
+from tests.support.waiting import eventually
+
+_START_WITHIN_S = 120.0
+_MODELS = Path(__file__).parents[1] / "models"
+
+
+class FleetProcess:
+    """Two nodes behind HAProxy, unless options say something else."""
+
+    def __init__(self, *options: str, repository: Path = _MODELS) -> None:
+        self.http_port, self.grpc_port = free_ports(2)
+        self._holder = tempfile.TemporaryDirectory(prefix="fleet-")
+        self.directory = Path(self._holder.name)
+        self._log = self.directory / "fleet.log"
+        self._command = [
+            *(sys.executable, "-m", "zmqtriton", "fleet", "up", "--nodes=2"),
+            f"--model-repository={repository}",
+            f"--directory={self.directory}",
+            f"--proxy-http=127.0.0.1:{self.http_port}",
+            f"--proxy-grpc=127.0.0.1:{self.grpc_port}",
+            "--proxy-statistics=",
+            "--log-info=false",
+            *options,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
+
+    def __enter__(self) -> FleetProcess:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self._process.kill()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self.stop()
+        self._holder.cleanup()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """End it by a signal, and return its exit status."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(_START_WITHIN_S)
+
+    def announced(self) -> list[dict[str, Any]]:
+        """Return what servers have announced, by the names of their nodes."""
+        paths = sorted(self.directory.glob("node-*.json"))
+        return [json.loads(path.read_text()) for path in paths]
+
+    def pids(self) -> set[int]:
+        return {each["pid"] for each in self.announced()}
+
+    def wait_until_ready(self, without: int = 0) -> None:
+        """Wait until two servers are ready behind the proxy, none of which is this process."""
+
+        def is_ready() -> bool:
+            assert self._process is not None
+            assert self._process.poll() is None, self.log
+            try:
+                found = self.announced()
+            except FileNotFoundError:
+                return False
+            states = [each["state"] for each in found if each["pid"] != without]
+            return states == ["ready", "ready"] and self.status("/v2/health/ready") == 200
+
+        eventually(is_ready, _START_WITHIN_S)
+
+    def status(self, path: str) -> int:
+        """Ask through the proxy; 0 if there is no answer."""
+        try:
+            url = f"http://127.0.0.1:{self.http_port}{path}"
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except OSError:
+            return 0

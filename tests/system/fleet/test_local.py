@@ -1,0 +1,113 @@
+"""`zmqtriton fleet up` with processes on this machine: everything but the way to other machines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.ctl.proxy.programs import find
+from tests.faults.stamps import MODEL, SteadyLoad
+from tests.fleet.fleet_process import FleetProcess
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+PER_SECOND, CLIENTS = 100, 16
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("repository")
+    for model in (MODEL, "add_sub"):
+        shutil.copytree(Path("tests/models") / model, path / model)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fleet(repository: Path) -> Iterator[FleetProcess]:
+    find("haproxy")
+    with FleetProcess("--engine=local", "--replicas=add_sub=1", repository=repository) as found:
+        yield found
+
+
+def nodes_with(fleet: FleetProcess, model: str) -> list[int]:
+    """The processes of servers on which a model is ready."""
+    with suppress(FileNotFoundError):
+        return [
+            each["pid"]
+            for each in fleet.announced()
+            if any(m["name"] == model and m["ready"] for m in each["models"])
+        ]
+    return []
+
+
+def test_a_killed_server_comes_back_and_its_models_move(fleet: FleetProcess) -> None:
+    [victim] = eventually(lambda: nodes_with(fleet, "add_sub"), 60)
+    assert 2 == len(nodes_with(fleet, MODEL)), "every server has it"
+
+    with SteadyLoad(fleet.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
+        eventually(lambda: len(asking.answers) > PER_SECOND, 60)
+        os.kill(victim, signal.SIGKILL)
+        fleet.wait_until_ready(without=victim)
+        eventually(lambda: len(nodes_with(fleet, "add_sub")) == 1, 60)
+        eventually(lambda: fleet.status("/v2/models/add_sub/ready") == 200, 60)
+
+    assert victim not in fleet.pids()
+    assert len(asking.failed()) <= CLIENTS, "only what it was executing"
+    assert "was killed by SIGKILL" in fleet.log
+
+
+def test_a_new_version_is_rolled_out_through_the_announcements(
+    fleet: FleetProcess, repository: Path
+) -> None:
+    code = repository / MODEL / "1" / "model.py"
+    code.write_text(code.read_text().replace("STAMP = 0", "STAMP = 7"))
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "fleet", f"--servers={fleet.directory}"]
+
+    with SteadyLoad(fleet.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
+        done = subprocess.run(
+            [*command, "rollout", MODEL], capture_output=True, text=True, timeout=120, check=False
+        )
+        count = len(asking.answers)
+        eventually(lambda: len(asking.answers) > count + 2 * CLIENTS, 60)
+
+    assert 2 == done.stdout.count("has the new version"), done.stderr
+    assert [] == asking.failed()
+    assert {7} == set(asking.answers[-1].stamps)
+
+
+def test_after_a_signal_it_ends_in_order(fleet: FleetProcess) -> None:
+    assert 0 == fleet.stop()
+    assert [] == fleet.announced()
+
+
+def test_nothing_is_left_of_one_that_is_killed(repository: Path) -> None:
+    """The test fails by itself if it leaves a process."""
+    with FleetProcess("--engine=local", repository=repository) as fleet:
+        assert -signal.SIGKILL == fleet.stop(signal.SIGKILL)
+
+
+def refusal(*options: str) -> str:
+    command = [sys.executable, "-m", "zmqtriton", "fleet", "up", "--engine=local", "--nodes=1"]
+    done = subprocess.run(
+        [*command, *options], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert 1 == done.returncode
+    return done.stderr
+
+
+def test_wrong_options_are_refused_before_anything_starts(repository: Path) -> None:
+    models = f"--model-repository={repository}"
+
+    assert "--no-such-option" in refusal(models, "--no-such-option=1")
+    assert "no repository has the model 'other'" in refusal(models, "--replicas=other=1")
+    assert "MODEL=N" in refusal(models, "--replicas=other")
+    assert "--announce is the fleet's own" in refusal(models, "--announce=/tmp/x.json")

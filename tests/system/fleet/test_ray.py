@@ -1,0 +1,57 @@
+"""A fleet on a real Ray cluster, whose two nodes are raylets of this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ctl.proxy.programs import find
+from tests.faults.stamps import MODEL, SteadyLoad
+from tests.fleet.fleet_process import FleetProcess
+from tests.fleet.ray_cluster import RayCluster
+from tests.support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None,
+        reason="Ray is not in this environment; make test-fleet has one with it",
+    ),
+]
+
+PER_SECOND, CLIENTS = 50, 8
+
+
+# of one test alone: it kills nodes, and adds others
+@pytest.fixture
+def cluster() -> Iterator[RayCluster]:
+    with RayCluster(2) as found:
+        yield found
+
+
+def test_a_fleet_is_whole_again_after_the_death_of_a_server_and_of_a_node(
+    cluster: RayCluster,
+) -> None:
+    find("haproxy")
+    options = ["--engine=ray", f"--ray-address={cluster.address}", f"--load-model={MODEL}"]
+    with FleetProcess(*options) as fleet:
+        with SteadyLoad(fleet.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
+            eventually(lambda: len(asking.answers) > PER_SECOND, 60)
+
+            victim = fleet.announced()[0]["pid"]
+            os.kill(victim, signal.SIGKILL)
+            fleet.wait_until_ready(without=victim)
+
+            before = fleet.pids()
+            cluster.kill_node()
+            cluster.add_node()
+            eventually(lambda: len(fleet.pids() & before) < 2, 60)
+            fleet.wait_until_ready()
+
+        assert len(asking.failed()) <= 2 * CLIENTS, "only what they were executing"
+        assert 1 == len(fleet.pids() & before), "the other node was left alone"
+        assert 0 == fleet.stop()

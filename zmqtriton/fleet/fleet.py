@@ -1,0 +1,204 @@
+"""A fleet: looks at its nodes, and has models, the proxy and the announcements follow.
+
+Wires the parts: an engine that keeps servers running, the plan that decides about models, and the
+proxy. Servers are asked over HTTP, as anybody else would.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+from zmqtriton.ctl.fleet import nodes, rolling
+from zmqtriton.ctl.fleet.node_service import NodeService, ask, ask_all
+from zmqtriton.ctl.fleet.nodes import Node
+from zmqtriton.ctl.fleet.rollout import Rollout
+from zmqtriton.fleet.engine import Engine, Report
+from zmqtriton.fleet.plan import NodeView, Plan, Task
+from zmqtriton.fleet.replicas import ModelLoad, ReplicaLimits
+from zmqtriton_floor.errors import Unavailable
+
+_LOOK_EVERY_S = 0.5
+#: For what a server answers from memory, and for a load.
+_LOOK_WITHIN_S, _LOAD_WITHIN_S = 2.0, 600.0
+_READY = "ready"
+#: States in which a server takes requests for what is ready.
+_SERVING = frozenset({_READY, "unready", "draining"})
+
+
+class Proxy(Protocol):
+    def update(self, nodes: list[Node]) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Fleet:
+    """Begins when it is entered, and has ended when it is left."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        directory: Path,
+        *,
+        proxy: Proxy | None = None,
+        replicas: Mapping[str, ReplicaLimits] | None = None,
+        headers: Mapping[str, str] | None = None,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        #: Holds the announcement of each server, for whoever looks: `zmqtriton-ctl fleet` does.
+        self.directory = directory
+        self._engine = engine
+        self._proxy = proxy
+        self._plan = Plan(replicas or {})
+        self._places = bool(replicas)
+        self._headers = headers or {}
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._tasks = ThreadPoolExecutor(thread_name_prefix="fleet-task")
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="fleet")
+        self._shown: dict[str, str] = {}
+        self._is_whole = False
+
+    def __enter__(self) -> Fleet:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._remove_announcements()
+        self._engine.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._engine.stop()
+        self._tasks.shutdown(cancel_futures=True)
+        if self._proxy is not None:
+            self._proxy.stop()
+        self._remove_announcements()
+
+    @property
+    def is_whole(self) -> bool:
+        """True while all servers are ready, and all models where they should be."""
+        return self._is_whole
+
+    def wait_until_whole(self, within_s: float) -> None:
+        """Raise Unavailable if the fleet is not whole in time."""
+        end_s = time.monotonic() + within_s
+        while not self._is_whole:
+            if time.monotonic() > end_s:
+                raise Unavailable("; ".join(f"{n}: {s}" for n, s in sorted(self._shown.items())))
+            time.sleep(_LOOK_EVERY_S / 5)
+
+    def servers(self) -> list[Node]:
+        """Return the servers that take requests."""
+        return [node for node in self._find(self._engine.look()).values() if _serves(node)]
+
+    def rollout(self, model: str, *, drains: bool = False, ready_within_s: float = 300) -> Rollout:
+        """Load a model again on one server after the other; return what became of it."""
+        services = {node: self._service(node, _LOAD_WITHIN_S) for node in self.servers()}
+        plan = Rollout([node for node in services if node.has(model)], drains=drains)
+        rolling.perform(plan, services, model, rolling.Limits(60.0, ready_within_s), self._tell)
+        return plan
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            self._turn()
+            self._is_over.wait(_LOOK_EVERY_S)
+
+    def _turn(self) -> None:
+        reports = self._engine.look()
+        found = self._find(reports)
+        self._write(reports)
+        serving = {name: node for name, node in found.items() if _serves(node)}
+        if self._proxy is not None:
+            self._proxy.update(list(serving.values()))
+        is_whole = all(name in found and found[name].state == _READY for name in reports)
+        if self._places:
+            is_whole &= self._place(serving)
+        self._show(reports, found, is_whole=is_whole)
+        self._is_whole = is_whole
+
+    def _find(self, reports: Mapping[str, Report]) -> dict[str, Node]:
+        found = {}
+        for name, report in reports.items():
+            node = nodes.node_of(report.announcement or {}, report.age_s)
+            if node is not None and not node.is_gone:
+                found[name] = node
+        return found
+
+    def _write(self, reports: Mapping[str, Report]) -> None:
+        """Write what is new, and remove what is gone."""
+        for name, report in reports.items():
+            path = self.directory / f"{name}.json"
+            if report.announcement is None:
+                path.unlink(missing_ok=True)
+                continue
+            draft = path.with_suffix(".new")
+            draft.write_text(json.dumps(report.announcement) + "\n", "utf-8")
+            draft.replace(path)
+
+    def _remove_announcements(self) -> None:
+        """Remove what is left of servers that are no more."""
+        for path in self.directory.glob("node-*.json"):
+            path.unlink()
+
+    def _place(self, serving: Mapping[str, Node]) -> bool:
+        """Load and unload what the plan says; return whether all is where it should be."""
+        seen = self._look_at_models(serving)
+        now_s = time.monotonic()
+        with self._lock:
+            for task in self._plan.decide(seen, now_s):
+                self._tasks.submit(self._perform, task, serving[task.node])
+            return self._plan.is_whole(seen)
+
+    def _look_at_models(self, serving: Mapping[str, Node]) -> dict[str, NodeView]:
+        names = {node: name for name, node in serving.items()}
+        services = [self._service(node, _LOOK_WITHIN_S) for node in names]
+        replies = ask_all(services, lambda s: (s.index(), s.load_figures()))
+        return {names[r.node]: _view(*r.found) for r in replies if r.found is not None}
+
+    def _perform(self, task: Task, node: Node) -> None:
+        self._tell(f"{task.node}: {task.action.value} {task.model}")
+        service = self._service(node, _LOAD_WITHIN_S)
+        reply = ask(service, lambda s: getattr(s, task.action.value)(task.model))
+        if reply.problem:
+            self._tell(f"{task.node}: {reply.problem}")
+        with self._lock:
+            self._plan.finish(task, time.monotonic(), has_failed=bool(reply.problem))
+
+    def _service(self, node: Node, within_s: float) -> NodeService:
+        return NodeService(node, self._headers, within_s)
+
+    def _show(
+        self, reports: Mapping[str, Report], found: Mapping[str, Node], *, is_whole: bool
+    ) -> None:
+        for name, report in reports.items():
+            node = found.get(name)
+            state = report.problem if node is None else f"{node.state} at {node.http}"
+            state = state or "starting"
+            if self._shown.get(name) != state:
+                self._shown[name] = state
+                self._tell(f"{name}: {state}")
+        if is_whole and not self._is_whole:
+            self._tell("all nodes are ready")
+
+
+def _serves(node: Node) -> bool:
+    return node.state in _SERVING
+
+
+def _view(index: list[dict[str, Any]], figures: Mapping[str, Any]) -> NodeView:
+    loads: dict[str, ModelLoad] = {}
+    for entry in figures["models"]:
+        load = ModelLoad(entry["queued"], entry["instances"]["ready"], entry["utilization"])
+        loads[entry["name"]] = loads.get(entry["name"], ModelLoad()) + load
+    meant = [e for e in index if "state" in e and e.get("reason") != "unloaded"]
+    return NodeView(
+        models=frozenset(e["name"] for e in meant),
+        ready=frozenset(e["name"] for e in meant if e["state"] == "READY"),
+        loads=loads,
+    )

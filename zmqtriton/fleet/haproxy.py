@@ -1,0 +1,95 @@
+"""HAProxy before the servers: it is started with the first of them, and told of each change."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from zmqtriton.ctl.fleet.nodes import Node
+from zmqtriton.ctl.proxy import haproxy
+from zmqtriton.ctl.proxy.layout import Layout, is_plain
+from zmqtriton_floor.errors import NotFound
+from zmqtriton_floor.prctl import die_with_parent
+
+#: Debian has it where only root looks.
+_PLACES = "/usr/sbin:/usr/local/sbin"
+_STOP_WITHIN_S = 30.0
+
+
+class Listeners(NamedTuple):
+    """The addresses that clients come to, as HOST:PORT; "" for none."""
+
+    http: str = "0.0.0.0:8000"
+    grpc: str = "0.0.0.0:8001"
+    statistics: str = "127.0.0.1:8404"
+
+
+def find_program() -> str:
+    """Return where HAProxy is. Raises NotFound."""
+    found = shutil.which("haproxy") or shutil.which("haproxy", path=_PLACES)
+    if found is None:
+        raise NotFound(
+            "HAProxy is not installed here: install it (apt install haproxy, dnf install haproxy), "
+            "or leave the proxy to others by --no-proxy"
+        )
+    return found
+
+
+class HaProxy:
+    def __init__(self, configuration: Path, listeners: Listeners, sequence_header: str) -> None:
+        self._configuration = configuration
+        self._listeners = listeners
+        self._sequence_header = sequence_header
+        self._program = find_program()
+        self._text = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def update(self, nodes: Sequence[Node]) -> None:
+        """Have requests go to these servers, if there are any: to nobody helps nobody."""
+        text = self._render(nodes) if nodes else self._text
+        has_ended = self._process is not None and self._process.poll() is not None
+        if text == self._text and not has_ended:
+            return
+        draft = self._configuration.with_suffix(".new")
+        draft.write_text(text, "utf-8")
+        draft.replace(self._configuration)
+        self._text = text
+        if self._process is None or has_ended:
+            self._start()
+        else:
+            # its master starts a worker with the new file, and the old one ends what it has begun
+            self._process.send_signal(signal.SIGUSR2)
+
+    def stop(self) -> None:
+        """End it when what was begun is answered."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGUSR1)
+        try:
+            self._process.wait(_STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [self._program, "-W", "-q", "-f", str(self._configuration)],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def _render(self, nodes: Sequence[Node]) -> str:
+        ordered = sorted(nodes, key=lambda node: node.http)
+        models = {model for node in nodes for model in node.models or ()}
+        layout = Layout(
+            nodes=tuple(ordered),
+            models=tuple(sorted(filter(is_plain, models))),
+            **self._listeners._asdict(),
+            sequence_header=self._sequence_header,
+        )
+        return haproxy.render(layout)
