@@ -11,7 +11,7 @@ from tools.commands import (
     help_of,
     server_commands,
 )
-from tools.reference.markdown import block, code, heading, table
+from tools.reference.markdown import block, code, heading, prose, table
 from zmqtriton.ctl.main import cli
 from zmqtriton.options.help import default_of
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
@@ -45,7 +45,7 @@ def page() -> Iterator[str]:
         for one in options
         if one.support is not OptionSupport.SUPPORTED
     ]
-    rows = [(f"`--{one.name}`", one.help, one.reason) for one in ignored]
+    rows = [(f"`--{one.name}`", prose(one.help), prose(one.reason)) for one in ignored]
     yield from table(("Option", "In Triton", "Here"), rows)
     yield from ("## Other commands", "")
     for name, arguments, about in server_commands():
@@ -62,11 +62,11 @@ def page() -> Iterator[str]:
 
 def _row(option: Option) -> tuple[str, str, str]:
     value = "" if option.arity is Arity.SWITCH else f"={option.metavar}"
-    return f"`--{option.name}{value}`", code(default_of(option)), option.help
+    return f"`--{option.name}{value}`", code(default_of(option)), prose(option.help)
 
 
 def _options(options: Iterator[tuple[str, str]]) -> Iterator[str]:
-    rows = [(code(names), about) for names, about in options]
+    rows = [(code(names), prose(about)) for names, about in options]
     if rows:
         yield from table(("Option", "Meaning"), rows)
 
@@ -77,4 +77,4 @@ def _paragraphs(text: str | None) -> Iterator[str]:
         if paragraph.startswith("\b\n"):
             yield from block(paragraph.removeprefix("\b\n"))
         else:
-            yield from (" ".join(paragraph.split()), "")
+            yield from (prose(" ".join(paragraph.split())), "")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+
+#: Code, which is left alone, or a sign that would mean something.
+_SIGNS = re.compile(r"(`[^`]*`)|([\[\]<*])")
 
 
 def heading(title: str, about: str, source: str) -> Iterator[str]:
@@ -23,6 +27,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 def cell(text: str) -> str:
     """Return a text that stays in its cell."""
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def prose(text: str) -> str:
+    """Return a text that was written for terminals, with the signs of Markdown as they are."""
+    return _SIGNS.sub(lambda match: match[1] or f"\\{match[2]}", text)
 
 
 def code(text: str) -> str:

@@ -73,9 +73,11 @@ class TritonError:
         self._code = code
 
     def code(self) -> ErrorCode:
+        """Return its code, TritonError.INTERNAL by default."""
         return self._code
 
     def message(self) -> str:
+        """Return its text."""
         return self._message
 
 

@@ -34,6 +34,7 @@ def get_backend_settings() -> dict[str, str]:
 
 
 def triton_string_to_numpy(triton_type_string: str) -> Any:
+    """Return the type of NumPy for a name such as "TYPE_FP32"."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 
@@ -69,6 +70,7 @@ def deserialize_bytes_tensor(encoded_tensor: Any) -> Any:
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
+    """Return the input of that name; None if the request has none."""
     for tensor in inference_request.inputs():
         if tensor.name() == name:
             return tensor
@@ -76,6 +78,7 @@ def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> 
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
+    """Return the output of that name; None if the response has none."""
     for tensor in inference_response.output_tensors():
         if tensor.name() == name:
             return tensor
@@ -83,10 +86,12 @@ def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) 
 
 
 def get_input_config_by_name(model_config: dict[str, Any], name: str) -> Any:
+    """Return the input's part of a configuration; None if there is none."""
     return _find(model_config.get("input", ()), name)
 
 
 def get_output_config_by_name(model_config: dict[str, Any], name: str) -> Any:
+    """Return the output's part of a configuration; None if there is none."""
     return _find(model_config.get("output", ()), name)
 
 
@@ -98,6 +103,7 @@ def _find(entries: Any, name: str) -> Any:
 
 
 def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bool:
+    """Return whether the model may answer any number of times."""
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
 
 

@@ -78,6 +78,7 @@ class InferenceTrace:
         self._flags = 0
 
     def get_context(self) -> str | None:
+        """Return the trace's context for OpenTelemetry, as JSON; None if it has none."""
         return self._context or None
 
 
@@ -227,12 +228,15 @@ class InferenceRequest:
             raise TritonModelException(f"Requested output name {what} should not be empty.")
 
     def request_id(self) -> str:
+        """Return the id that the client has given it, or ""."""
         return self._request_id
 
     def correlation_id(self) -> int | str:
+        """Return the id of its sequence; 0 if it is part of none."""
         return self._correlation_id
 
     def inputs(self) -> list[Tensor]:
+        """Return the tensors that it has."""
         return self._inputs.copy()
 
     def requested_output_names(self) -> set[str]:
@@ -242,12 +246,15 @@ class InferenceRequest:
         return set(self._outputs)
 
     def flags(self) -> int:
+        """Return TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, _END, both or 0."""
         return self._flags
 
     def set_flags(self, flags: int) -> None:
+        """Set the flags of a request to another model."""
         self._flags = _unsigned(flags, 32, "flags")
 
     def timeout(self) -> int:
+        """Return the microseconds that it may wait in the queue; 0 is no limit."""
         return self._timeout
 
     def remaining_s(self) -> float | None:
@@ -266,9 +273,11 @@ class InferenceRequest:
         self._is_detached = True
 
     def parameters(self) -> str:
+        """Return its parameters as a JSON object."""
         return _json(self._parameters)
 
     def trace(self) -> InferenceTrace:
+        """Return its trace, to be given to requests that are made for it."""
         if self._trace is None:
             self._trace = InferenceTrace()
             if self._pending is not None and self._pending.work.trace:
@@ -277,11 +286,13 @@ class InferenceRequest:
         return self._trace
 
     def set_release_flags(self, flags: int) -> None:
+        """Have it executed again, with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE."""
         flags = _unsigned(flags, 32, "flags")
         if self._pending is not None:  # otherwise it is not this model's to release
             self._pending.wants_again = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
     def get_response_sender(self) -> ResponseSender:
+        """Return the InferenceResponseSender that answers it, from any thread."""
         if self._sender is None:
             if self._pending is None:
                 raise TritonModelException(
@@ -302,6 +313,7 @@ class InferenceRequest:
         return _bls.ask_async(self, decoupled)
 
     def is_cancelled(self) -> bool:
+        """Return whether nobody waits for the answer any more."""
         return self._pending is not None and self._pending.is_cancelled_now()
 
 
@@ -331,15 +343,19 @@ class InferenceResponse:
         self._parameters = check_parameters(parameters) if parameters else {}
 
     def output_tensors(self) -> list[Tensor]:
+        """Return its tensors."""
         return self._output_tensors.copy()
 
     def has_error(self) -> bool:
+        """Return whether it is an error."""
         return self._error is not None
 
     def error(self) -> TritonError | None:
+        """Return its error, or None."""
         return self._error
 
     def parameters(self) -> str:
+        """Return its parameters as a JSON object."""
         return _json(self._parameters)
 
 

@@ -35,24 +35,29 @@ class Logger:
 
     @staticmethod
     def log(message: str, level: Level = Level.INFO) -> None:
+        """Log a line; Logger.INFO, WARNING, ERROR or VERBOSE."""
         if not isinstance(level, Level):
             raise TypeError(f"level must be one of pb_utils.Logger's, got {type(level)}")
         _say(level, message)
 
     @staticmethod
     def log_info(message: str) -> None:
+        """Log a line of level info."""
         _say(Level.INFO, message)
 
     @staticmethod
     def log_warn(message: str) -> None:
+        """Log a warning."""
         _say(Level.WARNING, message)
 
     @staticmethod
     def log_error(message: str) -> None:
+        """Log an error."""
         _say(Level.ERROR, message)
 
     @staticmethod
     def log_verbose(message: str) -> None:
+        """Log a line for `--log-verbose=1` and above."""
         _say(Level.VERBOSE, message)
 
 

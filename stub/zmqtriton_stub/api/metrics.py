@@ -83,6 +83,7 @@ class MetricFamily:
         self._life = _Life(measures, number, kind)
 
     def Metric(self, labels: Any = None, buckets: Any = None) -> Metric:
+        """Return a series of the family; those of a histogram need `buckets`."""
         life = self._life
         assert life is not None
         if labels is not None and not isinstance(labels, dict):
@@ -126,6 +127,7 @@ class Metric:
         return metric
 
     def increment(self, value: float) -> None:
+        """Add to a counter or a gauge."""
         value = _number(value)
         doing = "Failed to increment metric value"
         kind = self._kind(doing)
@@ -137,6 +139,7 @@ class Metric:
         self._change("add", value)
 
     def set(self, value: float) -> None:
+        """Set a gauge."""
         value = _number(value)
         doing = "Failed to set metric value"
         kind = self._kind(doing)
@@ -145,6 +148,7 @@ class Metric:
         self._change("set", value)
 
     def observe(self, value: float) -> None:
+        """Count a value in a histogram."""
         value = _number(value)
         doing = "Failed to observe metric value"
         kind = self._kind(doing)
@@ -153,6 +157,7 @@ class Metric:
         self._change("observe", value)
 
     def value(self) -> float:
+        """Return the value of a counter or a gauge, over all instances."""
         doing = "Failed to get metric value"
         kind = self._kind(doing)
         if kind is MetricKind.HISTOGRAM:

@@ -22,9 +22,11 @@ class ModelConfig:
         return self._model_config
 
     def as_json(self) -> str:
+        """Return the configuration as JSON."""
         return json.dumps(self._model_config)
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
+        """Set max_batch_size, at least to what config.pbtxt says."""
         configured = self._model_config.get("max_batch_size", 0)
         if configured > max_batch_size:
             raise ValueError(
@@ -34,6 +36,7 @@ class ModelConfig:
         self._model_config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
+        """Have requests batched."""
         for scheduler in ("sequence_batching", "ensemble_scheduling"):
             if scheduler in self._model_config:
                 raise ValueError(
@@ -44,6 +47,7 @@ class ModelConfig:
         self._model_config.setdefault("dynamic_batching", {})
 
     def add_input(self, input: dict[str, Any]) -> None:
+        """Add an input, a dict of `name`, `data_type`, `dims` and `optional`."""
         self._check("input", input)
         found = self._find("input", input)
         if found is None:
@@ -57,12 +61,14 @@ class ModelConfig:
         found.update(input)
 
     def add_output(self, output: dict[str, Any]) -> None:
+        """Add an output, a dict of `name`, `data_type` and `dims`."""
         self._check("output", output)
         found = self._find("output", output)
         if found is not None:
             found.update(output)
 
     def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
+        """Set `{"decoupled": True}`."""
         if any(name != "decoupled" for name in transaction_policy_dict):
             raise ValueError(
                 f"model transaction property in auto-complete-config function for model "

@@ -38,15 +38,19 @@ class Tensor:
         self._data: Any = None
 
     def name(self) -> str:
+        """Return its name."""
         return self._name
 
     def shape(self) -> list[int]:
+        """Return the sizes of its dimensions, that of a batch included."""
         return self._shape.copy()
 
     def triton_dtype(self) -> int:
+        """Return Triton's number for the type of its elements."""
         return self._datatype
 
     def is_cpu(self) -> bool:
+        """Return whether its data are in the memory of the CPU."""
         return type(self._data) is not Span
 
     def as_numpy(self) -> Any:

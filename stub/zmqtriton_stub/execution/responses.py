@@ -319,6 +319,7 @@ class InferenceResponseSender:
         self._pending = pending
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        """Send a response; the last one, or none, with TRITONSERVER_RESPONSE_COMPLETE_FINAL."""
         if flags not in (0, wire.FINAL):
             raise TritonModelException("Unable to send response. Unsupported flag provided.")
         if response is None and not flags:
@@ -334,6 +335,7 @@ class InferenceResponseSender:
             line.send(self._pending.route, response, flags)
 
     def is_cancelled(self) -> bool:
+        """Return whether nobody waits for the answer any more."""
         return self._pending.is_cancelled_now()
 
     def __del__(self) -> None:
