@@ -44,11 +44,31 @@ def test_each_function_that_the_architecture_names_exists(name: str) -> None:
         body = definitions[0].body
 
 
-@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
-def test_links_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text("utf-8")):
-        if "://" not in target:
-            assert (ROOT / target).exists(), f"{page} links to {target}"
+def _slug(heading: str) -> str:
+    """The anchor of a heading, as forges and the site make it."""
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def _prose(page: Path) -> str:
+    return re.sub("^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        there = page.parent / name if name else page
+        assert there.exists(), f"{page.name} links to {target}"
+        if anchor and there.suffix == ".md":
+            headings = map(_slug, re.findall("^#+ (.*)$", _prose(there), re.MULTILINE))
+            assert anchor in headings, f"{page.name} links to {target}"
 
 
 def test_the_architecture_fits_into_a_head() -> None:
