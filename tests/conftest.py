@@ -37,7 +37,7 @@ SLOW = (
         "ctl/proxy/",
         "environments/",
         "command_line/",
-        "deploy/test_prometheus.py",
+        "deploy/",
         "protos/",
         "repo/",
         "repository/test_scan.py",

@@ -70,8 +70,12 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
             return f"{model}: {finding.text}"
         index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
         unready = [_describe(entry) for entry in index if needs_attention(entry)]
-        is_open = client.call("is_open", timeout_s=QUICK_TIMEOUT_S)
-        return ", ".join(unready) or ("" if is_open else "its ports are not open yet")
+        if unready:
+            return ", ".join(unready)
+        if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
+            return "its ports are not open yet"
+        drains = client.call("status", timeout_s=QUICK_TIMEOUT_S)["drains"]
+        return "it drains" if any("model" not in drain for drain in drains) else ""
 
 
 def _describe(entry: dict[str, Any]) -> str:

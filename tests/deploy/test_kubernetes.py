@@ -1,0 +1,114 @@
+"""The manifests for Kubernetes and KServe fit each other, the image and the server."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.deploy.manifests import KUBERNETES, container, document, documents, pod
+from tests.deploy.manifests import runtime_container as kserve_container
+from tests.deploy.test_docker import of
+from tests.deploy.test_expressions import rules
+from zmqtriton.options import Options, parse
+
+LABELS = {"app.kubernetes.io/name": "zmqtriton"}
+
+
+def ports() -> dict[str, int]:
+    return {port["name"]: port["containerPort"] for port in container()["ports"]}
+
+
+def options(arguments: list[str]) -> Options:
+    found = parse(arguments)
+    assert isinstance(found, Options)
+    return found
+
+
+def test_everything_selects_the_pods_of_the_deployment() -> None:
+    services = documents("kubernetes/services.yaml")
+    selectors = [service["spec"]["selector"] for service in services]
+    for name in ("deployment", "disruption-budget", "pod-monitor"):
+        selectors.append(document(f"kubernetes/{name}.yaml")["spec"]["selector"]["matchLabels"])
+    target = document("kubernetes/autoscaler.yaml")["spec"]["scaleTargetRef"]
+
+    assert [LABELS] * 5 == selectors
+    assert LABELS == pod()["metadata"]["labels"]
+    assert "zmqtriton" == document("kubernetes/deployment.yaml")["metadata"]["name"]
+    assert ("Deployment", "zmqtriton") == (target["kind"], target["name"])
+
+
+def test_ports_are_the_servers_and_are_called_by_their_names() -> None:
+    own = options(container()["args"])
+    assert {
+        "http": own.http_port,
+        "grpc": own.grpc_port,
+        "metrics": own.metrics_port,
+    } == ports()
+
+    for service in documents("kubernetes/services.yaml"):
+        for port in service["spec"]["ports"]:
+            assert ports()[port["targetPort"]] == port["port"]
+    [endpoint] = document("kubernetes/pod-monitor.yaml")["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in ports()
+    probes = [container()[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
+    assert ["http"] * 3 == [probe["httpGet"]["port"] for probe in probes]
+
+
+def test_a_pod_is_killed_only_after_drain_and_exit() -> None:
+    drain = container()["lifecycle"]["preStop"]["exec"]["command"]
+    within = int(drain[drain.index("--within") + 1])
+    exit_timeout = options(container()["args"]).exit_timeout_secs
+
+    assert pod()["spec"]["terminationGracePeriodSeconds"] > within + exit_timeout + 5
+
+
+@pytest.mark.parametrize("name", ["inference-service", "inference-service-grpc"])
+def test_kserve_waits_longer_than_the_server_drains_and_ends(name: str) -> None:
+    predictor = document(f"kserve/{name}.yaml")["spec"]["predictor"]
+    runtime = document("kserve/runtime.yaml")
+    own = options(kserve_container()["args"])
+
+    took = own.exit_drain_secs + own.exit_timeout_secs
+    assert predictor["terminationGracePeriodSeconds"] > took + 5
+    assert runtime["metadata"]["name"] == predictor["model"]["runtime"]
+    assert predictor["model"]["protocolVersion"] in runtime["spec"]["protocolVersions"]
+    formats = [one["name"] for one in runtime["spec"]["supportedModelFormats"]]
+    assert predictor["model"]["modelFormat"]["name"] in formats
+    wanted = [port["containerPort"] for port in predictor["model"].get("ports", [])]
+    assert set(wanted) <= {own.http_port, own.grpc_port}
+
+
+def test_the_user_is_the_images_and_has_no_rights() -> None:
+    [user], [environment] = of("USER", 1), of("ENV", 1)
+    shared, own = pod()["spec"]["securityContext"], container()["securityContext"]
+    mounted = [mount["mountPath"] for mount in container()["volumeMounts"]]
+
+    assert user.value == f"{shared['runAsUser']}:{shared['runAsGroup']}"
+    for context in (own, kserve_container()["securityContext"]):
+        assert ["ALL"] == context["capabilities"]["drop"]
+        assert context["allowPrivilegeEscalation"] is False
+    assert own["readOnlyRootFilesystem"] is True
+    assert {"/tmp", "/run/zmqtriton", "/home/zmqtriton"} <= set(mounted)
+    assert "HOME=/home/zmqtriton" in environment.value
+    names = {volume["name"] for volume in pod()["spec"]["volumes"]}
+    assert names == {mount["name"] for mount in container()["volumeMounts"]}
+
+
+def test_the_autoscaler_asks_for_the_metric_that_the_rules_record() -> None:
+    [metric] = document("kubernetes/autoscaler.yaml")["spec"]["metrics"]
+    [[rule]] = documents("kubernetes/adapter-rules.yaml")
+
+    assert rule["name"]["as"] == metric["pods"]["metric"]["name"]
+    recorded = rule["seriesQuery"].partition("{")[0]
+    assert recorded in {one.get("record") for one in rules()}
+    assert recorded in rule["metricsQuery"]
+
+
+def test_the_kustomization_names_every_file() -> None:
+    path = KUBERNETES / "kustomization.yaml"
+    text = path.read_text("utf-8")
+    others = {"kustomization.yaml", "adapter-rules.yaml"}
+
+    files = {file.name for file in KUBERNETES.glob("*.yaml")} - others
+    assert [] == [name for name in sorted(files) if name not in text]
+    [image] = document("kubernetes/kustomization.yaml")["images"]
+    assert container()["image"] == image["name"]

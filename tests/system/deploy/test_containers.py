@@ -1,0 +1,81 @@
+"""The exact arguments, probes and hooks of the container files, with a real server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+
+from tests.deploy import manifests
+from tests.deploy.container import Container
+from tests.deploy.test_docker import of
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+
+def infer(server: Server) -> int:
+    row = [[1.0] * 16]
+    inputs = [
+        {"name": f"INPUT{i}", "datatype": "FP32", "shape": [1, 16], "data": row} for i in (0, 1)
+    ]
+    status, _ = server.request_json("/v2/models/add_sub/infer", {"inputs": inputs})
+    return status
+
+
+def test_a_pod_is_probed_and_drains_before_it_ends(tmp_path: Path) -> None:
+    container = manifests.container()
+    paths = {"/models": tmp_path / "models"}
+    [check] = of("HEALTHCHECK", 1)
+    health = json.loads(check.value.partition("CMD ")[2])
+    probes = {
+        kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness")
+    }
+
+    server = Container(tmp_path, container["args"], paths)
+    with server:
+        assert [200, 200] == [server.status(path) for path in probes.values()]
+        assert 200 == infer(server)
+        with server.begin(health) as healthy:
+            assert ("the server is ready\n", "") == healthy.communicate(timeout=60)
+
+        with server.begin(container["lifecycle"]["preStop"]["exec"]["command"]) as hook:
+            eventually(lambda: server.status(probes["readiness"]) == 400, 30)
+            assert hook.poll() is None, "a second ago somebody might have come"
+            assert (200, 200) == (infer(server), server.status(probes["startup"]))
+            with server.begin(health) as unhealthy:
+                _, reason = unhealthy.communicate(timeout=60)
+            said, _ = hook.communicate(timeout=60)
+
+        assert (0, "the server: drained\n") == (hook.returncode, said)
+        assert (1, "error: not ready after 0 s: it drains\n") == (unhealthy.returncode, reason)
+        assert 0 == server.stop()
+
+
+def test_kserve_gets_an_answer_from_models_behind_a_link(tmp_path: Path) -> None:
+    container = manifests.runtime_container()
+    # a volume is mounted elsewhere, and linked to
+    mounted = tmp_path / "mnt" / "models"
+    mounted.parent.mkdir()
+    mounted.symlink_to(tmp_path / "models")
+
+    with Container(
+        tmp_path, container["args"], {"/mnt/models": mounted}, (8080, 9000, 8002)
+    ) as server:
+        assert 200 == infer(server)
+        assert 200 == server.status("/v2/models/add_sub/ready")
+        client = grpc_client.InferenceServerClient(server.grpc_address)
+        inputs = []
+        for name in ("INPUT0", "INPUT1"):
+            tensor = grpc_client.InferInput(name, [1, 16], "FP32")
+            tensor.set_data_from_numpy(np.ones((1, 16), np.float32))
+            inputs.append(tensor)
+        outputs = client.infer("add_sub", inputs)
+        assert (outputs.as_numpy("OUTPUT0") == 2).all()
+        client.close()
+        assert "zmqtriton_ready 1" in server.metrics_text()
+        server.kill()
