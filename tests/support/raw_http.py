@@ -35,6 +35,22 @@ def raw_request(method: str, path: str, body: bytes = b"", **headers: str) -> by
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
+def connect_narrow(port: int) -> socket.socket:
+    """Return a connection whose client has room for 64 KiB, for those that read slowly."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+    connection.connect(("127.0.0.1", port))
+    connection.settimeout(20)
+    return connection
+
+
+def read_some(connection: socket.socket, size: int) -> None:
+    while size > 0:
+        part = connection.recv(min(size, 1 << 16))
+        assert part, "the connection has ended"
+        size -= len(part)
+
+
 def send_raw(
     port: int, data: bytes, patience_s: float = 60.0, *, is_half_closed: bool = False
 ) -> RawResponse:

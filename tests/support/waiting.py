@@ -30,3 +30,14 @@ def eventually(predicate: Callable[[], T | None], within_s: float, message: str 
         time.sleep(pause)
         # Quick at first, then seldom enough not to disturb what is waited for.
         pause = min(pause * 1.5, 0.2)
+
+
+def value_at_rest(value: Callable[[], int], still_s: float = 0.5) -> int:
+    """Return the value when it has not changed for so long."""
+    last, changed_s = value(), time.monotonic()
+    while time.monotonic() - changed_s < still_s:
+        time.sleep(0.02)
+        now = value()
+        if now != last:
+            last, changed_s = now, time.monotonic()
+    return last

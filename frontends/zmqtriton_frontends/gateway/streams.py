@@ -32,7 +32,7 @@ from zmqtriton_frontends.tensors.references import has_references, read_response
 LATE_S = 5.0
 GAP_S = 5.0
 #: The stub is told how far its reader is each time that this much of the window is used, and more
-#: often if the reader is slow and as far behind: who sends waits a second for it.
+#: often if the reader is slow and as far behind: who sends waits for it.
 _STEP = wire.STREAM_WINDOW // 2
 _TELL_EVERY_S = 0.1
 

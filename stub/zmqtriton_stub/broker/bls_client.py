@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _Item = Union[BlsCall, wire.Cancel, wire.StreamAcks, wire.WaitReport]
 
 #: A reader acknowledges in steps of this, and more often if it is slow and as far behind: who sends
-#: waits a second for it.
+#: waits for it.
 _STEP = wire.STREAM_WINDOW // 2
 _GRANT_EVERY_S = 0.1
 

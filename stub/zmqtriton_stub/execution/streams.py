@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 MAX_BUFFERED = 1024
 MAX_BUFFERED_BYTES = 16 << 20
 #: How long send() holds a thread for a reader that is as far behind as it may be and takes nothing:
-#: a thread that sends for this stream only, and one that others are waiting for. Readers tell of
-#: themselves every tenth of a second.
-_PATIENCE_S = 1.0
+#: a thread that sends for this stream only, and one that others are waiting for. Clients take in
+#: steps that are not all in our hands: gRPC's library makes room for megabytes at once.
+_PATIENCE_S = 5.0
 _SHARED_PATIENCE_S = 0.25
 #: Another thread may take the message that a waiting one is waiting for.
 _LOOK_MS = 5

@@ -23,6 +23,7 @@ import tritonclient.grpc.aio as triton_aio
 
 from tests.support.clients import infer_inputs
 from tests.support.journal import read_journal
+from tests.support.raw_http import connect_narrow, raw_request
 from tests.support.scraping import pending_requests, sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -37,7 +38,11 @@ FLOOD = 50_000
 TOO_SLOW = "the reader of this stream did not keep up"
 
 
-MODELS = ["tokens", "replay", "add_sub", "identity_fp32"]
+#: What a slow reader takes in a second.
+STEADY_BYTES = 100_000
+
+
+MODELS = ["tokens", "replay", "add_sub", "identity_fp32", "parrot"]
 
 
 def was_cancelled(server: Server, request_id: str) -> bool:
@@ -134,6 +139,25 @@ def test_a_reader_of_events_that_pauses_loses_nothing_silently(server: Server) -
         got += reading
 
     check_flood([event.get("INDEX") for event in got], got[-1].get("error"))
+
+
+def test_a_reader_of_events_that_is_slow_and_steady_is_kept(server: Server) -> None:
+    words = [b"%04d" % number + b"x" * 4000 for number in range(3000)]
+    document = {"text_input": b" ".join(words).decode(), "sampling_parameters": "{}"}
+    body = json.dumps({**document, "stream": True}).encode()
+    received = bytearray()
+    with connect_narrow(server.http_port) as client:
+        client.sendall(raw_request("POST", "/v2/models/parrot/generate_stream", body))
+        begin = time.monotonic()
+        while (passed := time.monotonic() - begin) < 4.0:
+            size = int(passed * STEADY_BYTES) - len(received)
+            received += client.recv(size) if size > 0 else b""
+            time.sleep(0.02)
+        while not received.endswith(b"0\r\n\r\n"):
+            received += client.recv(1 << 20)
+
+    assert TOO_SLOW.encode() not in received
+    assert len(words) + 1 == received.count(b"data: ")
 
 
 def check_flood(indices: list[int | None], error: str | None) -> None:

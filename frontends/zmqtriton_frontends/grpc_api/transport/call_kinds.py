@@ -25,6 +25,7 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import (
 )
 from zmqtriton_frontends.grpc_api.transport.stream_call import CallContext, NativeCall, Refused
 from zmqtriton_frontends.http2.connection import Begin
+from zmqtriton_frontends.process.pace import keep_pace
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: How long a client may keep the memory that its response lies in.
@@ -166,6 +167,7 @@ class ExchangeCall(NativeCall):
     __slots__ = ("_messages", "_waiting")
 
     def on_begin(self) -> None:
+        keep_pace(self._context.info("socket"))
         self._messages: deque[tuple[bool, Message]] = deque()
         #: What the handler waits for, when it wants a request.
         self._waiting: asyncio.Future[None] | None = None

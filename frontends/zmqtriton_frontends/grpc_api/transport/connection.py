@@ -26,7 +26,7 @@ _FIRST_CALL_S = 300.0
 #: How often is looked whether a client goes on with what waits for it.
 _LOOK_S = 5.0
 #: How much a client may leave unread before it is no longer read from, and until when.
-_HIGH_WATER, _LOW_WATER = 1 << 20, 1 << 18
+_HIGH_WATER, _LOW_WATER = 1 << 18, 1 << 16
 #: Pieces of an output are joined up to this size.
 _JOINED_BYTES = 128 * 1024
 #: How much is sent before others have their turn.

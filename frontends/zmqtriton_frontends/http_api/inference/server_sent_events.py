@@ -17,9 +17,9 @@ from zmqtriton_frontends.http_api.inference.generate_response import as_event, e
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 
-#: A chunk has no more events, and hardly more bytes.
+#: A chunk has no more events, and hardly more bytes: the model hears of its reader after each.
 _MAX_EVENTS = 256
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = 64 << 10
 
 
 def _event_of_error(error: ZmqTritonError) -> bytes:

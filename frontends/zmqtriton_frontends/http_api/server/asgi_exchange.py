@@ -15,6 +15,7 @@ from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.inference.large_answer import Piece
 from zmqtriton_frontends.http_api.server.inference_exchange import Owner, too_many_unread
 from zmqtriton_frontends.process.ledger import Application, Ledger, Share
+from zmqtriton_frontends.process.pace import keep_pace
 
 #: How much of a body waits for the application before no more is read.
 _MAX_WAITING_BYTES = 64 << 10
@@ -211,14 +212,20 @@ class AsgiExchange:
             self._left_bytes = int(lengths[0])
         elif is_last:
             written += b"content-length: %d\r\n" % len(body)
-        elif self._head.minor_version:
-            self._is_chunked = True
-            written += b"transfer-encoding: chunked\r\n"
         else:
-            self._owner.leave()  # the end of the connection is the end of the answer
+            written += self._begin_stream()
         self.has_begun_answer = True
         line = responses.status_line(status)
         return b"".join((line, written, self._owner.last_fields, b"\r\n"))
+
+    def _begin_stream(self) -> bytes:
+        """Prepare for a body of unknown length; return the field that says so."""
+        keep_pace(self._channel.info("socket"))
+        if self._head.minor_version:
+            self._is_chunked = True
+            return b"transfer-encoding: chunked\r\n"
+        self._owner.leave()  # the end of the connection is the end of the answer
+        return b""
 
     def _write_body(self, head: bytes, body: Any, *, is_last: bool) -> None:
         is_piece = type(body) is Piece

@@ -1,0 +1,28 @@
+"""The pace of a slow client, as whoever writes a stream for it notices it."""
+
+from __future__ import annotations
+
+import socket
+from typing import Protocol
+
+#: How much the kernel keeps that it cannot send yet. Whoever writes is woken at half of it.
+UNSENT_BYTES = 64 << 10
+
+
+class Connection(Protocol):
+    @property
+    def family(self) -> int:
+        """The kind of its addresses."""
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        """Set an option of the kernel."""
+
+
+def keep_pace(connection: Connection) -> None:
+    """Have the kernel keep little of what is written, so that it is writable at the reader's pace.
+
+    Otherwise it keeps megabytes, and is writable when it is rid of a third of them: a slow reader
+    would seem to stand still for seconds, and a model would be told that it has stopped.
+    """
+    if connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
