@@ -22,10 +22,13 @@ PAGES = {
         for path in ROOT.glob("deploy/*/README.md")
     },
 }
+#: The name of an option or a field is broken nowhere but at its hyphens.
+_STYLE = ".md-typeset td code { word-break: normal; overflow-wrap: normal }\n"
 _LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
 
 
 def on_files(files: Files, config: Any) -> Files:
+    files.append(File.generated(config, "tables.css", content=_STYLE))
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
     return files

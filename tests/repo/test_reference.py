@@ -9,6 +9,9 @@ import pytest
 
 from tests.repo.source_texts import is_in_the_source
 from tools.reference.__main__ import DIRECTORY, PAGES, text_of
+from zmqtriton.config import parameters
+from zmqtriton.config.known_parameters import PARAMETERS
+from zmqtriton.config.parameters import CANARY_PREFIX
 from zmqtriton.config.pbtxt import parse_text
 
 #: From 3.13 on argparse words options with two names in another way.
@@ -61,3 +64,11 @@ def test_errors_are_found_by_their_first_words() -> None:
     for table in _tables("errors.md"):
         words = [re.sub("[^a-z ]", "", text.lower()) for text in table]
         assert sorted(words) == words
+
+
+def test_no_parameter_that_the_server_reads_is_left_out() -> None:
+    constants = [value for name, value in vars(parameters).items() if name.isupper()]
+    names = {one for value in constants for one in ([value] if type(value) is str else value)}
+
+    listed = {one.name for of in PARAMETERS.values() for one in of}
+    assert names - {CANARY_PREFIX} <= listed

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
 #: Code, which is left alone, or a sign that would mean something.
 _SIGNS = re.compile(r"(`[^`]*`)|([\[\]<*])")
+#: In a cell it is written in two ways, and neither is read everywhere.
+_CODE_WITH_BAR = re.compile(r"`([^`]*\|[^`]*)`")
 
 
 def heading(title: str, about: str, source: str) -> Iterator[str]:
@@ -25,8 +28,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def cell(text: str) -> str:
-    """Return a text that stays in its cell."""
-    return " ".join(text.split()).replace("|", "\\|")
+    """Return a text that stays in its cell, on forges and on the site."""
+    line = " ".join(text.split())
+    return _CODE_WITH_BAR.sub(_without_bar, line).replace("|", "\\|")
+
+
+def _without_bar(match: re.Match[str]) -> str:
+    return f"<code>{html.escape(match[1], quote=False).replace('|', '&#124;')}</code>"
 
 
 def prose(text: str) -> str:

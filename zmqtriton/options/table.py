@@ -40,7 +40,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.count(
             "max-model-requests",
-            "The same for each model without the parameter max_requests; 0 means no limit.",
+            "--max-requests for each model without the parameter max_requests; 0 means no limit.",
         ),
         a.long_integer(
             "max-model-segment-bytes",
