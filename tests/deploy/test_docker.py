@@ -100,4 +100,6 @@ def test_what_is_written_outside_of_volumes_fails_so_all_of_it_is_one() -> None:
     ]
     assert ["/tmp", "/run/zmqtriton", "/home/zmqtriton"] == writable
     assert "RUNTIME_DIRECTORY=/run/zmqtriton/server" in environment.value
+    # a tmpfs has the mode of what it is mounted on, and belongs to root
+    assert any("install -d -m 1777 /run/zmqtriton" in step.value for step in of("RUN", 1))
     assert "HOME=/home/zmqtriton" in environment.value
