@@ -20,15 +20,16 @@ _MODELS = Path(__file__).parents[1] / "models"
 
 
 class FleetProcess:
-    """Two nodes behind HAProxy, unless options say something else."""
+    """Some nodes behind HAProxy."""
 
-    def __init__(self, *options: str, repository: Path = _MODELS) -> None:
+    def __init__(self, *options: str, repository: Path = _MODELS, nodes: int = 2) -> None:
+        self._nodes = nodes
         self.http_port, self.grpc_port = free_ports(2)
         self._holder = tempfile.TemporaryDirectory(prefix="fleet-")
         self.directory = Path(self._holder.name)
         self._log = self.directory / "fleet.log"
         self._command = [
-            *(sys.executable, "-m", "zmqtriton", "fleet", "up", "--nodes=2"),
+            *(sys.executable, "-m", "zmqtriton", "fleet", "up", f"--nodes={nodes}"),
             f"--model-repository={repository}",
             f"--directory={self.directory}",
             f"--proxy-http=127.0.0.1:{self.http_port}",
@@ -84,7 +85,7 @@ class FleetProcess:
         return {each["pid"] for each in self.announced()}
 
     def wait_until_ready(self, without: int = 0) -> None:
-        """Wait until two servers are ready behind the proxy, none of which is this process."""
+        """Wait until all servers are ready behind the proxy, none of which is this process."""
 
         def is_ready() -> bool:
             assert self._process is not None
@@ -94,7 +95,7 @@ class FleetProcess:
             except FileNotFoundError:
                 return False
             states = [each["state"] for each in found if each["pid"] != without]
-            return states == ["ready", "ready"] and self.status("/v2/health/ready") == 200
+            return states == ["ready"] * self._nodes and self.status("/v2/health/ready") == 200
 
         eventually(is_ready, _START_WITHIN_S)
 

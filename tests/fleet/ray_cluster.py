@@ -1,7 +1,7 @@
 """A Ray cluster of several nodes on this machine: a raylet for each, and a process that owns them.
 
-Run as `python -m tests.fleet.ray_cluster NODES` it does what the lines of its stdin say, answers
-with a line each, and ends with its stdin.
+Run as `python -m tests.fleet.ray_cluster NODES` it says its address, kills the node of each process
+that a line of its stdin names, answers with a line each, and ends with its stdin.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import psutil
 
-_ADD, _KILL = "add", "kill"
 #: Memory for objects, of which there are none.
 _STORE_BYTES = 80 << 20
 #: A node that is dead is noticed sooner than by Ray's usual patience with networks.
@@ -64,17 +63,11 @@ class RayCluster:
         self._process.communicate()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def add_node(self) -> None:
-        self._ask(_ADD)
-
-    def kill_node(self) -> None:
-        """Kill all processes of the node that is there for longest, as its machine's end would."""
-        self._ask(_KILL)
-
-    def _ask(self, what: str) -> None:
+    def kill_node(self, pid: int) -> None:
+        """Kill all processes of the node that has this one, as its machine's end would."""
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{what}\n")
+        self._process.stdin.write(f"{pid}\n")
         self._process.stdin.flush()
         self._answer()
 
@@ -108,18 +101,24 @@ class _Nodes:
         node = self._cluster.add_node(num_cpus=1, object_store_memory=_STORE_BYTES, wait=False)
         self._nodes.append(node)
 
-    def kill(self) -> None:
-        node = self._nodes.pop(0)
-        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
-        processes = [raylet, *raylet.children(recursive=True)]
+    def kill(self, pid: int) -> None:
+        [node] = [node for node in self._nodes if pid in {p.pid for p in _processes(node)}]
+        processes = _processes(node)
         # none of them may see another one's end
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for process in processes:
                 process.send_signal(number)
+        self._nodes.remove(node)
         self._cluster.remove_node(node, allow_graceful=False)
+        psutil.wait_procs(processes)
 
     def end(self) -> None:
         self._cluster.shutdown()
+
+
+def _processes(node: Any) -> list[psutil.Process]:
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    return [raylet, *raylet.children(recursive=True)]
 
 
 def main() -> None:
@@ -131,8 +130,8 @@ def main() -> None:
         answers.write(f"{nodes.address}\n")
         answers.flush()
         for line in sys.stdin:
-            {_ADD: nodes.add, _KILL: nodes.kill}[line.strip()]()
-            answers.write("done\n")
+            nodes.kill(int(line))
+            answers.write("killed\n")
             answers.flush()
     finally:
         nodes.end()
