@@ -11,6 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from tools.build_protos import PACKAGE
 from tools.reference.markdown import code, heading, table
+from tools.reference.proto_comments import read_comments
 from zmqtriton.config.known_parameters import PARAMETERS
 from zmqtriton_floor.datatypes import DATATYPES
 from zmqtriton_protos import ModelConfig
@@ -37,7 +38,6 @@ _GUIDES = {
     "Canaries": "canaries",
     "OpenAI's API": "openai",
 }
-_DECLARED = re.compile(r"\s*(?:message|oneof|enum) (\w+) {(})?|\s*(})|.*?(\w+) = \d+;")
 _KINDS = {
     FieldDescriptor.TYPE_STRING: "text",
     FieldDescriptor.TYPE_BOOL: "`true` or `false`",
@@ -76,34 +76,6 @@ def page() -> Iterator[str]:
             ("Parameter", "Value", "Default", "Meaning"),
             [(code(one.name), one.takes, one.default, one.about) for one in parameters],
         )
-
-
-def read_comments(proto: str) -> dict[str, str]:
-    """Return the comment above each message and field, by its full name in the package."""
-    found: dict[str, str] = {}
-    names: list[str] = []
-    comment: list[str] = []
-    for line in proto.splitlines():
-        stripped = line.strip()
-        if stripped.startswith("//"):
-            comment.append(stripped[2:].removeprefix(" "))
-            continue
-        declared = _DECLARED.fullmatch(line)
-        if declared is not None:
-            opened, is_empty, closed, field = declared.groups()
-            if closed:
-                names.pop()
-            elif opened and "message" in line:
-                names.append(opened)
-            elif opened:
-                names.append("")  # neither is a part of the names of what it holds
-            if comment:
-                name = ".".join(filter(None, (*names, field)))
-                found[name] = "\n".join(comment)
-            if is_empty:
-                names.pop()
-        comment = []
-    return found
 
 
 def sections() -> list[Section]:
