@@ -308,6 +308,12 @@ LAYERS = (
         "asks a running server and must not need one to be imported",
     ),
     Layer(
+        "zmqtriton.ctl.benching",
+        (_FLOOR, "zmqtriton.ctl", "zmqtriton_protos"),
+        ("click", "grpc", "uvloop"),
+        "sends requests as clients on this machine do",
+    ),
+    Layer(
         "zmqtriton.ctl.doctor",
         (
             _FLOOR,

@@ -19,12 +19,12 @@ from zmqtriton.ctl import (
 )
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerSelector
+from zmqtriton.ctl.client_commands import CLIENT_COMMANDS
 from zmqtriton.ctl.completion import completion
 from zmqtriton.ctl.doctor.command import doctor
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.explaining.command import explain
 from zmqtriton.ctl.fleet.command import fleet
-from zmqtriton.ctl.inferring.command import infer
 from zmqtriton.ctl.listing import config, models, status
 from zmqtriton.ctl.loading import load, reload, restart, unload
 from zmqtriton.ctl.logs.command import logs
@@ -94,6 +94,7 @@ def _call_about_canary(context: click.Context, verb: str, arguments: dict[str, A
 
 _COMMANDS = (
     canaries.build_group(_call_about_canary),
+    *CLIENT_COMMANDS,
     completion,
     config,
     doctor,
@@ -101,7 +102,6 @@ _COMMANDS = (
     env,
     explain,
     fleet,
-    infer,
     load,
     log_settings.build_command(_update_log_settings),
     logs,

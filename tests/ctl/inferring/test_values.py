@@ -86,7 +86,7 @@ def test_files_are_arrays_or_the_bytes_of_one_element(tmp_path: Path) -> None:
 def test_zeros_fill_what_is_not_given() -> None:
     infos = [info(), info("BYTES", (-1, 1), "TEXT")]
 
-    found = values.read_inputs(["X=1,2"], infos, has_zeros=True)
+    found = values.read_inputs(["X=1,2"], infos, fill="zeros")
 
     assert [[b""]] == found["TEXT"].tolist()
     assert [1.0, 2.0] == found["X"].tolist()

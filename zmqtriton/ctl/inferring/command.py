@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from typing import Any
-from urllib.parse import quote
 
 import click
 
@@ -18,12 +17,18 @@ from zmqtriton.ctl.inferring.http_service import (
     find_url,
     parse_headers,
 )
+from zmqtriton.ctl.inferring.requests import (
+    HEADER_LENGTH,
+    PreparedRequest,
+    model_path,
+    prepare,
+    read_json,
+)
 from zmqtriton.ctl.output import form_option, print_document
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import terminal_width
-from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument
+from zmqtriton_floor.errors import DeadlineExceeded
 
-_HEADER_LENGTH = "Inference-Header-Content-Length"
 _USUAL_WIDTH = 100
 
 
@@ -67,11 +72,11 @@ def infer(
 
     def question(client: Client) -> dict[str, Any]:
         service = HttpService(url or find_url(client), parse_headers(header), timeout)
-        path = f"/v2/models/{quote(model, safe='')}"
-        path += f"/versions/{quote(version, safe='')}" if version else ""
-        document = None if file is None else _read_json(file)
+        path = model_path(model, version)
+        document = None if file is None else read_json(file)
         try:
-            return _infer(service, path, inputs, document, zeros=zeros)
+            fill = "zeros" if zeros else ""
+            return _ask(service, path, prepare(service, path, inputs, document, fill))
         except (DeadlineExceeded, RefusedRequest) as error:
             check_name(client, model)
             hint = f"`zmqtriton-ctl explain {model}` may say why"
@@ -84,51 +89,10 @@ def infer(
         print_document(form, _to_document(found))
 
 
-def _read_json(file: str) -> Any:
-    try:
-        with click.open_file(file, encoding="utf-8") as source:
-            return json.load(source)
-    except (OSError, ValueError) as error:
-        raise InvalidArgument(f"--json {file} cannot be read: {error}") from None
-
-
-def _infer(
-    service: HttpService, path: str, words: tuple[str, ...], document: Any, *, zeros: bool
-) -> dict[str, Any]:
-    """Return the answer with arrays as `data`, and how long it took."""
-    # only now: the other commands do without numpy
-    from zmqtriton.ctl.inferring import values
-
-    if isinstance(document, dict) and isinstance(document.get("inputs"), list):
-        if words or zeros:
-            raise InvalidArgument("--json has a whole request, so no other inputs can be given")
-        return _ask(service, path, document, b"")
-    metadata = service.request(path).json()
-    infos = [values.TensorInfo.from_metadata(entry) for entry in metadata["inputs"]]
-    arrays = {} if document is None else values.read_document(document, infos)
-    if words or zeros or document is None:
-        arrays = {**values.read_inputs(words, infos, has_zeros=zeros), **arrays}
-    pieces, entries = [], []
-    for info in infos:
-        if info.name in arrays:
-            pieces.append(values.encode(arrays[info.name], info.datatype))
-            entries.append(
-                {
-                    "name": info.name,
-                    "datatype": info.datatype.name,
-                    "shape": list(arrays[info.name].shape),
-                    "parameters": {"binary_data_size": len(pieces[-1])},
-                }
-            )
-    return _ask(service, path, {"inputs": entries}, b"".join(pieces))
-
-
-def _ask(service: HttpService, path: str, document: dict[str, Any], data: bytes) -> dict[str, Any]:
-    binary = {"parameters": {"binary_data_output": True, **document.get("parameters", {})}}
-    head = json.dumps({**document, **binary}).encode()
-    headers = {"Content-Type": "application/octet-stream", _HEADER_LENGTH: str(len(head))}
+def _ask(service: HttpService, path: str, request: PreparedRequest) -> dict[str, Any]:
+    body, headers = request.encode()
     began_s = time.perf_counter()
-    answer = service.request(f"{path}/infer", head + data, headers)
+    answer = service.request(f"{path}/infer", body, headers)
     took_s = time.perf_counter() - began_s
     return {**_read_answer(answer), "seconds": round(took_s, 6)}
 
@@ -138,7 +102,7 @@ def _read_answer(answer: Answer) -> dict[str, Any]:
 
     from zmqtriton.ctl.inferring import values
 
-    length = int(answer.headers.get(_HEADER_LENGTH.lower(), len(answer.body)))
+    length = int(answer.headers.get(HEADER_LENGTH.lower(), len(answer.body)))
     document: dict[str, Any] = json.loads(answer.body[:length])
     position = length
     for output in document.get("outputs", ()):

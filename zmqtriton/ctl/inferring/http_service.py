@@ -70,6 +70,13 @@ class HttpService:
         except OSError as error:
             raise NoServerError(f"{self.url} ended the connection: {error}") from None
 
+    def raw_request(self, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+        """Return the bytes of a POST, for those who send it themselves."""
+        host = self.url.partition("://")[2]
+        named = {"Host": host, **self._headers, **headers, "Content-Length": str(len(body))}
+        lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
     def _late(self) -> DeadlineExceeded:
         return DeadlineExceeded(f"no answer within {self._timeout_s:g} s")
 
@@ -84,11 +91,17 @@ def _refusal(status: int, body: bytes) -> ZmqTritonError:
 
 def find_url(client: Client) -> str:
     """Return the URL of a server's HTTP port. Raises NotFound if it has none."""
-    address = client.identity.addresses.get("http")
+    return f"http://{find_address(client, 'http')}"
+
+
+def find_address(client: Client, door: str) -> str:
+    """Return where this machine reaches `http` or `grpc`. Raises NotFound if it has none."""
+    address = client.identity.addresses.get(door)
     if not address:
-        raise NotFound("this server has no HTTP port (--allow-http=false)")
+        name = {"http": "HTTP", "grpc": "gRPC"}[door]
+        raise NotFound(f"this server has no {name} port (--allow-{door}=false)")
     host, _, port = address.rpartition(":")
-    return f"http://{_LOOPBACK.get(host, host)}:{port}"
+    return f"{_LOOPBACK.get(host, host)}:{port}"
 
 
 def parse_headers(given: tuple[str, ...]) -> dict[str, str]:

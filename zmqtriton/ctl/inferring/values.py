@@ -33,9 +33,9 @@ class TensorInfo(NamedTuple):
 
 
 def read_inputs(
-    words: Sequence[str], infos: Sequence[TensorInfo], *, has_zeros: bool = False
+    words: Sequence[str], infos: Sequence[TensorInfo], *, fill: str = ""
 ) -> dict[str, Any]:
-    """Read inputs given as NAME=VALUE; with `has_zeros`, others are filled with zeros.
+    """Read inputs given as NAME=VALUE; others are filled with `zeros` or `random` values.
 
     Raises InvalidArgument.
     """
@@ -49,8 +49,9 @@ def read_inputs(
             raise InvalidArgument(f"the model has no input '{name}'; {_expected(infos)}")
         arrays[name] = _fit(_read_value(text, known[name]), known[name])
     missing = [info for info in infos if info.name not in arrays]
-    if has_zeros:
-        arrays.update((info.name, _zeros(info)) for info in missing)
+    if fill:
+        make = {"zeros": _zeros, "random": _random}[fill]
+        arrays.update((info.name, make(info)) for info in missing)
     elif not arrays:
         raise InvalidArgument(f"no inputs are given; {_expected(infos)}")
     return arrays
@@ -169,6 +170,21 @@ def _zeros(info: TensorInfo) -> Any:
     if info.datatype.number == BYTES:
         return np.full(shape, b"", np.object_)
     return np.zeros(shape, np.float32 if info.datatype.number == BF16 else info.datatype.numpy)
+
+
+def _random(info: TensorInfo) -> Any:
+    """Return numbers from 0 to 1, small integers, or texts of eight letters; the same each time."""
+    chance = np.random.default_rng(0)
+    empty = _zeros(info)
+    if empty.dtype == np.object_:
+        letters = chance.integers(ord("a"), ord("z") + 1, (empty.size, 8), np.uint8)
+        texts = np.array([each.tobytes() for each in letters], np.object_)
+        return texts.reshape(empty.shape)
+    if empty.dtype.kind in "iub":
+        return chance.integers(0, 2 if empty.dtype.kind == "b" else 10, empty.shape).astype(
+            empty.dtype
+        )
+    return chance.random(empty.shape).astype(empty.dtype)
 
 
 def encode(array: Any, datatype: Datatype) -> bytes:

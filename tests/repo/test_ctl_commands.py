@@ -1,0 +1,104 @@
+"""Every command of zmqtriton-ctl is explained, is tested against a server, and prints documents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from tests.conftest import ROOT
+from zmqtriton.ctl.main import cli
+
+#: The command with its test, below tests/system.
+TESTED = {
+    "bench": "operations/test_ctl_results.py::test_a_benchmark_counts_failures_with_their_text",
+    "canary abort": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary promote": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary set": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary start": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary status": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "canary weight": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
+    "completion": "operations/test_ctl_results.py::test_a_shell_completes_commands_and_models",
+    "config": "operations/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
+    "doctor": "operations/test_doctor.py::test_a_server_that_is_well_and_one_that_is_stopped",
+    "drain": "loads/test_draining.py::test_the_operator_drains_and_unloads_a_model",
+    "env clean": "loads/test_environments.py"
+    "::test_a_running_servers_environments_are_listed_and_not_cleaned",
+    "env list": "loads/test_environments.py"
+    "::test_a_running_servers_environments_are_listed_and_not_cleaned",
+    "env prepare": "loads/test_environments.py::server",
+    "explain": "operations/test_explain.py::test_each_model_that_is_not_ready_is_explained",
+    "fleet drain": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
+    "fleet load": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
+    "fleet rollout": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
+    "fleet status": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
+    "fleet undrain": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
+    "fleet unload": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
+    "infer": "operations/test_ctl_infer.py::test_inputs_are_words_files_and_json",
+    "load": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "log-settings": "protocols/test_settings.py"
+    "::test_log_settings_are_shown_and_changed_by_the_command",
+    "logs": "operations/test_ctl.py::test_logs_are_the_servers_and_those_of_a_model",
+    "models": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "proxy": "operations/test_proxy.py"
+    "::test_each_proxy_deals_requests_of_one_connection_to_both_servers",
+    "reload": "operations/test_ctl_upkeep.py::test_what_has_changed_is_reloaded_in_mode_none",
+    "repository register": "loads/test_lifecycle.py"
+    "::test_repositories_are_added_and_taken_away_by_command",
+    "repository unregister": "loads/test_lifecycle.py"
+    "::test_repositories_are_added_and_taken_away_by_command",
+    "restart": "operations/test_ctl.py::test_a_model_is_restarted",
+    "scale": "loads/test_steering.py::test_the_operator_scales_a_model",
+    "servers": "operations/test_ctl_results.py"
+    "::test_results_are_documents_where_they_are_asked_for",
+    "stacks": "operations/test_ctl.py::test_stubs_tell_where_they_are_and_go_on",
+    "stats": "operations/test_ctl_infer.py::test_statistics_have_rates_and_means",
+    "status": "operations/test_ctl.py::test_the_status_is_the_real_processes_and_counts",
+    "top": "operations/test_ctl_infer.py::test_the_live_view_ends_with_q",
+    "undrain": "loads/test_draining.py::test_a_model_that_drains_is_not_ready_and_answers",
+    "unload": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
+    "wait": "operations/test_ctl_infer.py::test_waiting_ends_when_the_model_is_ready",
+}
+#: Commands that print in one form only: a live view, and what other programs read.
+OF_ONE_FORM = {"completion", "proxy", "top"}
+
+
+def _commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if not isinstance(command, click.Group):
+        yield words
+        return
+    for name, inner in command.commands.items():
+        yield from _commands(inner, (*words, name))
+
+
+COMMANDS = sorted(" ".join(words) for words in _commands(cli, ()))
+
+
+def test_each_has_a_test_against_a_server() -> None:
+    assert COMMANDS == sorted(TESTED)
+    for place in TESTED.values():
+        file, _, name = place.partition("::")
+        assert f"def {name}(" in (ROOT / "tests/system" / file).read_text("utf-8"), place
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_is_in_the_table_of_its_page_and_in_the_manual(command: str) -> None:
+    page = (ROOT / "docs/ctl.md").read_text("utf-8")
+    manual = (ROOT / "man/zmqtriton-ctl.1").read_text("utf-8").replace("\\-", "-")
+    first = command.split()[0]
+
+    assert re.search(rf"^\| .*`{first}[ `]", page, re.MULTILINE), f"docs/ctl.md has no `{first}`"
+    assert f'.SS "{command}' in manual
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_prints_documents_for_programs(command: str) -> None:
+    found: click.Command = cli
+    for word in command.split():
+        assert isinstance(found, click.Group)
+        found = found.commands[word]
+    options = {option for parameter in found.params for option in parameter.opts}
+
+    assert ("--output" in options) == (command not in OF_ONE_FORM)
