@@ -160,3 +160,13 @@ def test_an_operators_unload_and_a_wrong_name_are_explained(server: Server) -> N
     assert "an operator or a client has unloaded it" in unloaded["unloaded"][0]["text"]
     assert (1, "") == (misspelt.returncode, misspelt.stdout)
     assert "there is no such model; did you mean 'works'?" in misspelt.stderr
+
+
+@pytest.mark.row("L12")
+def test_a_model_whose_last_load_failed_is_explained_unasked(server: Server) -> None:
+    (server.repository / "works" / "1" / "model.py").write_text("def broken(:")
+    assert server.control_model("load", "works")
+
+    text = findings(server)["works"][0]["text"]
+
+    assert text.startswith("ready, but the last load failed, what served before serves")

@@ -275,7 +275,7 @@ _CAUSES = (
 _COMPILED = tuple((re.compile(cause.pattern, re.MULTILINE), cause) for cause in _CAUSES)
 _PLACE = re.compile(r"At:\s+(\S+?)\((\d+)\): ([\w<>.]+)")
 _GIVEN_UP = re.compile(r"\(given up after (\d+) deaths\)")
-_STILL_SERVED = re.compile(r"^still served, the last load failed: ")
+_STILL_SERVED = re.compile(r"still served, the last load failed: ")
 _DEPENDENCY = re.compile(r"depends on '([^']*)' which has no loaded version")
 _SUGGESTION = re.compile(r"Did you mean '([^']*)'\?")
 
@@ -292,13 +292,18 @@ def suggested_name(reason: str) -> str:
     return found[1] if found else ""
 
 
+def is_still_served(reason: str) -> bool:
+    """Return True if an older load serves, because the last one failed."""
+    return _STILL_SERVED.match(reason) is not None
+
+
 def explain_reason(model: str, reason: str) -> Explanation:
     """Explain a reason of the server; one that is unknown is repeated."""
     found = _match(model, reason)
     if given_up := _GIVEN_UP.search(reason):
         text = f"given up after {given_up[1]} deaths in a row: {found.text}"
         found = found._replace(text=text)
-    if _STILL_SERVED.search(reason):
+    if is_still_served(reason):
         found = found._replace(
             text=f"the last load failed, what served before serves: {found.text}"
         )

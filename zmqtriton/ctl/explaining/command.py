@@ -12,6 +12,7 @@ import click
 
 from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl.explaining.causes import is_still_served
 from zmqtriton.ctl.explaining.findings import Facts, Finding, find_all
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
@@ -31,7 +32,7 @@ _SECOND_LOOK_S = 1.0
 def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
     """Say why MODEL is not ready, fails or is slow, and what to do about it.
 
-    Without MODEL, for all models that are not ready.
+    Without MODEL, for all models that are not ready or whose last load failed.
     """
     found = run_with_client(context, lambda client: _explain(client, model, version or 0))
     if form != "table":
@@ -53,7 +54,11 @@ def explain_model(client: Client, model: str, version: int = 0) -> list[Finding]
 def _explain(client: Client, model: str, version: int) -> list[tuple[str, list[Finding]]]:
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
     index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
-    troubled = [entry["name"] for entry in index if needs_attention(entry)]
+    troubled = [
+        entry["name"]
+        for entry in index
+        if needs_attention(entry) or is_still_served(entry.get("reason", ""))
+    ]
     names = [model] if model else list(dict.fromkeys(troubled))
     found = []
     for name in names:

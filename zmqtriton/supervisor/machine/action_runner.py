@@ -191,6 +191,8 @@ class ActionRunner:
         logs.change(action.options)
 
     def _show_tables(self, action: actions.ShowTables) -> None:
+        if self.on_open is not None:
+            return  # whoever is called tells it in words of its own
         backends = [("python", str(STUB_DIRECTORY)), *action.backends]
         for table in tables.startup_tables(
             self._options, action.models, backends, self._gpus, self._log_stream
