@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.faults.stamps import MODEL, write_stamp
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton.ctl.main import cli
+from zmqtriton.ctl.progress.live_line import LiveLine
 
 pytestmark = pytest.mark.system
 
@@ -130,6 +132,22 @@ def test_results_are_documents_where_they_are_asked_for(server: Server) -> None:
     lines = ctl(server, "logs", "--lines=2", "-o", "json").stdout.splitlines()
     assert ["text" in json.loads(line) for line in lines] == [True, True]
     assert ctl(server, "logs", "-n1", "-o", "yaml").stdout.startswith("- number: ")
+
+
+def test_a_load_that_takes_long_says_what_it_waits_for(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LiveLine, "FIRST_S", 0.1)
+    monkeypatch.setattr(LiveLine, "EVERY_S", 0.1)
+    model = server.repository / "slow"
+    shutil.copytree(server.repository / "add_sub", model)
+    source = (model / "1" / "model.py").read_text("utf-8")
+    (model / "1" / "model.py").write_text(f"import time\n\ntime.sleep(2)\n{source}", "utf-8")
+
+    done = ctl(server, "load", "slow")
+
+    assert (0, "loaded slow\n") == (done.exit_code, done.stdout)
+    assert "slow: its code is imported and initialized, for " in done.stderr
 
 
 def test_errors_are_documents_where_results_are(server: Server) -> None:
