@@ -81,6 +81,21 @@ def test_a_model_whose_requests_wait_gets_another_node() -> None:
     assert [[]] * 5 + [[Task(Action.LOAD, "b", "m")]] == tasks
 
 
+def test_the_first_node_does_not_get_all_models() -> None:
+    plan = Plan({model: ReplicaLimits(1, 1) for model in "xy"})
+
+    assert [] == plan.decide({"a": view()}, 0, nodes=2)
+    tasks = plan.decide({"a": view(), "b": view()}, 1, nodes=2)
+    assert {"a", "b"} == {task.node for task in tasks}
+
+
+def test_a_node_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    plan = Plan({"m": ReplicaLimits(1, 1)})
+
+    assert [] == plan.decide({"a": view()}, 0, nodes=2)
+    assert [Task(Action.LOAD, "a", "m")] == plan.decide({"a": view()}, 30, nodes=2)
+
+
 class FleetDay:
     """A fleet whose nodes die and return, and whose loads take time and may fail."""
 

@@ -352,8 +352,12 @@ LAYERS = (
         for name in ("placement", "plan", "replicas")
     ),
     Layer(
-        "zmqtriton.fleet.ray", (_FLOOR, "zmqtriton.fleet"), ("ray",), "is the one that knows Ray"
+        "zmqtriton.fleet.ray",
+        (_FLOOR, "zmqtriton.ctl.fleet.ray_actors", "zmqtriton.fleet"),
+        ("ray",),
+        "is the one that knows Ray",
     ),
+    Layer("zmqtriton.ctl.fleet.ray_actors", (_FLOOR,), ("ray",), "asks actors, if there is Ray"),
     Layer(
         "zmqtriton.supervisor",
         (

@@ -5,18 +5,15 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import tempfile
 import threading
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from zmqtriton.ctl.inferring.http_service import parse_headers
+from zmqtriton.fleet.building import Settings, build_fleet
 from zmqtriton.fleet.engine import Engine
-from zmqtriton.fleet.fleet import Fleet
-from zmqtriton.fleet.haproxy import HaProxy, Listeners
+from zmqtriton.fleet.haproxy import Listeners
 from zmqtriton.fleet.local import LocalEngine
-from zmqtriton.fleet.replicas import parse_replicas
-from zmqtriton.fleet.server_options import server_options
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 _PORTS = Listeners()
@@ -25,28 +22,22 @@ _PORTS = Listeners()
 def run_fleet(words: list[str]) -> int:
     """Run the command and return the exit status."""
     arguments, others = _parser().parse_known_args(words)
+    proxy = None
+    if arguments.proxy:
+        proxy = Listeners(arguments.proxy_http, arguments.proxy_grpc, arguments.proxy_statistics)
+    settings = Settings(
+        model_repositories=arguments.model_repository,
+        server_options=others,
+        replicas=arguments.replicas,
+        directory=arguments.directory,
+        proxy=proxy,
+        sequence_header=arguments.sequence_header,
+    )
     try:
-        replicas = dict(map(parse_replicas, arguments.replicas))
-        options = server_options(arguments.model_repository, replicas, others)
-        engine = _engine(arguments, options)
-        directory = arguments.directory or Path(tempfile.mkdtemp(prefix="zmqtriton-fleet-"))
-        directory.mkdir(parents=True, exist_ok=True)
-        listeners = Listeners(
-            arguments.proxy_http, arguments.proxy_grpc, arguments.proxy_statistics
-        )
-        proxy = None
-        if arguments.proxy:
-            proxy = HaProxy(directory / "haproxy.cfg", listeners, arguments.sequence_header)
-        fleet = Fleet(
-            engine,
-            directory,
-            proxy=proxy,
-            replicas=replicas,
-            headers=parse_headers(tuple(arguments.header)),
-            tell=_tell,
-        )
+        settings = settings._replace(headers=parse_headers(tuple(arguments.header)))
+        fleet = build_fleet(settings, partial(_make_engine, arguments), _tell)
         with fleet:
-            _tell(f"announcements: {directory}")
+            _tell(f"announcements: {fleet.directory}")
             _wait_for_signal()
     except (ZmqTritonError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
@@ -74,7 +65,7 @@ def _tell(line: str) -> None:
     sys.stderr.flush()
 
 
-def _engine(arguments: argparse.Namespace, options: Sequence[str]) -> Engine:
+def _make_engine(arguments: argparse.Namespace, options: list[str]) -> Engine:
     if arguments.engine == "local":
         return LocalEngine(arguments.nodes, options)
     try:

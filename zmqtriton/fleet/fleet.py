@@ -7,6 +7,7 @@ proxy. Servers are asked over HTTP, as anybody else would.
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -44,6 +45,7 @@ class Fleet:
         engine: Engine,
         directory: Path,
         *,
+        is_temporary: bool = False,
         proxy: Proxy | None = None,
         replicas: Mapping[str, ReplicaLimits] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -51,6 +53,7 @@ class Fleet:
     ) -> None:
         #: Holds the announcement of each server, for whoever looks: `zmqtriton-ctl fleet` does.
         self.directory = directory
+        self._is_temporary = is_temporary
         self._engine = engine
         self._proxy = proxy
         self._plan = Plan(replicas or {})
@@ -79,6 +82,8 @@ class Fleet:
         if self._proxy is not None:
             self._proxy.stop()
         self._remove_announcements()
+        if self._is_temporary:
+            shutil.rmtree(self.directory)
 
     @property
     def is_whole(self) -> bool:
@@ -118,7 +123,7 @@ class Fleet:
             self._proxy.update(list(serving.values()))
         is_whole = all(name in found and found[name].state == _READY for name in reports)
         if self._places:
-            is_whole &= self._place(serving)
+            is_whole &= self._place(serving, len(reports))
         self._show(reports, found, is_whole=is_whole)
         self._is_whole = is_whole
 
@@ -146,12 +151,12 @@ class Fleet:
         for path in self.directory.glob("node-*.json"):
             path.unlink()
 
-    def _place(self, serving: Mapping[str, Node]) -> bool:
+    def _place(self, serving: Mapping[str, Node], nodes_wanted: int) -> bool:
         """Load and unload what the plan says; return whether all is where it should be."""
         seen = self._look_at_models(serving)
         now_s = time.monotonic()
         with self._lock:
-            for task in self._plan.decide(seen, now_s):
+            for task in self._plan.decide(seen, now_s, nodes_wanted):
                 self._tasks.submit(self._perform, task, serving[task.node])
             return self._plan.is_whole(seen)
 

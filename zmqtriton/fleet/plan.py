@@ -16,6 +16,8 @@ from zmqtriton.fleet.replicas import ModelLoad, ReplicaLimits, ReplicaTarget
 from zmqtriton.supervisor.backoff import Backoff
 
 _LONGEST_PAUSE_S = 60.0
+#: The time that nodes have to come up at first, before those that are there get all models.
+_GATHER_WITHIN_S = 30.0
 
 
 class Action(Enum):
@@ -41,14 +43,21 @@ class Plan:
     def __init__(self, limits: Mapping[str, ReplicaLimits]) -> None:
         self._targets = {model: ReplicaTarget(limit) for model, limit in limits.items()}
         self._running: dict[str, Task] = {}
+        self._first_seen_s: float | None = None
+        self._has_gathered = False
         self._failures: dict[tuple[str, str], tuple[Backoff, float]] = {}
 
     def counts(self) -> dict[str, int]:
         """Return how many nodes each model should have."""
         return {model: target.count for model, target in self._targets.items()}
 
-    def decide(self, seen: Mapping[str, NodeView], now_s: float) -> list[Task]:
-        """Return the tasks to begin now; each must be told to `finish`."""
+    def decide(self, seen: Mapping[str, NodeView], now_s: float, nodes: int = 0) -> list[Task]:
+        """Return the tasks to begin now, when so many nodes are to be there.
+
+        Each must be told to `finish`.
+        """
+        if not self._is_gathered(len(seen), nodes, now_s):
+            return []
         begun: list[Task] = []
         held = {node: set(view.models & self._targets.keys()) for node, view in seen.items()}
         for task in self._running.values():
@@ -78,6 +87,14 @@ class Plan:
             sum(model in view.ready for view in seen.values()) >= target.count
             for model, target in self._targets.items()
         )
+
+    def _is_gathered(self, seen: int, nodes: int, now_s: float) -> bool:
+        """Return whether all nodes were there once, or have had enough time."""
+        if seen and self._first_seen_s is None:
+            self._first_seen_s = now_s
+        is_late = self._first_seen_s is not None and now_s - self._first_seen_s >= _GATHER_WITHIN_S
+        self._has_gathered = self._has_gathered or seen >= nodes or is_late
+        return self._has_gathered
 
     def _tasks(
         self, model: str, seen: Mapping[str, NodeView], held: Mapping[str, set[str]], now_s: float

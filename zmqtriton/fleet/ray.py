@@ -6,8 +6,9 @@ none of them. The servers end with their actors, and the actors with this proces
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import ray
@@ -15,7 +16,10 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from zmqtriton.ctl.fleet.ray_actors import NAMESPACE
+from zmqtriton.fleet.building import Settings, build_fleet
 from zmqtriton.fleet.engine import Report
+from zmqtriton.fleet.fleet import Fleet
 from zmqtriton.fleet.node_server import NodeServer
 from zmqtriton_floor.errors import Unavailable
 
@@ -68,9 +72,12 @@ class RayEngine:
             [wanted or {"CPU": 0.001}] * len(self._names), strategy="STRICT_SPREAD"
         )
         actor = ray.remote(max_restarts=-1)(NodeServer)
+        fleet = secrets.token_hex(4)  # there may be several on a cluster
         for number, name in enumerate(self._names):
             place = PlacementGroupSchedulingStrategy(self._group, number)
             chosen = actor.options(
+                name=f"{fleet}/{name}",
+                namespace=NAMESPACE,
                 num_cpus=self._resources.cpus,
                 num_gpus=self._resources.gpus,
                 scheduling_strategy=place,
@@ -116,6 +123,29 @@ class RayEngine:
             remove_placement_group(self._group)
         if self._is_ours:
             ray.shutdown()
+
+
+def up(
+    nodes: int,
+    settings: Settings,
+    *,
+    address: str = "auto",
+    resources: Resources = _USUAL,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Fleet:
+    """Return a fleet on so many nodes of a cluster, which begins when it is entered.
+
+        settings = Settings(["/models"], replicas=["resnet=1-4"])
+        with zmqtriton.fleet.ray.up(2, settings) as fleet:
+            fleet.wait_until_whole(120)
+
+    `tell` gets a line of each event. Raises ZmqTritonError for wrong settings.
+    """
+
+    def make_engine(options: list[str]) -> RayEngine:
+        return RayEngine(nodes, options, address=address, resources=resources)
+
+    return build_fleet(settings, make_engine, tell)
 
 
 def _take(answer: Any) -> Report:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from tests.ctl.proxy.programs import find
 from tests.faults.stamps import MODEL, SteadyLoad
 from tests.fleet.fleet_process import FleetProcess
 from tests.support.waiting import eventually
+from zmqtriton.fleet.node_server import NodeServer
 
 pytestmark = pytest.mark.system
 
@@ -95,6 +98,17 @@ def test_nothing_is_left_of_one_that_is_killed(repository: Path) -> None:
         assert -signal.SIGKILL == fleet.stop(signal.SIGKILL)
 
 
+def test_a_server_that_cannot_start_is_reported(repository: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        options = [f"--model-repository={repository}", "--http-address=127.0.0.1"]
+        server = NodeServer("node-1", [*options, f"--http-port={port}", "--log-info=false"])
+        try:
+            eventually(lambda: "ended with 1" in server.look().problem, 60)
+        finally:
+            server.stop()
+
+
 def refusal(*options: str) -> str:
     command = [sys.executable, "-m", "zmqtriton", "fleet", "up", "--engine=local", "--nodes=1"]
     done = subprocess.run(
@@ -111,3 +125,5 @@ def test_wrong_options_are_refused_before_anything_starts(repository: Path) -> N
     assert "no repository has the model 'other'" in refusal(models, "--replicas=other=1")
     assert "MODEL=N" in refusal(models, "--replicas=other")
     assert "--announce is the fleet's own" in refusal(models, "--announce=/tmp/x.json")
+    if importlib.util.find_spec("ray") is None:
+        assert "pip install 'zmqtriton[ray]'" in refusal(models, "--engine=ray")

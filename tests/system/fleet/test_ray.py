@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -53,4 +55,15 @@ def test_a_fleet_is_whole_again_after_the_death_of_a_server_and_of_a_node(
 
         assert len(asking.failed()) <= 2 * CLIENTS, "only what they were executing"
         assert other in fleet.pids(), "it was left alone"
+        assert 2 == servers_of(cluster).count(" ready ")
         assert 0 == fleet.stop()
+
+
+def servers_of(cluster: RayCluster) -> str:
+    """The servers that `zmqtriton-ctl` finds by Ray."""
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "fleet", "status"]
+    environment = {**os.environ, "ZMQTRITON_FLEET": f"ray:{cluster.address}"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+    return done.stdout.replace("\t", " ") + done.stderr

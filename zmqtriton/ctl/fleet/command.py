@@ -84,7 +84,7 @@ def fleet(
 
     SERVERS is HOST:PORT or https://HOST:PORT; a file of such lines; an announcement, a directory of
     announcements, or a URL with a path that answers with them; srv:NAME, the SRV records of a name;
-    or kubectl:[NAMESPACE/]SELECTOR, pods of Kubernetes.
+    kubectl:[NAMESPACE/]SELECTOR, pods of Kubernetes; or ray:[ADDRESS], a cluster of Ray.
     """
     if not words:
         raise click.UsageError(f"name the servers by --servers or ${_VARIABLE}", context)

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from zmqtriton.ctl.fleet import nodes, pods, srv_records
+from zmqtriton.ctl.fleet import nodes, pods, ray_actors, srv_records
 from zmqtriton.ctl.fleet.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 
 _ANSWER_WITHIN_S = 10.0
 _MOST_BYTES = 16 << 20
-_SRV, _KUBECTL = "srv:", "kubectl:"
+_SRV, _KUBECTL, _RAY = "srv:", "kubectl:", "ray:"
 
 
 def find_nodes(words: Iterable[str], headers: Mapping[str, str] | None = None) -> list[Node]:
@@ -40,6 +40,9 @@ def _read(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
         return _read_srv(word.removeprefix(_SRV))
     if word.startswith(_KUBECTL):
         return pods.find_pods(word.removeprefix(_KUBECTL))
+    if word.startswith(_RAY):
+        told = ray_actors.find_announcements(word.removeprefix(_RAY))
+        return filter(None, (nodes.node_of(*each) for each in told))
     if "://" in word and urlsplit(word).path not in ("", "/"):
         return _announced(_get(word, headers))
     path = Path(word)

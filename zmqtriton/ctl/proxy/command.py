@@ -81,7 +81,8 @@ def proxy(kind: str, server: tuple[str, ...], headers: tuple[str, ...], **option
 
     A server is HOST:PORT[,grpc=PORT][,agent=PORT] or https://HOST:PORT; a file of such lines; an
     announcement, a directory of announcements, or a URL with a path that answers with them;
-    srv:NAME, the SRV records of a name; or kubectl:[NAMESPACE/]SELECTOR, pods of Kubernetes.
+    srv:NAME, the SRV records of a name; kubectl:[NAMESPACE/]SELECTOR, pods of Kubernetes; or
+    ray:[ADDRESS], a cluster of Ray.
     """
     with exit_on_error():
         of_probes = parse_headers(headers)
