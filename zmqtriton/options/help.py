@@ -29,6 +29,7 @@ COMMANDS = {
     "simulate": "simulate directory ...          simulate batching settings under load",
     "deploy": "deploy [kind [directory]]        write units, configurations and manifests",
     "protos": "protos directory                write the .proto files of the gRPC API",
+    "fleet": "fleet up [options]              keep servers on several nodes, behind a proxy",
     "token": "token new|list|remove ...       make tokens for clients of a server",
 }
 #: Their defaults depend on addresses, which their help says.
