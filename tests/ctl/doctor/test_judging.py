@@ -59,6 +59,10 @@ FAULTS: dict[str, tuple[Facts, str]] = {
         replace(WELL, server=replace(SERVER, processes=[ProcessUse("broker", 8, state="T")])),
         "error: broker (pid 8) is stopped by a signal",
     ),
+    "a unit that does not stay up": (
+        replace(WELL, server=None, units=[Unit("/etc/u", 45, 65536, "mixed", "exit-code")]),
+        "error: /etc/u does not stay up: its last run ended with exit-code",
+    ),
     "a server that waits for a disk": (
         replace(WELL, server=replace(SERVER, processes=[ProcessUse("broker", 8, state="D")])),
         "note: broker (pid 8) waits for a disk or a driver",

@@ -153,6 +153,8 @@ class Unit:
     stop_timeout_s: float | None = None
     descriptors: float | None = None
     kill_mode: str = ""
+    #: How its last run ended, if it is down because of that.
+    failure: str = ""
     #: Its command names no program.
     missing_program: str = ""
 

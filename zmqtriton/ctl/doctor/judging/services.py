@@ -86,6 +86,13 @@ def judge_units(facts: Facts) -> Iterator[Finding]:
 
 def _judge_unit(unit: Unit, facts: Facts) -> Iterator[Finding]:
     edit = "systemctl edit zmqtriton"
+    if unit.failure and facts.server is None:
+        yield error(
+            f"{unit.path} does not stay up: its last run ended with {unit.failure}",
+            "The last lines of its log say why. Where one model cannot be loaded, "
+            "--exit-on-error=false serves the others.",
+            "journalctl -u zmqtriton -n 30",
+        )
     if unit.missing_program:
         yield error(
             f"{unit.path} starts {unit.missing_program}, which does not exist",

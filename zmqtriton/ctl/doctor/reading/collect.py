@@ -13,7 +13,7 @@ from typing import Any
 
 from zmqtriton.ctl.client import Client, NoServerError, ServerSelector, connect, find_directories
 from zmqtriton.ctl.doctor.facts import Facts, Place, RunningServer, RuntimeDirectory
-from zmqtriton.ctl.doctor.reading import files, memory, processes, programs, services
+from zmqtriton.ctl.doctor.reading import files, memory, processes, programs, services, systemd
 from zmqtriton.environments.cache import default_root
 from zmqtriton.options import OptionError, describe_options, parse
 
@@ -91,7 +91,7 @@ def _with_files(facts: Facts, places: Sequence[str], root: Path) -> Facts:
         repository_problems={path: reason for path, reason in problems.items() if reason},
         certificates=list(files.read_certificates(facts.options)),
         secret_files=list(files.read_secret_files(facts.options)),
-        units=list(files.read_units(root)),
+        units=list(files.read_units(root, systemd.read_failure)),
         home_problem=services.read_home_problem(),
     )
 

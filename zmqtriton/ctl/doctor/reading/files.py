@@ -10,7 +10,7 @@ import re
 import socket
 import ssl
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,9 @@ def _user_name(number: int) -> str:
 # -------------------------------------------------------------------- systemd
 
 
-def read_units(root: Path = Path("/")) -> Iterator[Unit]:
+def read_units(
+    root: Path = Path("/"), read_failure: Callable[[str], str] = lambda _: ""
+) -> Iterator[Unit]:
     """Read the units of the server, with what was edited."""
     for name in _UNIT_NAMES:
         files = [root / folder / name for folder in _UNIT_FOLDERS]
@@ -166,6 +168,7 @@ def read_units(root: Path = Path("/")) -> Iterator[Unit]:
             _parse_span(settings.get("TimeoutStopSec", settings.get("TimeoutSec", ""))),
             _parse_limit(settings.get("LimitNOFILE", "")),
             settings.get("KillMode", ""),
+            read_failure(name),
             _missing_program(settings.get("ExecStart", ""), root),
         )
 
