@@ -198,6 +198,13 @@ def _is_about_models(line: str) -> bool:
     return line.startswith("Not ready")
 
 
+def test_a_table_without_rows_is_left_out(server: FakeServer) -> None:
+    on_demand = {"waiting": {}, "models": [], "budget_bytes": 0}
+    server.answers["status"] = {**STATUS, "on_demand": on_demand}
+
+    assert "On demand" not in run("status").stdout
+
+
 def test_a_status_without_a_broker_says_so(server: FakeServer) -> None:
     server.answers["status"] = {**STATUS, "counts": None}
 

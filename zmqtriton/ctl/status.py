@@ -81,9 +81,9 @@ def _print_tables(found: dict[str, Any]) -> None:
         click.echo()
         header = ("Resource", "Device", "In use", "Held by", "Awaited by")
         print_table(header, [_resource_row(entry) for entry in found["resources"]])
-    if found.get("on_demand"):
+    if found.get("on_demand") and (rows := on_demand.table_rows(found["on_demand"])):
         click.echo()
-        print_table(on_demand.HEADER, on_demand.table_rows(found["on_demand"]))
+        print_table(on_demand.HEADER, rows)
 
 
 def needs_attention(entry: Mapping[str, Any]) -> bool:
