@@ -1,13 +1,11 @@
 // The form that tries one model: fields from its metadata, an answer or a stream of them.
 
 import { Refused, ask, curlCommand, element, setText } from "./api.js";
+import { modelPath } from "./sources.js";
 import * as tensors from "./tensors.js";
 
 const MAX_EVENTS = 500;
 let unique = 0;
-
-export const modelPath = (name, version) =>
-  `/v2/models/${encodeURIComponent(name)}${version ? `/versions/${encodeURIComponent(version)}` : ""}`;
 
 /** What the configuration says in a few words; nothing where it may not be read. */
 export function factsOf(config) {
@@ -113,6 +111,7 @@ export class Trial {
       rows: 1, spellcheck: "false", "aria-label": "Parameters, a JSON object",
       placeholder: '{"key": "value"}',
     });
+    this.parametersWrong = element("p", { class: "wrong" });
     if (config?.sequence_batching) {
       this.parameters.value = '{"sequence_id": 1, "sequence_start": true, "sequence_end": false}';
     }
@@ -140,7 +139,8 @@ export class Trial {
       form.append(element("p", { class: "wrong" },
         `JSON cannot carry ${unsendable[0].datatype}: this model needs a client that sends binary tensors.`));
     }
-    const more = element("details", {}, element("summary", {}, "Parameters"), this.parameters);
+    const more = element("details", {}, element("summary", {}, "Parameters"),
+      this.parameters, this.parametersWrong);
     more.open = Boolean(this.parameters.value);
     form.append(more,
       element("div", { class: "actions" }, this.run, this.halt, this.status),
@@ -169,25 +169,42 @@ export class Trial {
         throw error;
       }
     });
-    const typed = this.parameters.value.trim();
-    if (typed) JSON.parse(typed);
+    const typed = this.#readParameters();
     const parameters = typed ? [`"parameters": ${typed}`] : [];
     if (this.isStream) return `{${[...parts, ...parameters].join(", ")}}`;
     return `{${[`"inputs": [${parts.join(", ")}]`, ...parameters].join(", ")}}`;
   }
 
+  /** The text of the parameters; throws, and says so at their field, what is no JSON object. */
+  #readParameters() {
+    const typed = this.parameters.value.trim();
+    try {
+      if (typed && (!typed.startsWith("{") || !JSON.parse(typed))) throw new SyntaxError();
+      setText(this.parametersWrong, "");
+    } catch (error) {
+      setText(this.parametersWrong, 'This is no JSON object, like {"key": "value"}.');
+      this.parameters.closest("details").open = true;
+      this.parameters.setAttribute("aria-invalid", "true");
+      this.parameters.focus();
+      throw error;
+    }
+    this.parameters.setAttribute("aria-invalid", "false");
+    return typed;
+  }
+
   async #start() {
+    this.answer.replaceChildren();
     let body;
     try {
       body = this.#body();
-    } catch (error) {
-      return this.#say("bad", `Not sent: ${error.message}`);
+    } catch {
+      // What is wrong stands at its field.
+      return this.#say("bad", "Not sent.");
     }
     const url = `${this.path}/${this.isStream ? "generate_stream" : "infer"}`;
     this.controller = new AbortController();
     this.run.disabled = true;
     this.halt.hidden = false;
-    this.answer.replaceChildren();
     this.#say("busy", "under way");
     const began = performance.now();
     const since = () => performance.now() - began;

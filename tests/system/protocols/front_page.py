@@ -32,9 +32,25 @@ def shown(browser: Browser) -> list[str]:
     return names
 
 
-def choose(browser: Browser, model: str) -> None:
+def look_at(browser: Browser, model: str) -> None:
+    """Chooses a model, and sees how it is."""
     browser.evaluate(f"{row(model)}.querySelector('a').click()")
-    browser.wait_for(f"document.querySelector('#try-title').innerText === {'Try ' + model!r}")
+    browser.wait_for(f"document.querySelector('#detail-title').innerText === {json.dumps(model)}")
+
+
+def part(browser: Browser, name: str) -> None:
+    """Goes to a part of what there is to see: overview, logs or try."""
+    browser.click(f"[data-part={name}]")
+    browser.wait_for(f"!document.getElementById({name!r}).hidden")
+
+
+def choose(browser: Browser, model: str) -> None:
+    """Chooses a model to be tried."""
+    look_at(browser, model)
+    part(browser, "try")
+    browser.wait_for(
+        f"document.querySelector('#try-title').innerText === {json.dumps('Try ' + model)}"
+    )
     browser.wait_for("document.querySelector('#try textarea') !== null")
 
 

@@ -1,0 +1,140 @@
+// The larger half of the page: the server, or one model, with its processes, plots, log and trial.
+
+import { element, setText } from "./api.js";
+import { Actions } from "./actions.js";
+import { Logs } from "./logs.js";
+import { keyOf } from "./models.js";
+import { Plots } from "./plots.js";
+import { ProcessTable } from "./processes.js";
+import { Trials } from "./trials.js";
+import { NOTHING, duration, percent, short, stateOf } from "./words.js";
+
+/** Parts of the page that are for models alone. */
+const OF_MODELS = ["try"];
+const PARTS = ["overview", "logs", "try"];
+
+export class Detail {
+  #subject = undefined;
+  #part = "";
+
+  /** `events`: onAction, onRefusal, onRelease, say(what, refused). */
+  constructor(section, events) {
+    const find = (selector) => section.querySelector(selector);
+    this.section = section;
+    this.title = find("#detail-title");
+    this.version = find("#detail-version");
+    this.state = find("#detail-state");
+    this.reason = find("#detail-reason");
+    this.facts = find("#facts");
+    this.links = Object.fromEntries(PARTS.map((part) => [part, find(`[data-part=${part}]`)]));
+    this.parts = Object.fromEntries(PARTS.map((part) => [part, find(`#${part}`)]));
+    this.environments = find("#environments");
+    this.processesTitle = find("#processes-title");
+    this.unseen = find("#processes-unseen");
+    this.processes = new ProcessTable(find("#processes"));
+    this.actions = new Actions(section, document.getElementById("confirm"), events.onAction, events.onRefusal);
+    this.plots = new Plots(find("#plots"), (refused) => events.say("history", refused));
+    this.logs = new Logs(find("#logs"), (refused) => events.say("logs", refused));
+    this.trials = new Trials(find("#try"), events.onRefusal, events.onRelease);
+  }
+
+  get isChosen() {
+    return this.#subject !== undefined;
+  }
+
+  /** Choose a model, or the server for null, and a part of what there is to see of it. */
+  choose(subject, part) {
+    const key = subject && keyOf(subject);
+    if (this.#subject === undefined || key !== (this.#subject && keyOf(this.#subject))) {
+      this.#subject = subject;
+      this.plots.show(subject);
+    }
+    this.#part = !subject && OF_MODELS.includes(part) ? "overview" : part;
+    for (const each of PARTS) {
+      this.parts[each].hidden = each !== this.#part;
+      this.links[each].href = `#${key ?? ""}/${each}`;
+      if (each === this.#part) this.links[each].setAttribute("aria-current", "page");
+      else this.links[each].removeAttribute("aria-current");
+    }
+    for (const each of OF_MODELS) this.links[each].hidden = !subject;
+    this.logs.show(this.#part === "logs" ? subject?.name ?? "" : null);
+  }
+
+  /** Keep in step with the server; `model` is what is chosen as it is now, null for the server. */
+  async show(model, found) {
+    if (model) this.#showModel(model, found);
+    else this.#showServer(found);
+    if (model && this.#part === "try") await this.trials.show(model, found.hasOpenAi);
+  }
+
+  #showServer({ name, version, uptimeS, ready, processes, environments = [] }) {
+    setText(this.title, name ?? "The server");
+    setText(this.version, version ? `zmqtriton ${version}` : "");
+    this.#setState(ready.word, ready.kind);
+    this.reason.hidden = true;
+    this.#setFacts([["up", duration(uptimeS)]]);
+    this.#showProcesses(processes, (process) => process.role !== "stub", "Processes", "Process");
+    this.#showEnvironments(environments);
+    this.actions.show(null, {});
+  }
+
+  #showModel(model, { processes, environments = [], mayLoad, mayRestart }) {
+    const { word, kind } = stateOf(model);
+    setText(this.title, model.name);
+    setText(this.version, model.version && `v${model.version}`);
+    this.#setState(word, kind);
+    const reason = model.reason ?? "";
+    setText(this.reason, reason);
+    this.reason.hidden = !reason;
+    this.reason.dataset.kind = kind;
+    this.#setFacts([
+      ["in the queue", short(model.pending)],
+      ["in flight", short(model.in_flight)],
+      ["answered", short(model.succeeded)],
+      ["failed", short(model.failed)],
+    ]);
+    const isOwn = (each) => each.role === "stub" && each.model === model.name && each.version === model.version;
+    this.#showProcesses(processes, isOwn, "Instances", "Instance");
+    this.#showEnvironments(environments.filter((each) => each.model === model.name));
+    const hasProcesses = processes?.some((each) => each.model === model.name);
+    this.actions.show(model, { isLoaded: word === "READY", hasProcesses, mayLoad, mayRestart });
+  }
+
+  #setState(word, kind) {
+    setText(this.state, word);
+    this.state.dataset.kind = kind;
+  }
+
+  #setFacts(facts) {
+    if (this.facts.children.length !== facts.length) {
+      this.facts.replaceChildren(...facts.map(() => element("div", {}, element("dt"), element("dd"))));
+    }
+    facts.forEach(([name, value], at) => {
+      setText(this.facts.children[at].children[0], name);
+      setText(this.facts.children[at].children[1], value);
+    });
+  }
+
+  #showProcesses(processes, isShown, title, first) {
+    const shown = processes?.filter(isShown) ?? [];
+    this.processes.show(shown, first);
+    setText(this.processesTitle, title);
+    this.unseen.hidden = shown.length > 0;
+    setText(this.unseen, processes ? "There are none now." : NOTHING);
+  }
+
+  #showEnvironments(environments) {
+    this.environments.hidden = !environments.length;
+    const list = this.environments.querySelector("ul");
+    while (list.children.length > environments.length) list.lastChild.remove();
+    environments.forEach(({ model, step, progress, since_s: seconds }, at) => {
+      if (!list.children[at]) list.append(element("li", {}, element("span"), element("progress", { max: 1 })));
+      const [text, bar] = list.children[at].children;
+      const share = progress === null || progress === undefined ? "" : `, ${percent(100 * progress)}`;
+      setText(text, `${model}: ${step}${share}, for ${duration(Date.now() / 1000 - seconds)}`);
+      bar.setAttribute("aria-label", `The environment of ${model}`);
+      if (share) bar.value = progress;
+      else bar.removeAttribute("value");
+    });
+  }
+}

@@ -1,0 +1,97 @@
+// Plots of what the server has measured, over a time range that the reader chooses.
+
+import { element, setText } from "./api.js";
+import { attempt } from "./sources.js";
+import { askSamples } from "./history.js";
+import { Plot } from "./plot.js";
+import { Poll } from "./polling.js";
+import { bytes, percent, short } from "./words.js";
+
+const PAUSE_MS = 5000;
+const RANGES = [[300, "5 min"], [900, "15 min"], [3600, "1 h"]];
+const line = (name, label, colour = "accent") => ({ name, label, colour });
+
+const RATE = {
+  title: "Requests per second", format: short,
+  lines: [line("requests_per_s", "answered"), line("failures_per_s", "failed", "bad")],
+};
+const MEMORY = { title: "Memory", format: bytes, isBinary: true, lines: [line("memory_bytes", "in use")] };
+const OF_SERVER = [
+  RATE,
+  { title: "Requests in the queue", format: short, isWhole: true, lines: [line("pending", "waiting")] },
+  { title: "CPU, 100 % is one core", format: percent, lines: [line("cpu_percent", "in use")] },
+  MEMORY,
+];
+const OF_MODEL = [
+  RATE,
+  {
+    title: "Latency in milliseconds", format: short,
+    lines: [line("latency_p50_ms", "p50"), line("latency_p99_ms", "p99", "busy"), line("queue_ms", "queue", "muted")],
+  },
+  {
+    title: "Requests in the queue", format: short, isWhole: true,
+    lines: [line("pending", "waiting")],
+  },
+  { title: "Mean batch size", format: short, lines: [line("batch", "requests")] },
+  MEMORY,
+  { title: "Instances", format: short, isWhole: true, lines: [line("instances", "ready")] },
+];
+/** A plot has some 250 points beside each other: a longer range needs to be asked for less often. */
+const POINTS = 240;
+
+export class Plots {
+  #subject = null;
+  #seconds = RANGES[0][0];
+  #plots = [];
+  #poll;
+
+  /** `say` gets the refusal where nothing may be shown, or nothing. */
+  constructor(section, say) {
+    this.grid = section.querySelector(".plots");
+    this.note = section.querySelector(".hint");
+    this.say = say;
+    const ranges = section.querySelector(".ranges");
+    for (const [seconds, label] of RANGES) {
+      const radio = element("input", { type: "radio", name: "range", value: seconds, checked: seconds === this.#seconds });
+      radio.addEventListener("change", () => this.#choose(seconds));
+      ranges.append(element("label", {}, radio, element("span", {}, label)));
+    }
+    this.#poll = new Poll(PAUSE_MS, (signal) => this.#look(signal));
+    this.#poll.run();
+  }
+
+  /** Show another model, or the server for null. */
+  show(subject) {
+    this.#subject = subject;
+    for (const plot of this.#plots) plot.remove();
+    this.#plots = (subject ? OF_MODEL : OF_SERVER).map((about) => new Plot(about, this.grid));
+    this.hurry();
+  }
+
+  hurry() {
+    this.#poll.hurry();
+  }
+
+  #choose(seconds) {
+    this.#seconds = seconds;
+    this.#poll.pauseMs = Math.max(PAUSE_MS, (1000 * seconds) / POINTS);
+    this.hurry();
+  }
+
+  async #look(signal) {
+    const [plots, seconds] = [this.#plots, this.#seconds];
+    if (!plots.length) return;
+    const { value, refused } =
+      await attempt(askSamples(this.#subject, seconds, signal)).catch(() => ({}));
+    if (plots !== this.#plots) return;
+    this.say(refused);
+    if (!value) return;
+    setText(this.note, noteOf(value));
+    for (const plot of plots) plot.draw(value, seconds);
+  }
+}
+
+function noteOf({ leftOut, columns }) {
+  if (leftOut) return `Without the ${leftOut} models whose last request is longest ago.`;
+  return Object.keys(columns).length ? "" : "It had no requests in this time, so nothing was measured.";
+}

@@ -1,0 +1,78 @@
+// The part of the page in which a model is tried: its form stays, with what was typed and answered,
+// while the model is away.
+
+import { askJson, element, setText } from "./api.js";
+import { attempt, modelPath } from "./sources.js";
+import { Trial, chatExample } from "./try.js";
+import { keyOf } from "./models.js";
+import { stateOf } from "./words.js";
+
+const LATE_MS = 15000;
+const TRIED = ["good", "unknown"];
+
+export class Trials {
+  /** What is shown: the key of its model, how that was, and what its form was made of. */
+  #shown = { key: "", kind: "", source: "", form: null };
+
+  /** `onRefusal` is called with what a key would help, `onChange` when nobody waits for it. */
+  constructor(section, onRefusal, onChange) {
+    this.title = section.querySelector("#try-title");
+    this.note = section.querySelector("#try-note");
+    this.body = section.querySelector("#try-body");
+    this.onRefusal = onRefusal;
+    this.onChange = onChange;
+  }
+
+  /** Make the form anew at the next look. */
+  forget() {
+    this.#shown.form?.stop();
+    this.#shown = { key: "", kind: "", source: "", form: null };
+  }
+
+  async show(model, hasOpenAi) {
+    const key = keyOf(model);
+    if (this.#shown.key !== key) this.#begin(key, model);
+    const { word, kind } = stateOf(model);
+    const isTried = TRIED.includes(kind);
+    this.#tell(isTried ? "" : `It cannot be tried now. ${model.reason || `It is ${word}.`}`);
+    const isNews = this.#shown.kind !== kind;
+    this.#shown.kind = kind;
+    if (isTried && isNews) await this.#makeForm(model, hasOpenAi);
+  }
+
+  #begin(key, model) {
+    this.forget();
+    this.#shown.key = key;
+    this.onChange();
+    setText(this.title, `Try ${model.name}`);
+    this.body.replaceChildren();
+  }
+
+  async #makeForm({ name, version }, hasOpenAi) {
+    const mine = this.#shown;
+    const path = modelPath(name, version);
+    const signal = AbortSignal.timeout(LATE_MS);
+    const [metadata, config] = await Promise.all([
+      attempt(askJson("GET", path, { signal })),
+      attempt(askJson("GET", `${path}/config`, { signal })),
+    ]);
+    if (this.#shown !== mine) return;
+    if (metadata.refused) {
+      mine.kind = ""; // to be asked for again
+      this.#tell(`It cannot be tried now. ${metadata.refused.message}`);
+      return;
+    }
+    const source = JSON.stringify([metadata.value, config.value]);
+    if (source === mine.source) return;
+    mine.form?.stop();
+    mine.source = source;
+    mine.form = new Trial(metadata.value, config.value, version, this.onRefusal);
+    const chat = hasOpenAi && chatExample(metadata.value, config.value);
+    this.body.replaceChildren(mine.form.element, ...(chat ? [chat] : []));
+  }
+
+  #tell(text) {
+    setText(this.note, text);
+    this.note.hidden = !text;
+  }
+}

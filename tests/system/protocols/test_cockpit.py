@@ -1,0 +1,283 @@
+"""The front page as those use it who run a server: processes, plots, logs and buttons."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.browser import Browser
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.protocols.front_page import look_at, part, row, shown, state
+
+pytestmark = pytest.mark.system
+
+LOADED = "import os\nprint('loaded by', os.getpid())\n"
+#: Any of what a canvas has drawn, which is transparent at first.
+DRAWN = (
+    "[...document.querySelectorAll('#plots canvas')].every((canvas) => canvas.getContext('2d')"
+    ".getImageData(0, 0, canvas.width, canvas.height).data.some((byte) => byte))"
+)
+MANY = 200
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ["--model-control-mode=explicit", "--load-model=*"]
+    running = Server(tmp_path_factory.mktemp("server"), ["add_sub", "tokens"], options=options)
+    code = running.repository / "add_sub" / "1" / "model.py"
+    code.write_text(LOADED + code.read_text())
+    with running:
+        yield running
+
+
+@pytest.fixture
+def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
+    chromium.complaints.clear()
+    chromium.set_viewport(1280, 900)
+    chromium.open("about:blank")
+    chromium.open(f"{server.url}/")
+    chromium.wait_for(f"{state('add_sub')} === 'READY'")
+
+    yield chromium
+
+    chromium.open("about:blank")
+    assert [] == chromium.complaints
+
+
+def infer(server: Server, shape: tuple[int, int] = (1, 16)) -> None:
+    data = [0.0] * (shape[0] * shape[1])
+    inputs = [
+        {"name": name, "datatype": "FP32", "shape": shape, "data": data}
+        for name in ("INPUT0", "INPUT1")
+    ]
+    body = json.dumps({"inputs": inputs}).encode()
+    with urllib.request.urlopen(f"{server.url}/v2/models/add_sub/infer", body, 60) as answer:
+        assert 200 == answer.status
+
+
+def press(browser: Browser, label: str) -> None:
+    browser.wait_for(f"{_button(label)}.checkVisibility() && !{_button(label)}.disabled")
+    browser.evaluate(f"{_button(label)}.click()")
+
+
+def _button(label: str) -> str:
+    buttons = "[...document.querySelectorAll('#actions-buttons button')]"
+    return f"{buttons}.find((button) => button.textContent === {label!r})"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 420])
+def test_every_part_fits_its_window_and_its_owners_colours(
+    browser: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
+    browser.set_viewport(width, 900, dark=dark)
+    pictures = []
+    for hash_, ready in (
+        ("#/overview", f"document.querySelectorAll('#plots canvas').length === 4 && {DRAWN}"),
+        (
+            "#add_sub/1/overview",
+            f"document.querySelectorAll('#plots canvas').length === 6 && {DRAWN}",
+        ),
+        ("#add_sub/1/logs", "document.querySelectorAll('#logs li').length > 0"),
+    ):
+        browser.evaluate(f"void (location.hash = {hash_!r})")
+        browser.wait_for(ready)
+        assert width == browser.evaluate("document.documentElement.scrollWidth")
+        pictures.append(browser.screenshot(tmp_path / "page.png"))
+
+    found = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    assert (sum(browser.evaluate(found)) / 3 < 64) == dark
+    for picture in pictures:
+        assert width == struct.unpack(">I", picture[16:20])[0]
+        # What is blank is packed into a tenth of it.
+        assert len(picture) > 20_000
+
+
+def test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended(
+    browser: Browser, server: Server
+) -> None:
+    look_at(browser, "add_sub")
+    [pid] = server.stub_pids("add_sub")
+    browser.wait_for(f"{_cell('Pid')} === '{pid}'")
+    browser.wait_for(f"{_cell('Memory')}.endsWith('MiB')")
+    assert ["READY", "0"] == [browser.evaluate(_cell(name)) for name in ("State", "Restarts")]
+
+    os.kill(pid, signal.SIGKILL)
+
+    browser.wait_for(f"{_cell('Restarts')} === '1' && {_cell('State')} === 'READY'")
+    assert "SIGKILL" in browser.text("#processes .reason")
+    assert [browser.evaluate(_cell("Pid"))] == [str(each) for each in server.stub_pids("add_sub")]
+
+
+def _cell(title: str) -> str:
+    return f"document.querySelector('#processes td[data-title=\"{title}\"]').textContent"
+
+
+def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: Server) -> None:
+    # Given a model that is looked at, with its plots drawn
+    look_at(browser, "add_sub")
+    infer(server)
+    browser.wait_for(f"{_key('Requests per second', 'answered')} !== '–' && {DRAWN}")
+    browser.evaluate(
+        "void new PerformanceObserver((list) => list.getEntries().forEach((shift) => "
+        "{ window.moved = (window.moved ?? 0) + shift.value; })).observe({type: 'layout-shift'})"
+    )
+
+    # When it answers requests
+    def rate() -> float:
+        infer(server)
+        text = browser.evaluate(_key("Requests per second", "answered"))
+        return 0.0 if text == "–" else float(text.replace(",", ""))
+
+    eventually(lambda: rate() > 0.5, 60, "the rate goes up")
+
+    # Then the plots, the tiles and the table have them, and all stands where it was
+    browser.wait_for(f"Number({_key('Latency in milliseconds', 'p99')}) > 0")
+    assert "1" == browser.evaluate(_key("Mean batch size", "requests"))
+    browser.wait_for("Number(document.querySelector('#rate').textContent) > 0")
+    browser.wait_for(f"Number({row('add_sub')}.children[2].textContent) > 0")
+    assert 0.01 > browser.evaluate("window.moved ?? 0")
+
+
+def test_another_time_range_is_drawn_by_the_keyboard(browser: Browser) -> None:
+    look_at(browser, "add_sub")
+    browser.wait_for(DRAWN)
+    names = "performance.getEntriesByType('resource').map((entry) => entry.name)"
+    browser.evaluate("document.querySelector('.ranges input').focus()")
+
+    browser.press("ArrowRight", 39)
+
+    browser.wait_for(f"{names}.some((name) => name.endsWith('?seconds=900&model=add_sub'))")
+    assert "900" == browser.evaluate("document.querySelector('.ranges :checked').value")
+
+
+def _key(title: str, label: str) -> str:
+    figures = "[...document.querySelectorAll('figure')]"
+    return (
+        f"[...{figures}.find((figure) => figure.querySelector('h4').textContent === {title!r})"
+        f".querySelectorAll('.key')].find((key) => key.textContent.startsWith({label!r}))"
+        ".querySelector('output').textContent"
+    )
+
+
+def test_a_models_log_is_followed(browser: Browser, server: Server) -> None:
+    look_at(browser, "add_sub")
+    part(browser, "logs")
+    lines = "document.querySelector('#logs ol').innerText"
+    browser.wait_for(f"{lines}.includes('loaded by {server.stub_pids('add_sub')[0]}')")
+
+    press(browser, "Restart")
+    browser.click("#confirm [value=yes]")
+
+    browser.wait_for(f"({lines}.match(/loaded by/g) ?? []).length > 1")
+    assert "string_upper" not in browser.evaluate(lines)
+    browser.click("#logs [name=gravely]")
+    assert "loaded by" not in browser.evaluate(lines)
+
+
+def test_a_model_is_restarted_unloaded_and_loaded_by_buttons(
+    browser: Browser, server: Server
+) -> None:
+    look_at(browser, "tokens")
+    [pid] = server.stub_pids("tokens")
+
+    # When somebody is asked first, and says no
+    press(browser, "Restart")
+    assert "Restart the processes of tokens?" in browser.text("#confirm")
+    browser.press("Escape", 27)
+    browser.wait_for("!document.querySelector('#confirm').open")
+    assert [pid] == server.stub_pids("tokens")
+
+    # Then nothing happens until they say yes
+    press(browser, "Restart")
+    browser.click("#confirm [value=yes]")
+    eventually(lambda: server.stub_pids("tokens") not in ([], [pid]), 60, "another process")
+    browser.wait_for(f"{state('tokens')} === 'READY'")
+    press(browser, "Unload")
+    browser.click("#confirm [value=yes]")
+    browser.wait_for(f"{state('tokens')} === 'UNAVAILABLE'")
+    assert "unloaded" == browser.text("#detail-reason")
+    press(browser, "Load")
+    browser.wait_for(f"{state('tokens')} === 'READY'")
+
+
+def test_what_goes_wrong_is_said_beside_the_buttons(browser: Browser, server: Server) -> None:
+    # Given a model whose files are broken
+    look_at(browser, "tokens")
+    code = server.repository / "tokens" / "1" / "model.py"
+    before = code.read_text()
+    code.write_text("raise RuntimeError('no weights here')\n")
+
+    # When it is loaded anew
+    press(browser, "Reload")
+
+    # Then the server's words stand there, until it is loaded
+    browser.wait_for("document.querySelector('#actions-message').innerText.includes('no weights')")
+    assert browser.evaluate("document.querySelector('#actions-message').className") == "wrong"
+    code.write_text(before)
+    press(browser, "Reload")
+    browser.wait_for("document.querySelector('#actions-message').hidden")
+
+
+def test_a_tab_that_nobody_sees_asks_for_nothing(browser: Browser) -> None:
+    count = "performance.getEntriesByType('resource').length"
+    browser.wait_for(DRAWN)
+    hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
+    tell = "void document.dispatchEvent(new Event('visibilitychange'))"
+    pause = "new Promise((resolve) => setTimeout(resolve, %d))"
+
+    browser.evaluate(hide % "true" + tell)
+    browser.evaluate(pause % 300)  # for what is under way
+    before = browser.evaluate(count)
+    browser.evaluate(pause % 2500)
+    asleep = browser.evaluate(count)
+    browser.evaluate(hide % "false" + tell)
+
+    assert before == asleep
+    browser.wait_for(f"{count} > {before}")
+
+
+def test_two_hundred_models_that_sleep_are_found_and_no_failures(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    # Given models that the next request loads
+    chromium.complaints.clear()
+    chromium.set_viewport(1280, 900)
+    options = ["--model-control-mode=explicit", "--load-on-demand"]
+    server = Server(tmp_path, [], options=options)
+    for number in range(MANY):
+        server.add_model("add_sub", f"model_{number:03}")
+    with server:
+        chromium.open(f"{server.url}/")
+        chromium.wait_for(f"document.querySelectorAll('#rows tr:not(.reason)').length === {MANY}")
+
+        # Then they sleep
+        assert f"{MANY} not loaded or asleep" == chromium.text("#summary")
+        assert "ASLEEP" == chromium.evaluate(state("model_077"))
+        chromium.fill("#filter", "077")
+        assert ["model_077"] == shown(chromium)
+
+        # And who has scrolled stays there, whatever comes in
+        chromium.fill("#filter", "model_")
+        scroll = "document.querySelector('#list .scroll')"
+        chromium.evaluate(f"void ({scroll}.scrollTop = 2000)")
+        looks = "performance.getEntriesByName(location.origin + '/v2/zmqtriton/status').length"
+        before = chromium.evaluate(looks)
+        chromium.wait_for(f"{looks} > {before + 1}")
+        assert 2000 == chromium.evaluate(f"{scroll}.scrollTop")
+
+        # And one that is loaded is ready
+        look_at(chromium, "model_150")
+        press(chromium, "Load")
+        chromium.wait_for(f"{state('model_150')} === 'READY'")
+        chromium.open("about:blank")
+    assert [] == chromium.complaints
