@@ -352,6 +352,12 @@ LAYERS = (
         for name in ("placement", "plan", "replicas")
     ),
     Layer(
+        "zmqtriton.fleet.routing",
+        ("zmqtriton.ctl.fleet.nodes",),
+        (),
+        "decides, and does no I/O",
+    ),
+    Layer(
         "zmqtriton.fleet.ray",
         (_FLOOR, "zmqtriton.ctl.fleet.ray_actors", "zmqtriton.fleet"),
         ("ray",),

@@ -22,6 +22,7 @@ from zmqtriton.ctl.fleet.rollout import Rollout
 from zmqtriton.fleet.engine import Engine, Report
 from zmqtriton.fleet.plan import NodeView, Plan, Task
 from zmqtriton.fleet.replicas import ModelLoad, ReplicaLimits
+from zmqtriton.fleet.routing import Routing
 from zmqtriton_floor.errors import Unavailable
 
 _LOOK_EVERY_S = 0.5
@@ -58,6 +59,7 @@ class Fleet:
         self._proxy = proxy
         self._plan = Plan(replicas or {})
         self._places = bool(replicas)
+        self._routing = Routing()
         self._headers = headers or {}
         self._tell = tell
         self._lock = threading.Lock()
@@ -120,7 +122,8 @@ class Fleet:
         self._write(reports)
         serving = {name: node for name, node in found.items() if _serves(node)}
         if self._proxy is not None:
-            self._proxy.update(list(serving.values()))
+            told = {n: (node, reports[n].announcement or {}) for n, node in serving.items()}
+            self._proxy.update(self._routing.route(told))
         is_whole = all(name in found and found[name].state == _READY for name in reports)
         if self._places:
             is_whole &= self._place(serving, len(reports))
