@@ -67,6 +67,7 @@ class Fleet:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="fleet")
         self._shown: dict[str, str] = {}
+        self._written: dict[str, Mapping[str, Any] | None] = {}
         self._is_whole = False
 
     def __enter__(self) -> Fleet:
@@ -113,7 +114,10 @@ class Fleet:
 
     def _run(self) -> None:
         while not self._is_over.is_set():
-            self._turn()
+            try:
+                self._turn()
+            except Exception as error:  # noqa: BLE001 - one turn fails, and the fleet goes on
+                self._tell(f"error: {type(error).__name__}: {error}")
             self._is_over.wait(_LOOK_EVERY_S)
 
     def _turn(self) -> None:
@@ -142,6 +146,9 @@ class Fleet:
         """Write what is new, and remove what is gone."""
         for name, report in reports.items():
             path = self.directory / f"{name}.json"
+            if report.announcement == self._written.get(name):
+                continue
+            self._written[name] = report.announcement
             if report.announcement is None:
                 path.unlink(missing_ok=True)
                 continue

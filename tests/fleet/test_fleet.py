@@ -1,0 +1,35 @@
+"""The fleet's thread, over an engine whose looks can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.waiting import eventually
+from zmqtriton.fleet.engine import Report
+from zmqtriton.fleet.fleet import Fleet
+
+
+class _FailingOnce:
+    """An engine without nodes, whose first look fails."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def start(self) -> None: ...
+
+    def look(self) -> dict[str, Report]:
+        self.looks += 1
+        if self.looks == 1:
+            raise OSError(28, "No space left on device")
+        return {}
+
+    def stop(self) -> None: ...
+
+
+def test_a_turn_that_fails_is_told_and_the_next_one_follows(tmp_path: Path) -> None:
+    engine, told = _FailingOnce(), list[str]()
+
+    with Fleet(engine, tmp_path, tell=told.append):
+        eventually(lambda: engine.looks > 1, 30, "another look")
+
+    assert "error: OSError: [Errno 28] No space left on device" == told[0]
