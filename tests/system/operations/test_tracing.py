@@ -67,9 +67,10 @@ class Found:
 
 
 def spans(path: Path) -> dict[int, Found]:
-    """All of a file, which is a whole document at any time; none where there is none."""
+    """All of a file, which is a whole document from its first write on; none before."""
     found: dict[int, Found] = {}
-    for each in json.loads(path.read_text()) if path.exists() else []:
+    text = path.read_text() if path.exists() else ""
+    for each in json.loads(text or "[]"):
         span = found.setdefault(each["id"], Found())
         if "model_name" in each:
             span.header = each

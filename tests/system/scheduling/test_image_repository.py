@@ -39,7 +39,7 @@ def log(server: Server) -> str:
 
     def has_it_all() -> bool:
         text = server.log_text()
-        last = (" released 1 requests", '"printed by ', '"Started ')
+        last = (" released 1 requests", "printed by ", '"Started ')
         return [6, 2, 3] == [text.count(words) for words in last]
 
     eventually(has_it_all, 30, "each process has said its last line")
@@ -55,9 +55,10 @@ def infer(server: Server, color: tuple[int, int, int], own_id: str = "") -> Any:
     return json.loads(found[0])
 
 
-def said(log: str, text: str) -> list[str]:
-    """The levels of the lines that say exactly this."""
-    line = rf'^([IWE])\d{{4}} [\d:]{{8}}\.\d{{6}} \d+ [\w.]+:\d+\] "{re.escape(text)}"$'
+def said(log: str, text: str, about: str = "") -> list[str]:
+    """The levels of the lines that say exactly this; about the request with this id too."""
+    begin = rf"(?:\[request id: {about}\] )?" if about else ""
+    line = rf'^([IWE])\d{{4}} [\d:]{{8}}\.\d{{6}} \d+ [\w.]+:\d+\] "{begin}{re.escape(text)}"$'
     return re.findall(line, log, re.MULTILINE)
 
 
@@ -130,7 +131,7 @@ def test_a_request_is_told_on_its_way(log: str) -> None:
         assert ["I"] * 2 == said(log, f"model {model}, instance {instance}, executing 1 requests")
         assert ["I"] * 2 == said(log, f"TRITONBACKEND_ModelInstanceExecute: {released}")
     output = "add response output: output: input_image, type: FP32, shape: [1,3,224,224]"
-    assert ["I"] * 2 == said(log, output)
+    assert ["I"] * 2 == said(log, output, "mine")
 
 
 @pytest.mark.row("I07", "I08", "I13")
@@ -186,11 +187,13 @@ def test_options_stand_in_tables(server: Server, log: str) -> None:
 
 @pytest.mark.row("I01", "I15")
 def test_a_model_s_line_has_its_place_and_what_it_prints_is_not_lost(log: str) -> None:
-    place = re.findall(r'^I\d{4} [\d:.]+ \d+ (\S+)\] "===== INFO MSG ====="$', log, re.MULTILINE)
+    about = r"(?:\[request id: mine\] )?"
+    line = rf'^I\d{{4}} [\d:.]+ \d+ (\S+)\] "{about}===== INFO MSG ====="$'
+    place = re.findall(line, log, re.MULTILINE)
     source = image_repository.MODELS["preprocessing"].splitlines()
-    line = 1 + next(number for number, text in enumerate(source) if "INFO MSG" in text)
+    number = 1 + next(number for number, text in enumerate(source) if "INFO MSG" in text)
 
-    assert [f"model.py:{line}"] * 2 == place
+    assert [f"model.py:{number}"] * 2 == place
     # Every line of the log is a record's, or one of a table's or of a configuration below it, or
     # said before there was a log.
     rest = re.sub(r'( "Server side auto-completed config: "\n)(?:(?![IWE]\d{4} ).*\n)*', r"\1", log)
