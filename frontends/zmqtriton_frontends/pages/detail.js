@@ -131,7 +131,7 @@ export class Detail {
       if (!list.children[at]) list.append(element("li", {}, element("span"), element("progress", { max: 1 })));
       const [text, bar] = list.children[at].children;
       const share = progress === null || progress === undefined ? "" : `, ${percent(100 * progress)}`;
-      setText(text, `${model}: ${step}${share}, for ${duration(Date.now() / 1000 - seconds)}`);
+      setText(text, `${model}: ${step}${share}, ${duration(Date.now() / 1000 - seconds)} so far`);
       bar.setAttribute("aria-label", `The environment of ${model}`);
       if (share) bar.value = progress;
       else bar.removeAttribute("value");

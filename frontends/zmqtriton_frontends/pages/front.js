@@ -3,7 +3,7 @@
 import { accessForm, setText } from "./api.js";
 import { Detail } from "./detail.js";
 import { askRecent } from "./history.js";
-import { ModelTable } from "./models.js";
+import { ModelTable, keyOf } from "./models.js";
 import { Poll } from "./polling.js";
 import { attempt, look } from "./sources.js";
 import { Tiles } from "./tiles.js";
@@ -134,7 +134,7 @@ async function showChosen() {
   // Not another one by itself, when it is away for a moment.
   if (model === undefined && detail.isChosen) return;
   part = chosen.part;
-  table.choose(chosen.key);
+  table.choose(model ? keyOf(model) : "");
   detail.choose(model ?? null, part);
   await detail.show(model ?? null, found).catch(showSilence);
 }

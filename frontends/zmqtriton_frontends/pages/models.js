@@ -41,9 +41,10 @@ class Row {
     setText(this.version, model.version && `v${model.version}`);
     setText(this.state, word);
     this.state.dataset.kind = this.text.dataset.kind = kind;
-    // All of it stands where the model is shown alone.
-    this.hasReason = Boolean(environment || model.reason);
-    setText(this.text, environment ? `Its environment is made: ${environment.step}` : model.reason ?? "");
+    // All of it stands where the model is shown alone; that of many that sleep would say nothing.
+    const reason = environment?.step ?? (word === "ASLEEP" ? "" : model.reason ?? "");
+    this.hasReason = Boolean(reason);
+    setText(this.text, reason);
     const ready = processes.filter(({ state }) => state === "READY").length;
     setText(this.instances, processes.length ? `${ready} of ${processes.length}` : NOTHING);
     setText(this.waiting, short(model.pending));
@@ -68,9 +69,11 @@ export class ModelTable {
     this.filter.addEventListener("input", () => this.#applyFilter());
   }
 
-  /** The model of a key; undefined if there is none. */
+  /** The model of a key, or one of its name: a model gets its version when it is loaded first.
+   * Undefined if there is none. */
   get(key) {
-    return this.#rows.get(key)?.model;
+    const isNamesake = (each) => each.split("/")[0] === key.split("/")[0];
+    return this.#rows.get(this.#rows.has(key) ? key : this.keys.find(isNamesake))?.model;
   }
 
   get keys() {
