@@ -89,7 +89,7 @@ export class Plot {
         y: { range: (_, lowest, highest) => [0, highest > 0 ? highest * 1.1 : 1] },
       },
       axes: [
-        { ...axis, size: 28, space: 45, values: (_, times) => times.map((time) => timeOfDay(time, false)) },
+        { ...axis, size: 28, space: 36, values: (_, times) => times.map((time) => timeOfDay(time, false)) },
         {
           ...axis, size: AXIS_WIDTH, space: 32, incrs: isBinary ? POWERS_OF_2 : isWhole ? WHOLE : undefined,
           values: (_, values) => values.map(format),
