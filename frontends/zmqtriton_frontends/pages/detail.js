@@ -49,7 +49,8 @@ export class Detail {
       this.#subject = subject;
       this.plots.show(subject);
     }
-    this.#part = !subject && OF_MODELS.includes(part) ? "overview" : part;
+    const isThere = PARTS.includes(part) && (subject || !OF_MODELS.includes(part));
+    this.#part = isThere ? part : "overview";
     for (const each of PARTS) {
       this.parts[each].hidden = each !== this.#part;
       this.links[each].href = `#${key ?? ""}/${each}`;

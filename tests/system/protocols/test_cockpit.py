@@ -109,6 +109,13 @@ def test_every_part_fits_its_window_and_its_owners_colours(
         assert len(picture) > 20_000
 
 
+def test_an_address_with_a_part_that_is_not_there_shows_the_first_one(browser: Browser) -> None:
+    browser.evaluate("location.hash = '#add_sub/1/nowhere'")
+
+    browser.wait_for("document.querySelector('#detail-title').textContent === 'add_sub'")
+    assert browser.evaluate("document.querySelector('#overview').checkVisibility()")
+
+
 def test_an_instance_is_shown_with_its_process_and_why_the_last_one_ended(
     browser: Browser, server: Server
 ) -> None:
