@@ -23,7 +23,7 @@ import tritonclient.grpc as grpc_client
 
 from tests.conformance.record import Triton
 from tests.conformance.repositories import MODELS
-from tests.support.collector import Collector, ReceivedSpan
+from tests.support.receivers.collector import Collector, ReceivedSpan
 from tests.support.waiting import eventually
 
 RECORDED = Path(__file__).resolve().parent / "recorded_spans.json"

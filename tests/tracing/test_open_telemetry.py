@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.collector import Collector
+from tests.support.receivers.collector import Collector
 from tests.support.waiting import eventually
 from zmqtriton.tracing import open_telemetry
 from zmqtriton.tracing.destination import Destination, read

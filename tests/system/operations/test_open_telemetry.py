@@ -20,7 +20,7 @@ import tritonclient.http as http_client
 
 from tests.conformance import spans
 from tests.support.clients import infer_inputs
-from tests.support.collector import Collector, ReceivedSpan
+from tests.support.receivers.collector import Collector, ReceivedSpan
 from tests.support.server import Server
 from tests.support.waiting import eventually
 

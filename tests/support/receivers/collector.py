@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
 
-from tests.support.server import free_ports
+from tests.support.receivers.post_receiver import PostReceiver
 from tests.support.waiting import eventually
 
 
@@ -48,56 +45,14 @@ class ReceivedSpan(NamedTuple):
         return [name for name, _ in self.events]
 
 
-class Collector:
-    """Listens between `with` and its end; meanwhile it may be closed and opened again."""
-
+class Collector(PostReceiver):
     def __init__(self) -> None:
-        (self._port,) = free_ports(1)
-        self.url = f"http://127.0.0.1:{self._port}/v1/traces"
-        #: What it answers, and with which message.
-        self.status = 200
+        super().__init__("/v1/traces")
+        #: How many spans its answers refuse.
         self.rejected = 0
         self._received: list[ReceivedSpan] = []
         #: Messages that have come, whatever was answered.
         self.messages = 0
-        self._server: ThreadingHTTPServer | None = None
-
-    def __enter__(self) -> Collector:
-        self.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def open(self) -> None:
-        collector = self
-
-        class Exchange(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                status, answer = collector._receive(self.path, headers, body)
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Exchange)
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
 
     def spans(self) -> list[ReceivedSpan]:
         return list(self._received)
@@ -130,7 +85,7 @@ class Collector:
         ]
         return sorted(found, key=lambda span: span.begun_ns)
 
-    def _receive(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         self.messages += 1
         form = headers["content-type"]
         if path != "/v1/traces" or form not in ("application/x-protobuf", "application/json"):
