@@ -30,6 +30,8 @@ OPTIONS = [
 ]
 
 REQUESTS = 20
+#: the highest concurrency of the runs below
+MOST_AT_ONCE = 4
 UNKNOWN = "Request for unknown model: 'nobody' is not found"
 
 
@@ -92,7 +94,8 @@ def test_perf_analyzer_measures(
 
     after = server.statistics(model)["inference_stats"]
     assert reported(report, "Request count") >= REQUESTS
-    assert reported(report, "Successful request count") >= REQUESTS
+    # It asks for its first statistics while its first requests are under way: they may be in them.
+    assert reported(report, "Successful request count") >= REQUESTS - MOST_AT_ONCE
     assert after["success"]["count"] - before["success"]["count"] >= REQUESTS
     assert before["fail"]["count"] == after["fail"]["count"]
     assert ("Composing models" in report) == (model == "doubled")
