@@ -51,6 +51,8 @@ def last(kind: str) -> list[dict[str, Any]]:
 def save(kind: str, rows: list[dict[str, Any]]) -> None:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M')}-{_commit()}-{kind}.json"
-    document = {"commit": _commit(), "machine": _machine(), "rows": rows}
-    path.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    head = f'"commit": {json.dumps(_commit())}, "machine": {json.dumps(_machine())}'
+    # A line for each row: a difference between two files is one of rows.
+    lines = ",\n".join(map(json.dumps, rows))
+    path.write_text(f'{{{head}, "rows": [\n{lines}\n]}}\n', "utf-8")
     print(f"saved as {path}")
