@@ -273,11 +273,19 @@ def test_a_configuration_with_another_name_is_told(tmp_path: Path, name: str) ->
     assert text in [one.text for one in found.warnings]
 
 
-def test_a_count_of_zero_is_told(tmp_path: Path) -> None:
-    write(tmp_path, "m", GOOD + "instance_group {\n count: 0 }\n", "")
+@pytest.mark.parametrize(
+    "form",
+    [
+        "instance_group {{ {0} }} instance_group {{ {1} }}",
+        "instance_group [ {{ {0} }}, {{ {1} }} ]",
+    ],
+)
+def test_a_count_of_zero_is_told_of_the_group_that_has_it(tmp_path: Path, form: str) -> None:
+    groups = form.format("kind: KIND_CPU", "kind: KIND_CPU\n count: 0")
+    write(tmp_path, "m", GOOD + groups, "")
+    lines_before = GOOD.count("\n")
 
     found = check_model(tmp_path / "m")
 
-    assert "'count: 0' means the usual number of instances, not none" in [
-        one.text for one in found.warnings
-    ]
+    told = "'count: 0' means the usual number of instances, not none"
+    assert [lines_before + 2] == [one.line for one in found.warnings if one.text == told]

@@ -8,7 +8,6 @@ and whether its code works.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -130,7 +129,7 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: Findings) -
     _check_versions(directory, rules, findings)
     completes = rules.auto_complete and _has_auto_completion(config, directory, rules)
     findings.has_auto_completion = completes
-    findings.warnings += [locate(p, path, positions) for p in _zero_counts(text)]
+    findings.warnings += [locate(p, path, positions) for p in _zero_counts(positions)]
     if config.backend:
         environment = check_environment(config, directory, may_build=rules.may_build)
         wrong += [locate(p, path, positions) for p in environment.problems]
@@ -139,16 +138,13 @@ def _check_directory(directory: Path, rules: CheckOptions, findings: Findings) -
         findings.warnings += _missing_framework_problems(config, findings, rules)
 
 
-def _zero_counts(text: str) -> Iterator[Problem]:
+def _zero_counts(positions: PositionIndex) -> Iterator[Problem]:
     """Return warnings of instance groups that ask for none, which means the usual number."""
-    try:
-        config = parse_text(text, may_have_more=True)
-    except ConfigError:
-        return
-    for index, group in enumerate(config.instance_group):
-        if re.search(r"\bcount\s*:\s*0\b", text) and not group.count:
-            told = "'count: 0' means the usual number of instances, not none"
-            yield Problem(told, ("instance_group", index, "count"))
+    for index in range(len(positions.value_positions(("instance_group",)))):
+        for place in positions.value_positions(("instance_group", index, "count")):
+            if place.value == "0":
+                told = "'count: 0' means the usual number of instances, not none"
+                yield Problem(told, ("instance_group", index, "count"))
 
 
 def _parse_leniently(text: str, path: str, wrong: list[Problem]) -> Any:
