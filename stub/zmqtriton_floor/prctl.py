@@ -15,6 +15,8 @@ _SET_MM = 35
 _SET_MM_MAP = 14
 _SET_CHILD_SUBREAPER = 36
 _SET_NO_NEW_PRIVS = 38
+#: What the kernel keeps of a name.
+_NAME_BYTES = 15
 _CAP_AMBIENT = 47
 _CAP_AMBIENT_LOWER = 3
 _CAP_VERSION = 0x20080522
@@ -29,8 +31,9 @@ _SBRK.argtypes = (ctypes.c_ssize_t,)
 
 
 def set_name(name: str) -> None:
-    """Set the name that `ps` shows; the kernel keeps 15 bytes of it."""
-    _LIBC.prctl(_SET_NAME, name.encode(), 0, 0, 0)
+    """Set the name that `ps` shows, cut at a letter; the kernel would cut within one."""
+    kept = name.encode()[:_NAME_BYTES].decode(errors="ignore")
+    _LIBC.prctl(_SET_NAME, kept.encode(), 0, 0, 0)
 
 
 def hide_memory() -> None:

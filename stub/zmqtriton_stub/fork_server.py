@@ -64,7 +64,7 @@ class ForkServer:
         self._waiting: deque[tuple[Any, list[int]]] = deque()
 
     def prepare(self) -> None:
-        prctl.set_name("zmqtriton-fork-server"[:15])
+        prctl.set_name("zmqtriton-fork-server")
         self._command_line.show([sys.executable, *sys.argv[:3]])
         for number, _ in _ORDERLY:
             signal.signal(number, signal.SIG_IGN)

@@ -146,15 +146,21 @@ def _ancestors(pid: int) -> Iterator[int]:
 
 def _stat(pid: int) -> tuple[str, int, str]:
     """(state, parent, start time); OSError if there is no such process."""
-    text = Path(f"/proc/{pid}/stat").read_text()
-    # The name in parentheses may hold anything, parentheses and spaces too.
+    # The name in parentheses may hold anything: parentheses, spaces, a part of a letter.
+    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     words = text.rpartition(")")[2].split()
     return words[0], int(words[1]), words[19]
 
 
 def _command(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
     except OSError:
         return "(gone)"
 

@@ -1,0 +1,32 @@
+"""Requests to the kernel about this process."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from zmqtriton_floor import prctl
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("stub resnet", "stub resnet"),
+        ("stub of_a_long_name", "stub of_a_long_"),
+        ("stub 名前のモデル", "stub 名前の"),
+    ],
+)
+def test_a_long_name_is_cut_and_no_letter_with_it(name: str, kept: str) -> None:
+    found = []
+
+    def look() -> None:
+        prctl.set_name(name)  # of this thread, which ends
+        found.append(Path("/proc/thread-self/comm").read_bytes())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+
+    assert [f"{kept}\n".encode()] == found
