@@ -52,7 +52,11 @@ def click_commands(
 
 def click_arguments(command: click.Command) -> Iterator[str]:
     for parameter in command.params:
-        if isinstance(parameter, click.Argument):
+        if not isinstance(parameter, click.Argument):
+            continue
+        if parameter.metavar is not None:
+            yield parameter.metavar
+        else:
             name = parameter.human_readable_name + ("..." if parameter.nargs == -1 else "")
             yield name if parameter.required else f"[{name}]"
 

@@ -96,6 +96,16 @@ def test_what_to_type_next_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\n  zmqtriton run models/mine --reload\n" in said
 
 
+def test_a_request_that_nobody_could_read_is_left_to_the_client(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert 0 == main(["new", "image", "--input=PIXELS:UINT8:224,224,3", "--output=LABEL:STRING:1"])
+
+    said = capsys.readouterr().out
+    assert "curl" not in said
+    assert "\n\n  python client_image.py\n" in said
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
 def test_the_pages_show_what_is_written(page: str, tmp_path: Path) -> None:
     assert 0 == main(["new", "scale"])

@@ -332,6 +332,8 @@ def test_a_name_that_no_model_has_is_refused_with_the_one_that_was_meant(
 
 
 def test_no_server_is_status_2(temporary: Path) -> None:
+    (temporary / "zmqtriton-notes.txt").touch()  # somebody's file, not a server's directory
+
     found = run("status")
 
     assert found.exit_code == 2

@@ -10,6 +10,7 @@ import json
 import os
 import pwd
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,9 +111,11 @@ def _candidates() -> Iterator[tuple[Path, int]]:
     """Return the directories with their owners."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
-            yield path, path.lstat().st_uid
+            status = path.lstat()
         except OSError:
             continue  # it ends at this moment
+        if stat.S_ISDIR(status.st_mode):
+            yield path, status.st_uid
 
 
 def _started_s(directory: Path) -> float:

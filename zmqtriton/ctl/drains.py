@@ -41,7 +41,9 @@ def build_commands(run: Run, check_name: CheckName) -> tuple[click.Command, clic
 def _build_drain(run: Run, check_name: CheckName) -> click.Command:
     @click.command()
     @click.argument("model", type=MODEL, default="")
-    @click.option("--instance", default="", help="One instance of MODEL, such as m_0_0.")
+    @click.option(
+        "--instance", default="", metavar="I", help="One instance of MODEL, such as m_0_0."
+    )
     @click.option(
         "--then",
         default="nothing",
@@ -101,7 +103,7 @@ def _build_drain(run: Run, check_name: CheckName) -> click.Command:
 def _build_undrain(run: Run, check_name: CheckName) -> click.Command:
     @click.command()
     @click.argument("model", type=MODEL, default="")
-    @click.option("--instance", default="", help="One instance of MODEL.")
+    @click.option("--instance", default="", metavar="I", help="One instance of MODEL.")
     @with_format
     @click.pass_context
     def undrain(context: click.Context, model: str, instance: str, form: str) -> None:

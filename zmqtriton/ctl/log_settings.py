@@ -21,9 +21,14 @@ def build_command(ask: UpdateSettings) -> click.Command:
     @click.option("--warning/--no-warning", default=None, help="Log messages of level warning.")
     @click.option("--error/--no-error", default=None, help="Log messages of level error.")
     @click.option(
-        "--verbose", type=click.IntRange(0), help="Level of verbose messages; 0 turns them off."
+        "--verbose",
+        type=click.IntRange(0),
+        metavar="LEVEL",
+        help="Level of verbose messages; 0 turns them off.",
     )
-    @click.option("--format", type=click.Choice(["default", "ISO8601", "json"]))
+    @click.option(
+        "--format", type=click.Choice(["default", "ISO8601", "json"]), help="Form of the lines."
+    )
     @with_format
     @click.pass_context
     def log_settings(

@@ -18,7 +18,9 @@ def build_command(scale_model: Scale) -> click.Command:
     @click.command()
     @click.argument("model", type=MODEL)
     @click.argument("count", type=int, required=False)
-    @click.option("--group", default="", help="The instance group, for a model with several.")
+    @click.option(
+        "--group", default="", metavar="G", help="The instance group, for a model with several."
+    )
     @with_format
     @click.pass_context
     def scale(context: click.Context, model: str, count: int | None, group: str, form: str) -> None:

@@ -76,12 +76,21 @@ def _mean_ms(nanoseconds: float, count: float) -> float | None:
     return nanoseconds / count / 1e6 if count > 0 else None
 
 
+_interval_option = click.option(
+    "--interval",
+    default=1.0,
+    type=click.FloatRange(0.1),
+    metavar="S",
+    help="Seconds between two looks; default is 1.",
+)
+
+
 @click.command()
 @click.argument("model", type=MODEL, default="")
+@_interval_option
 @click.option(
-    "--interval", default=1.0, type=click.FloatRange(0.1), help="In seconds; default is 1."
+    "--count", default=1, type=click.IntRange(1), metavar="N", help="How often; default is 1."
 )
-@click.option("--count", default=1, type=click.IntRange(1), help="How often; default is 1.")
 @click.option("--total", is_flag=True, help="Since the model was loaded, without waiting.")
 @with_format
 @click.pass_context
@@ -103,7 +112,7 @@ def stats(
 
 @click.command()
 @click.argument("model", type=MODEL, default="")
-@click.option("--interval", default=1.0, type=click.FloatRange(0.1), help="In seconds.")
+@_interval_option
 @click.pass_context
 def top(context: click.Context, model: str, interval: float) -> None:
     """Show `stats` anew every second, the busiest first, until q or Ctrl-C."""

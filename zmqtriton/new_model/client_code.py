@@ -9,6 +9,8 @@ from zmqtriton.new_model.draft import Draft, Kind
 #: Where a server listens unless it is told otherwise.
 HTTP_PORT, GRPC_PORT = 8000, 8001
 _NOT_IN_JSON = ("FP16", "BF16")
+#: Elements of a request that can still be read.
+_MOST_ELEMENTS = 48
 
 _HEAD = '''\
 """Asks the model {name} of a server: python client_{name}.py [HOST:PORT]
@@ -81,8 +83,13 @@ def client_text(draft: Draft) -> str:
 
 
 def curl_text(draft: Draft, server: str = f"localhost:{HTTP_PORT}") -> str:
-    """Return a command line that asks the model; "" if JSON cannot say what it takes or makes."""
+    """Return a command line that asks the model.
+
+    It is "" if JSON cannot say what the model takes or makes, and if nobody could read the line.
+    """
     if any(tensor.datatype.name in _NOT_IN_JSON for tensor in (*draft.inputs, *draft.outputs)):
+        return ""
+    if sum(tensor.example_size() for tensor in draft.inputs) > _MOST_ELEMENTS:
         return ""
     inputs = [
         {

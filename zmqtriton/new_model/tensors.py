@@ -65,10 +65,14 @@ class TensorSpec(NamedTuple):
             return f'np.full({shape}, b"hello", np.object_)'
         return f"np.ones({shape}, {self.numpy_type})"
 
+    def example_size(self) -> int:
+        """Return the number of its elements."""
+        return math.prod(self.shape(is_batching=False))
+
     def example_data(self) -> list[object]:
         """Return the same elements for JSON."""
         one: object = "hello" if self.is_text else True if self.datatype == _BOOL else 1
-        return [one] * math.prod(self.shape(is_batching=False))
+        return [one] * self.example_size()
 
 
 class Expression(NamedTuple):

@@ -11,8 +11,6 @@ from zmqtriton.new_model.tensors import TensorSpec
 from zmqtriton.options import Options
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 
-#: Elements of a request that can still be read.
-_MOST_ELEMENTS = 48
 _EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
 
@@ -37,9 +35,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
 
 def _requests(name: str, config: Mapping[str, Any], url: str, port: int) -> Iterable[str]:
     draft = _draft(name, config)
-    if sum(len(tensor.example_data()) for tensor in draft.inputs) <= _MOST_ELEMENTS and (
-        line := curl_text(draft, url.removeprefix("http://"))
-    ):
+    if line := curl_text(draft, url.removeprefix("http://")):
         yield line
     if draft.kind is Kind.PLAIN:
         yield f"zmqtriton-ctl infer --server {port} {name} --zeros"

@@ -104,10 +104,19 @@ def _parse_concurrency(
 @click.option("--json", "file", metavar="FILE", help="Read the inputs from here; - is stdin.")
 @click.option("--zeros", "fill", flag_value="zeros", help="Fill other inputs with zeros.")
 @click.option("--random", "fill", flag_value="random", help="Fill other inputs by chance.")
-@click.option("--url", default="", help="Where to ask by HTTP, if not at the port without TLS.")
+@click.option(
+    "--url",
+    default="",
+    metavar="URL",
+    help="Where to ask by HTTP, if not at the port without TLS.",
+)
 @click.option("--header", "-H", multiple=True, metavar="'NAME: VALUE'", help="Header to send.")
 @click.option(
-    "--timeout", default=60.0, type=click.FloatRange(0, min_open=True), help="Of a request."
+    "--timeout",
+    default=60.0,
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="Seconds that a request may take; default is 60.",
 )
 @form_option
 @click.pass_context

@@ -24,7 +24,7 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
     metavar="DIR",
     help="A model repository to look at, too. May be repeated.",
 )
-@click.argument("options", nargs=-1, metavar="[-- SERVER OPTIONS]")
+@click.argument("options", nargs=-1, metavar="[-- SERVER OPTION...]")
 @with_format
 @click.pass_context
 def doctor(

@@ -41,11 +41,16 @@ _USUAL_WIDTH = 100
 @click.option(
     "--url",
     default="",
+    metavar="URL",
     help="Where to ask, if not at the HTTP port without TLS. $SSL_CERT_FILE has the CA for https.",
 )
 @click.option("--header", "-H", multiple=True, metavar="'NAME: VALUE'", help="Header to send.")
 @click.option(
-    "--timeout", default=60.0, type=click.FloatRange(0, min_open=True), help="In seconds."
+    "--timeout",
+    default=60.0,
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="Seconds that it may take; default is 60.",
 )
 @form_option
 @click.pass_context

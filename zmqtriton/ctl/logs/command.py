@@ -66,6 +66,7 @@ def _parse_since(context: click.Context, parameter: click.Parameter, value: str)
     "--lines",
     "-n",
     type=click.IntRange(1),
+    metavar="N",
     help=f"Number of lines; default is {_DEFAULT_LINES}, with --since all.",
 )
 @click.option(
