@@ -20,6 +20,8 @@ _PACKAGE = "zmqtriton_deploy"
 _README = "README.md"
 #: Signs of Markdown that say nothing on a terminal: code, and the targets of links.
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+#: A link to what is not written with a kind: another kind, or the documentation.
+_OUTER_LINK = re.compile(r"\[([^]]*)\]\(\.\./(?:\.\./([^)#]*)|(\w+)/)[^)]*\)")
 
 
 class DeployError(Exception):
@@ -95,29 +97,44 @@ def _overview() -> str:
 
 def write_files(source: Path, directory: Path, *, overwrites: bool) -> list[Path]:
     """Copy all files, and return their names. Raises DeployError if others are there instead."""
-    names = [path.relative_to(source) for path in sorted(_files(source))]
+    contents = {path.relative_to(source): _read(path) for path in sorted(_files(source))}
     if not overwrites:
-        taken = [name for name in names if not _may_write(source / name, directory / name)]
+        taken = [name for name in contents if not _may_write(contents[name], directory / name)]
         if taken:
             raise DeployError(
                 f"{', '.join(str(directory / name) for name in taken)}: there already, and "
                 "different; nothing was written. --force writes over it"
             )
-    for name in names:
+    for name, content in contents.items():
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source / name, target)
-    return names
+        target.write_bytes(content)
+        shutil.copymode(source / name, target)
+    return list(contents)
 
 
 def _files(source: Path) -> Iterator[Path]:
     return (p for p in source.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
 
 
-def _may_write(source: Path, target: Path) -> bool:
+def _read(path: Path) -> bytes:
+    """Return the content of a file as it is written: pages elsewhere are named, not linked."""
+    content = path.read_bytes()
+    return (
+        _OUTER_LINK.sub(_name_page, content.decode()).encode() if path.name == _README else content
+    )
+
+
+def _name_page(link: re.Match[str]) -> str:
+    text, page, kind = link.groups()
+    where = f"share/doc/zmqtriton/{page}" if page else f"zmqtriton deploy {kind}"
+    return f"{text} [`{where}`]"
+
+
+def _may_write(content: bytes, target: Path) -> bool:
     if not target.exists():
         return not target.is_symlink()
-    return target.is_file() and target.read_bytes() == source.read_bytes()
+    return target.is_file() and target.read_bytes() == content
 
 
 def opening(readme: str) -> str:
