@@ -125,6 +125,15 @@ def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
     ]
 
 
+def test_nothing_beside_the_packages_is_compiled_when_it_is_installed(
+    wheel: zipfile.ZipFile,
+) -> None:
+    beside = [name for name in wheel.namelist() if ".data/data/" in name]
+
+    assert beside
+    assert [] == [name for name in beside if name.endswith(".py")]
+
+
 def test_each_package_is_in_the_wheel_under_its_own_name(wheel: zipfile.ZipFile) -> None:
     packages = ("zmqtriton", *(f"zmqtriton_{n}" for n in "deploy floor frontends protos".split()))
 

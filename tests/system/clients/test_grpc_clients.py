@@ -1,8 +1,9 @@
-"""The clients of docs/guides/grpc_clients, as their users would run them."""
+"""The clients of docs/guides/grpc-clients.md, as their users would run them."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
+GUIDE = ROOT / "docs" / "guides" / "grpc-clients.md"
 CLIENTS = ROOT / "docs" / "guides" / "grpc_clients"
 PROTOS = Path(zmqtriton_protos.__file__).parent
 #: Made by `make .venv-clients/stamp`, where there is npm.
@@ -35,11 +37,20 @@ def printed(command: list[str], directory: Path, **variables: str) -> list[str]:
     return finished.stdout.splitlines()
 
 
+def _program_in(guide: Path) -> str:
+    """Return the block of Python that can be saved as a file and run."""
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", guide.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    (program,) = (block for block in blocks if "sys.argv" in block)
+    return program
+
+
 def test_the_python_client_of_the_guide(server: Server, tmp_path: Path) -> None:
     compiler = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}"]
     outputs = ["--python_out=.", "--grpc_python_out=."]
     printed([*compiler, *outputs, "grpc_service.proto", "model_config.proto"], tmp_path)
-    shutil.copy(CLIENTS / "client.py", tmp_path)
+    (tmp_path / "client.py").write_text(_program_in(GUIDE))
 
     address = f"127.0.0.1:{server.grpc_port}"
     assert printed([sys.executable, "client.py", address], tmp_path) == PRINTED
