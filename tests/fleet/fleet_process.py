@@ -9,7 +9,6 @@ import sys
 import tempfile
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.support.server import free_ports
@@ -59,12 +58,7 @@ class FleetProcess:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         assert self._process is not None
         if self._process.poll() is None:
             self.stop()

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psutil
@@ -53,12 +52,7 @@ class RayCluster:
         self.address = self._answer()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         assert self._process is not None
         self._process.communicate()
         shutil.rmtree(self._directory, ignore_errors=True)

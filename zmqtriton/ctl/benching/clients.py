@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from types import TracebackType
 from typing import IO, Any
 
 from zmqtriton.ctl.benching.worker import STOP
@@ -64,12 +63,7 @@ class Clients:
         self._handler_before = signal.signal(signal.SIGINT, self._interrupt)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         signal.signal(signal.SIGINT, self._handler_before)
         for process in self._processes:
             _stream(process.stdin).close()

@@ -6,7 +6,6 @@ import re
 import sys
 import threading
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -70,12 +69,7 @@ class LiveLine:
             step = f": {self._step}" if self._step else ""
             print_note(f"{self._what}{step}, for {time.monotonic() - self._began_s:.0f} s")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._has_ended.set()
         if self._bar is not None:
             self._bar.stop()
