@@ -21,7 +21,14 @@ from tests.support.waiting import eventually
 from zmqtriton.ctl.client import NoServerError, ServerSelector
 from zmqtriton.ctl.doctor.facts import Facts, RunningServer
 from zmqtriton.ctl.doctor.judging.all import judge
-from zmqtriton.ctl.doctor.reading import files, memory, processes, programs, services
+from zmqtriton.ctl.doctor.reading import (
+    files,
+    guarded,
+    memory,
+    processes,
+    programs,
+    services,
+)
 from zmqtriton.ctl.doctor.reading.collect import collect
 
 NOBODY = 65534
@@ -44,6 +51,15 @@ def child(command: Sequence[str] = ("sleep", "60"), **more: Any) -> Iterator[int
             yield process.pid
         finally:
             process.kill()
+
+
+@contextmanager
+def as_user(number: int) -> Iterator[None]:
+    os.seteuid(number)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def server(*uses: Any) -> RunningServer:
@@ -340,7 +356,7 @@ def test_pythons_that_models_lack(tmp_path: Path) -> None:
     model(repository, "missing", "PYTHON_EXECUTABLE", "python3.99")
 
     found = texts(
-        Facts(model_pythons=list(programs.read_model_pythons(str(repository), may_build=False)))
+        Facts(model_pythons=list(programs.read_model_pythons([str(repository)], may_build=False)))
     )
 
     assert 3 == len(found)
@@ -353,7 +369,7 @@ def test_pythons_that_models_lack(tmp_path: Path) -> None:
 def test_uv_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = tmp_path / "models"
     write(model(repository, "built") / "requirements.txt", "numpy\n")
-    asked = list(programs.read_model_pythons(str(repository), may_build=True))
+    asked = list(programs.read_model_pythons([str(repository)], may_build=True))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
 
@@ -483,3 +499,49 @@ def test_a_server_that_would_not_start_is_judged_by_its_options(
 def test_a_server_that_is_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(NoServerError):
         collect(ServerSelector(str(tmp_path), "someone"), [], [])
+
+
+def test_options_of_the_unit_that_are_no_words_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZMQTRITON_OPTIONS", "--id='a")
+
+    found = texts(collect(ServerSelector(str(tmp_path)), [], []))
+
+    expected = "a server cannot start with these options: No closing quotation in --id='a"
+    assert f"error: {expected}" in found
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_judged(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "of an odd kernel\n")
+    write(tmp_path / "etc/systemd/system/zmqtriton.service", "[Service]\nLimitNOFILE=100\n")
+    words = ["--model-repository=/nowhere/models", "--http-port=0", "--grpc-port=0"]
+
+    facts = collect(ServerSelector(str(tmp_path / "run")), [], words, tmp_path)
+    found = texts(facts)
+
+    assert {"the memory of the machine", "the cores"} == set(facts.unread)
+    reason = "ValueError: not enough values to unpack (expected 3, got 1)"
+    assert f"note: could not be read: the cores: {reason}" in found
+    assert any("the model repository /nowhere/models cannot be used" in text for text in found)
+    assert any("allows 100 file descriptors" in text for text in found)
+
+
+def test_a_file_that_may_not_be_read_is_told_by_name() -> None:
+    facts = guarded.add(Facts(), limits=lambda: Path("/nowhere/limits").read_text())
+
+    assert "note: could not be read: the limits: No such file or directory: /nowhere/limits" == (
+        only(facts)
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_server_of_another_user_is_told(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
+        end.bind(str(tmp_path / "ctl"))
+        end.listen()
+        with as_user(NOBODY):
+            found = list(files.read_runtime_directories([tmp_path], ""))
+
+    text = f"a server in {tmp_path} would be another user's, and this user may not ask it"
+    assert f"note: {text}" == only(Facts(runtime_directories=found))

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from zmqtriton.ctl.doctor.facts import Facts
 from zmqtriton.ctl.doctor.findings import Finding, Severity
 from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
 from zmqtriton.ctl.output import print_document, with_format
@@ -44,14 +45,19 @@ def doctor(
         facts = collect(context.obj, repositories, options)
     found = judge(facts)
     if form == "table":
-        server = facts.server
-        whom = f"'{server.id}', pid {server.pid}" if server else "no server runs"
-        whom = "a server with these options" if options else whom
+        whom = "a server with these options" if options else _describe_server(facts)
         _print(found, f"{whom}; {len(JUDGEMENTS)} things were looked at")
     else:
         print_document(form, [_document(finding) for finding in found])
     if any(finding.severity is Severity.ERROR for finding in found):
         sys.exit(EXIT_REFUSED)
+
+
+def _describe_server(facts: Facts) -> str:
+    if facts.server is not None:
+        return f"'{facts.server.id}', pid {facts.server.pid}"
+    has_others = any(each.is_forbidden for each in facts.runtime_directories)
+    return f"no server runs{' that this user may ask' if has_others else ''}"
 
 
 def _print(found: Sequence[Finding], about: str) -> None:

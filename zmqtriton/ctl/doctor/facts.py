@@ -141,6 +141,8 @@ class RuntimeDirectory:
     is_stale: bool = False
     #: It is alive and says nothing.
     is_silent: bool = False
+    #: It is another user's.
+    is_forbidden: bool = False
     #: Why a server cannot use it; "" if it can.
     problem: str = ""
 
@@ -228,6 +230,8 @@ class Facts:
     #: Why there are none; "" if there are.
     options_problem: str = ""
     server: RunningServer | None = None
+    #: What could not be read, with the reason.
+    unread: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = Limits()
     memory: Memory = Memory()
     cores: Cores = Cores()

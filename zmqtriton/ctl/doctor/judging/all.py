@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable
 
 from zmqtriton.ctl.doctor.facts import Facts
 from zmqtriton.ctl.doctor.findings import Finding, Severity
-from zmqtriton.ctl.doctor.judging import files, limits, memory, programs, services
+from zmqtriton.ctl.doctor.judging import (
+    files,
+    limits,
+    memory,
+    programs,
+    services,
+    unread,
+)
 
 JUDGEMENTS: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
     services.judge_options,
@@ -40,6 +47,7 @@ JUDGEMENTS: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
     memory.judge_swap,
     memory.judge_shared_memory,
     memory.judge_cores,
+    unread.judge_unread,
 )
 _ORDER = list(Severity)
 

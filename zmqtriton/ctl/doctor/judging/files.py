@@ -108,6 +108,12 @@ def judge_runtime_directories(facts: Facts) -> Iterator[Finding]:
                 "Its supervisor is stopped, or waits for a disk.",
                 f"fuser {each.path}/lock",
             )
+        elif each.is_forbidden:
+            yield note(
+                f"a server in {each.path} would be another user's, and this user may not ask it",
+                "Ask as that user or as root.",
+                f"sudo zmqtriton-ctl --runtime-directory {each.path} doctor",
+            )
 
 
 def judge_certificates(facts: Facts) -> Iterator[Finding]:

@@ -13,7 +13,15 @@ from typing import Any
 
 from zmqtriton.ctl.client import Client, NoServerError, ServerSelector, connect, find_directories
 from zmqtriton.ctl.doctor.facts import Facts, Place, RunningServer, RuntimeDirectory
-from zmqtriton.ctl.doctor.reading import files, memory, processes, programs, services, systemd
+from zmqtriton.ctl.doctor.reading import (
+    files,
+    guarded,
+    memory,
+    processes,
+    programs,
+    services,
+    systemd,
+)
 from zmqtriton.environments.cache import default_root
 from zmqtriton.options import OptionError, describe_options, parse
 
@@ -48,13 +56,10 @@ def collect(
     places = list(status.get("repositories", ())) or list(options.get("model-repository", ()))
     places = [*places, *(path for path in repositories if path not in places)]
     stubs = [one for one in status.get("processes", ()) if one["role"] == "stub"]
-    facts = Facts(
-        now_s=time.time(),
-        installed_s=programs.read_installed_s(),
-        options=options,
-        options_problem=problem,
-        server=server,
-        runtime_directories=[*silent, *_runtime_directories(selector, server, options)],
+    facts = guarded.add(
+        Facts(now_s=time.time(), options=options, options_problem=problem, server=server),
+        installed_s=programs.read_installed_s,
+        runtime_directories=lambda: [*silent, *_runtime_directories(selector, server, options)],
     )
     facts = _with_machine(facts, len(stubs), root)
     return _with_programs(_with_files(facts, places, root), places)
@@ -69,45 +74,44 @@ def _runtime_directories(
 
 def _with_machine(facts: Facts, instances: int, root: Path) -> Facts:
     pid = facts.server.pid if facts.server else 0
-    return replace(
+    return guarded.add(
         facts,
-        limits=processes.read_limits(pid),
-        memory=memory.read_memory(pid, root),
-        cores=memory.read_cores(instances, pid, root),
-        shared_memory=memory.read_shared_memory(root),
-        gpu=programs.read_gpu(root),
-        kernel=programs.read_kernel(),
-        ports=() if facts.server else list(services.read_ports(facts.options)),
+        limits=lambda: processes.read_limits(pid),
+        memory=lambda: memory.read_memory(pid, root),
+        cores=lambda: memory.read_cores(instances, pid, root),
+        shared_memory=lambda: memory.read_shared_memory(root),
+        gpu=lambda: programs.read_gpu(root),
+        kernel=programs.read_kernel,
+        ports=lambda: [] if facts.server else list(services.read_ports(facts.options)),
     )
 
 
 def _with_files(facts: Facts, places: Sequence[str], root: Path) -> Facts:
-    problems = {path: files.read_repository_problem(path) for path in places}
-    return replace(
+    return guarded.add(
         facts,
-        environment_cache=files.read_place(_cache_directory(facts.options)),
-        log_directory=_log_directory(facts.options),
-        temporary=files.read_place(tempfile.gettempdir()),
-        repository_problems={path: reason for path, reason in problems.items() if reason},
-        certificates=list(files.read_certificates(facts.options)),
-        secret_files=list(files.read_secret_files(facts.options)),
-        units=list(files.read_units(root, systemd.read_failure)),
-        home_problem=services.read_home_problem(),
+        environment_cache=lambda: files.read_place(_cache_directory(facts.options)),
+        log_directory=lambda: _log_directory(facts.options),
+        temporary=lambda: files.read_place(tempfile.gettempdir()),
+        repository_problems=lambda: dict(files.read_repository_problems(places)),
+        certificates=lambda: list(files.read_certificates(facts.options)),
+        secret_files=lambda: list(files.read_secret_files(facts.options)),
+        units=lambda: list(files.read_units(root, systemd.read_failure)),
+        home_problem=services.read_home_problem,
     )
 
 
 def _with_programs(facts: Facts, places: Sequence[str]) -> Facts:
     may_build = bool(facts.options.get("build-environments"))
-    pythons = [programs.read_model_pythons(path, may_build=may_build) for path in places]
-    return replace(
+    users = facts.options.get("stub-user", ())
+    return guarded.add(
         facts,
-        interpreter=programs.read_interpreter(),
-        model_pythons=[python for found in pythons for python in found],
-        has_uv=programs.has_uv(),
-        packages=list(programs.read_packages()),
-        installation=programs.read_installation(),
-        stub_users=list(services.read_stub_users(facts.options.get("stub-user", ()), places)),
-        proxies=list(services.read_proxies()),
+        interpreter=programs.read_interpreter,
+        model_pythons=lambda: list(programs.read_model_pythons(places, may_build=may_build)),
+        has_uv=programs.has_uv,
+        packages=lambda: list(programs.read_packages()),
+        installation=programs.read_installation,
+        stub_users=lambda: list(services.read_stub_users(users, places)),
+        proxies=lambda: list(services.read_proxies()),
     )
 
 
@@ -127,7 +131,10 @@ def _read_options(
     given = list(words)
     if not given:
         text = os.environ.get("ZMQTRITON_OPTIONS") or files.read_unit_options(root)
-        given = shlex.split(text)
+        try:
+            given = shlex.split(text)
+        except ValueError as error:
+            return {}, f"{error} in {text}"
     given += [f"--model-repository={path}" for path in repositories]
     has_repository = any(word.startswith(("--model-repository", "--model-store")) for word in given)
     try:

@@ -48,15 +48,15 @@ def read_place(path: str) -> Place:
     )
 
 
-def read_repository_problem(path: str) -> str:
-    """Return why a repository cannot be used, or ""."""
-    if "://" in path:
-        return ""
-    try:
-        os.listdir(path)
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
+def read_repository_problems(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Return the repositories that cannot be used, each with the reason."""
+    for path in paths:
+        if "://" in path:
+            continue
+        try:
+            os.listdir(path)
+        except OSError as error:
+            yield path, error.strerror or str(error)
 
 
 def read_certificates(options: Mapping[str, Any]) -> Iterator[Certificate]:
@@ -102,21 +102,26 @@ def _is_public(path: str) -> bool:
 def read_runtime_directories(found: Iterable[Path], named: str) -> Iterator[RuntimeDirectory]:
     """Read those that were found, and the one that the server is to use, if it is named."""
     for path in found:
-        if _is_refused(path):
-            yield RuntimeDirectory(str(path), is_stale=True)
+        error = _connection_error(path)
+        if error in (errno.ECONNREFUSED, errno.EACCES):
+            is_dead = error == errno.ECONNREFUSED
+            yield RuntimeDirectory(str(path), is_stale=is_dead, is_forbidden=not is_dead)
     problem = _problem_of(Path(named)) if named else ""
     if problem:
         yield RuntimeDirectory(named, problem=problem)
 
 
-def _is_refused(path: Path) -> bool:
-    """Return True if its server is dead: nobody listens where it has listened."""
+def _connection_error(path: Path) -> int:
+    """Return why its server cannot be asked, as errno has it; 0 if it can.
+
+    It is dead if nobody listens where it has listened.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
         try:
             end.connect(str(path / "ctl"))
         except OSError as error:
-            return error.errno == errno.ECONNREFUSED
-    return False
+            return error.errno or 0
+    return 0
 
 
 def _problem_of(path: Path) -> str:

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -121,14 +121,15 @@ def read_installed_s() -> float:
 # --------------------------------------------------------------- models' Pythons
 
 
-def read_model_pythons(repository: str, *, may_build: bool) -> Iterator[ModelPython]:
-    """Read what the models of a repository ask for."""
-    with suppress(ZmqTritonError, OSError):  # the repository itself is judged elsewhere
-        for asked in read_environments(Path(repository), may_build=may_build):
-            if isinstance(asked.result, EnvironmentSpec):
-                yield _read_spec(asked.model, asked.result)
-            elif isinstance(asked.result, ZmqTritonError):
-                yield ModelPython(asked.model, asked.result.text)
+def read_model_pythons(repositories: Iterable[str], *, may_build: bool) -> Iterator[ModelPython]:
+    """Read what the models of the repositories ask for."""
+    for path in repositories:
+        with suppress(ZmqTritonError, OSError):  # the repository itself is judged elsewhere
+            for asked in read_environments(Path(path), may_build=may_build):
+                if isinstance(asked.result, EnvironmentSpec):
+                    yield _read_spec(asked.model, asked.result)
+                elif isinstance(asked.result, ZmqTritonError):
+                    yield ModelPython(asked.model, asked.result.text)
 
 
 def _read_spec(model: str, spec: EnvironmentSpec) -> ModelPython:
