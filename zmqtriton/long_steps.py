@@ -1,29 +1,95 @@
-"""Reports how far a step is that may take minutes: an archive, a copy from an object store."""
+"""Reports of steps that may take minutes: an archive, a copy from an object store, an installer.
+
+Who takes such a step tells a Reporter; in a process of the supervisor's that passes it on.
+"""
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
-#: (level letter, text) for the log
-LogFunction = Callable[[str, str], None]
+from zmqtriton_floor import wire
+from zmqtriton_floor.lifeline import Lifeline
+
 _MIB = 1 << 20
+_MAX_CHARACTERS = 8192
 
 
-class StepProgress:
-    """Reports every few seconds, if the step takes that long."""
+class StepProgress(NamedTuple):
+    """The latest that is known of a step."""
 
-    INTERVAL_S = 5.0
+    title: str
+    done: int = 0
+    #: 0 if nobody knows how much there is to do.
+    total: int = 0
 
-    def __init__(self, title: str, total_bytes: int, report: LogFunction) -> None:
+    @property
+    def share(self) -> float | None:
+        """The part that is done, between 0 and 1; None if nobody knows."""
+        return min(1.0, self.done / self.total) if self.total else None
+
+    def __str__(self) -> str:
+        if not self.total:
+            return self.title
+        size = f" of {self.total // _MIB} MiB" if self.total >= _MIB else ""
+        return f"{self.title}: {100 * self.done // self.total} %{size}"
+
+
+class Reporter(Protocol):
+    """Hears of steps as they are taken."""
+
+    def log(self, level: str, text: str) -> None:
+        """Take a line for the log; `level` is its letter."""
+
+    def progress(self, latest: StepProgress) -> None:
+        """Take what is done now, in place of what was done before."""
+
+
+class ByteCounter:
+    """Reports how many bytes of a step are done: each percent, and now and then in the log."""
+
+    LOG_EVERY_S = 5.0
+
+    def __init__(self, title: str, total_bytes: int, reporter: Reporter) -> None:
         self._title = title
         self._total = max(1, total_bytes)
-        self._report = report
-        self._next_s = time.monotonic() + self.INTERVAL_S
+        self._reporter = reporter
+        self._percent = 0
+        self._next_log_s = time.monotonic() + self.LOG_EVERY_S
+        reporter.progress(StepProgress(title, 0, self._total))
 
     def update(self, done_bytes: int) -> None:
+        latest = StepProgress(self._title, done_bytes, self._total)
+        percent = 100 * done_bytes // self._total
+        if percent != self._percent:
+            self._percent = percent
+            self._reporter.progress(latest)
         now_s = time.monotonic()
-        if now_s >= self._next_s:
-            self._next_s = now_s + self.INTERVAL_S
-            size = f" of {self._total // _MIB} MiB" if self._total >= _MIB else ""
-            self._report("I", f"{self._title}: {100 * done_bytes // self._total} %{size}")
+        if now_s >= self._next_log_s:
+            self._next_log_s = now_s + self.LOG_EVERY_S
+            self._reporter.log("I", str(latest))
+
+
+class LifelineReporter:
+    """Reports to the supervisor, for the call that it has made."""
+
+    def __init__(self, line: Lifeline, call: int, origin: str) -> None:
+        """`origin` stands in the log where other lines have a file."""
+        self._line = line
+        self._call = call
+        self._origin = printable(origin)
+        self._numbers = itertools.count(1)
+
+    def log(self, level: str, text: str) -> None:
+        number = next(self._numbers)
+        self._line.send(wire.LogLine(level, self._origin, number, printable(text)))
+
+    def progress(self, latest: StepProgress) -> None:
+        title = printable(latest.title)
+        self._line.send(wire.PreparationProgress(self._call, title, latest.done, latest.total))
+
+
+def printable(text: str) -> str:
+    """Limit the length, and escape what is not text: names of files may hold anything."""
+    return text[:_MAX_CHARACTERS].encode("utf-8", "backslashreplace").decode()

@@ -647,6 +647,15 @@ class LogLine(NamedTuple):
     text: Text
 
 
+class PreparationProgress(NamedTuple):
+    """The latest of what a helper of the supervisor prepares for a model."""
+
+    call: Count  # that it was told to prepare it by
+    title: Text  # what it does now
+    done: Count
+    total: Count  # 0: not known
+
+
 class Drained(NamedTuple):
     """A retired generation or stub has no requests left; generation 0: no open sequences."""
 
@@ -747,7 +756,7 @@ _KINDS: tuple[type[Any], ...] = (
     ),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
     *(ConnectionLost, LogFile, HostInstance, RepositoryState, StageTimes, TrafficSplit),
-    *(ServerDraining,),
+    *(ServerDraining, PreparationProgress),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.ctl.test_ctl import FakeServer, run, server, temporary
+from tests.support.reports import Reports
 from zmqtriton.environments.cache import BUILT, EnvironmentCache
 
 __all__ = ["server", "temporary"]
@@ -61,9 +62,7 @@ def test_without_a_server_a_name_is_nothing(tmp_path: Path, temporary: Path) -> 
 
 def test_what_there_is_can_be_listed_and_removed(tmp_path: Path) -> None:
     cache = EnvironmentCache(str(tmp_path / "cache"))
-    tree = cache.get_or_create(
-        BUILT, "x", "/m/requirements.txt", lambda tree: None, lambda _, text: None
-    )
+    tree = cache.get_or_create(BUILT, "x", "/m/requirements.txt", lambda tree: None, Reports())
 
     status, listed, _ = env(tmp_path, "list")
     removed = env(tmp_path, "clean")

@@ -11,17 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.reports import Reports
 from zmqtriton.environments.cache import (
     BUILT,
     EnvironmentCache,
     default_root,
     lock_in_use,
 )
+from zmqtriton.long_steps import StepProgress
 from zmqtriton_floor.errors import InternalError
-
-
-def silent(level: str, text: str) -> None:
-    """Nobody listens."""
 
 
 def write(text: str):  # type: ignore[no-untyped-def]
@@ -31,9 +29,9 @@ def write(text: str):  # type: ignore[no-untyped-def]
 def test_an_entry_is_made_once(tmp_path: Path) -> None:
     cache = EnvironmentCache(str(tmp_path))
 
-    first = cache.get_or_create(BUILT, "x", "source", write("first"), silent)
+    first = cache.get_or_create(BUILT, "x", "source", write("first"), Reports())
     second = EnvironmentCache(str(tmp_path)).get_or_create(
-        BUILT, "x", "source", write("second"), silent
+        BUILT, "x", "source", write("second"), Reports()
     )
 
     assert first == second
@@ -49,18 +47,17 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
         raise InternalError("no")
 
     with pytest.raises(InternalError):
-        cache.get_or_create(BUILT, "x", "source", fail, silent)
+        cache.get_or_create(BUILT, "x", "source", fail, Reports())
 
     assert not (tmp_path / BUILT / "x").exists()
     assert (
         "whole"
-        == (cache.get_or_create(BUILT, "x", "", write("whole"), silent) / "file").read_text()
+        == (cache.get_or_create(BUILT, "x", "", write("whole"), Reports()) / "file").read_text()
     )
 
 
 def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
     cache = EnvironmentCache(str(tmp_path))
-    said: list[str] = []
     has_begun, may_end = threading.Event(), threading.Event()
 
     def slowly(tree: Path) -> None:
@@ -68,24 +65,27 @@ def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
         may_end.wait(30)
         (tree / "file").write_text("first")
 
-    first = threading.Thread(target=cache.get_or_create, args=(BUILT, "x", "", slowly, silent))
+    first = threading.Thread(target=cache.get_or_create, args=(BUILT, "x", "", slowly, Reports()))
     first.start()
     has_begun.wait(30)
 
-    def report(level: str, text: str) -> None:
-        said.append(text)
-        may_end.set()
+    class Second(Reports):
+        def progress(self, latest: StepProgress) -> None:
+            super().progress(latest)
+            may_end.set()
 
-    tree = cache.get_or_create(BUILT, "x", "", write("second"), report)
+    said = Second()
+    tree = cache.get_or_create(BUILT, "x", "", write("second"), said)
     first.join(30)
 
-    assert ["waiting for another process that makes the same environment"] == said
+    waits = "waiting for another process that makes the same environment"
+    assert ([waits], [StepProgress(waits)]) == (said.texts, said.steps)
     assert "first" == (tree / "file").read_text()
 
 
 def test_what_a_dead_maker_left_is_swept_and_what_is_being_made_is_not(tmp_path: Path) -> None:
     cache = EnvironmentCache(str(tmp_path))
-    kept = cache.get_or_create(BUILT, "kept", "", write(""), silent)
+    kept = cache.get_or_create(BUILT, "kept", "", write(""), Reports())
     for name in ("dead", "living"):
         (tmp_path / BUILT / name / "tree").mkdir(parents=True)
 
@@ -107,7 +107,7 @@ def test_a_maker_that_is_killed_holds_nobody_up(tmp_path: Path) -> None:
     )
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
 
-    tree = EnvironmentCache(str(tmp_path)).get_or_create(BUILT, "x", "", write("whole"), silent)
+    tree = EnvironmentCache(str(tmp_path)).get_or_create(BUILT, "x", "", write("whole"), Reports())
 
     assert 9 == killed.returncode
     assert ["file"] == [path.name for path in tree.iterdir()]
@@ -115,7 +115,7 @@ def test_a_maker_that_is_killed_holds_nobody_up(tmp_path: Path) -> None:
 
 def test_nothing_is_cleaned_while_a_server_uses_it(tmp_path: Path) -> None:
     cache = EnvironmentCache(str(tmp_path))
-    tree = cache.get_or_create(BUILT, "x", "", write(""), silent)
+    tree = cache.get_or_create(BUILT, "x", "", write(""), Reports())
     held = lock_in_use(str(tmp_path))
     assert held is not None
 
@@ -137,7 +137,7 @@ def test_a_content_has_one_digest_wherever_it_lies(tmp_path: Path) -> None:
         os.utime(path, (1, 1))
         for _ in range(2):
             with path.open("rb") as file:
-                digests.append(cache.file_digest(file, str(path), silent))
+                digests.append(cache.file_digest(file, str(path), Reports()))
                 assert 0 == file.tell()
 
     assert digests[0:2] == digests[2:4]
@@ -153,7 +153,7 @@ def test_a_file_that_was_just_written_is_read_again(tmp_path: Path) -> None:
     for content in (b"one", b"two"):
         path.write_bytes(content)
         with path.open("rb") as file:
-            digests.append(cache.file_digest(file, str(path), silent))
+            digests.append(cache.file_digest(file, str(path), Reports()))
 
     assert digests[0] != digests[1]
 

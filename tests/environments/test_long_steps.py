@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.long_steps import StepProgress
+from tests.support.reports import Reports
+from zmqtriton.long_steps import ByteCounter, StepProgress
 
 
 def test_a_long_step_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StepProgress, "INTERVAL_S", 0.0)
-    said: list[str] = []
-    small = StepProgress("Reading x", 200, lambda level, text: said.append(text))
-    large = StepProgress("Copying y", 8 << 20, lambda level, text: said.append(text))
+    monkeypatch.setattr(ByteCounter, "LOG_EVERY_S", 0.0)
+    said = Reports()
+    small = ByteCounter("Reading x", 200, said)
+    large = ByteCounter("Copying y", 8 << 20, said)
 
     small.update(50)
     small.update(200)
     large.update(2 << 20)
 
-    assert ["Reading x: 25 %", "Reading x: 100 %", "Copying y: 25 % of 8 MiB"] == said
+    texts = ["Reading x: 25 %", "Reading x: 100 %", "Copying y: 25 % of 8 MiB"]
+    assert [("I", text) for text in texts] == said.lines
+    assert [0.0, 0.0, 0.25, 1.0, 0.25] == [step.share for step in said.steps]
 
 
-def test_a_short_step_says_nothing() -> None:
-    said: list[str] = []
+def test_each_percent_is_reported_and_a_short_step_is_not_in_the_log() -> None:
+    said = Reports()
+    counter = ByteCounter("Reading x", 1000, said)
 
-    StepProgress("Reading x", 200, lambda level, text: said.append(text)).update(50)
+    for done in (1, 9, 10, 19, 1000):
+        counter.update(done)
 
-    assert [] == said
+    assert [] == said.lines
+    assert [0, 10, 1000] == [step.done for step in said.steps]
+
+
+def test_a_step_of_unknown_length_has_a_title_alone() -> None:
+    step = StepProgress("Installing numpy")
+
+    assert ("Installing numpy", None) == (str(step), step.share)

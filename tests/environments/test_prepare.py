@@ -18,6 +18,7 @@ import pytest
 
 import zmqtriton_stub.probe
 from tests.environments.test_unpack import Member, file, link, pack
+from tests.support.reports import Reports
 from zmqtriton.environments import interpreters, programs, support
 from zmqtriton.environments.build import build_environment
 from zmqtriton.environments.cache import EnvironmentCache
@@ -50,11 +51,6 @@ for name in ("bin/tool", "bin/run-count"):
 """
 
 
-class Said(list[str]):
-    def __call__(self, level: str, text: str) -> None:
-        self.append(text)
-
-
 def fake_python(lines: str = "") -> bytes:
     """A program that is no link, as in a conda environment, and is the Python of this test."""
     return f'#!/bin/sh\n{lines}\nexec {sys.executable} "$@"\n'.encode()
@@ -80,7 +76,7 @@ def conda() -> list[Member]:
 
 @pytest.mark.row("B12")
 def test_an_archive_of_conda_pack_is_unpacked_and_adapted_once(tmp_path: Path) -> None:
-    cache, said = EnvironmentCache(str(tmp_path / "cache")), Said()
+    cache, said = EnvironmentCache(str(tmp_path / "cache")), Reports()
     one = pack(tmp_path / "one.tar.gz", conda())
     two = tmp_path / "two.tar.gz"
     two.write_bytes(one.read_bytes())
@@ -95,7 +91,9 @@ def test_an_archive_of_conda_pack_is_unpacked_and_adapted_once(tmp_path: Path) -
     assert f"#!{root}/bin/python\n" == (root / "bin" / "tool").read_text()
     assert b"code" == (root / "lib" / "libz.so.mine").read_bytes()
     assert "x" == (root / "bin" / "run-count").read_text()
-    assert [f"Extracting Python execution env {one}"] == [t for t in said if "Extracting" in t]
+    assert [f"Extracting Python execution env {one}"] == [
+        t for t in said.texts if "Extracting" in t
+    ]
     assert f"{root}/bin/python" == found[0].python
 
 
@@ -105,7 +103,7 @@ def test_an_archive_that_is_refused_leaves_nothing_in_the_cache(tmp_path: Path) 
     path = pack(tmp_path / "env.tar.gz", [*conda(), file("../../x", b"evil")])
 
     with pytest.raises(InternalError, match=r"'\.\./\.\./x' leads outside"):
-        prepare_environment(EnvironmentSpec(ARCHIVE, str(path)), cache, Said())
+        prepare_environment(EnvironmentSpec(ARCHIVE, str(path)), cache, Reports())
 
     assert [] == cache.entries()
     assert [] == [p for p in (cache.root / "archives").iterdir() if p.is_dir()]
@@ -120,20 +118,19 @@ def test_a_conda_unpack_that_fails_is_the_reason(tmp_path: Path) -> None:
     cache = EnvironmentCache(str(tmp_path / "cache"))
 
     with pytest.raises(InternalError, match="bin/conda-unpack failed: no prefix"):
-        prepare_environment(EnvironmentSpec(ARCHIVE, str(path)), cache, Said())
+        prepare_environment(EnvironmentSpec(ARCHIVE, str(path)), cache, Reports())
     assert [] == cache.entries()
 
 
 def test_scripts_that_conda_would_run_are_named_in_a_warning(tmp_path: Path) -> None:
     path = pack(tmp_path / "env.tar.gz", [*conda(), file("etc/conda/activate.d/gdal.sh")])
-    levels: list[tuple[str, str]] = []
-    cache = EnvironmentCache(str(tmp_path / "cache"))
+    said = Reports()
 
     prepare_environment(
-        EnvironmentSpec(ARCHIVE, str(path)), cache, lambda *said: levels.append(said)
+        EnvironmentSpec(ARCHIVE, str(path)), EnvironmentCache(str(tmp_path / "cache")), said
     )
 
-    (warning,) = [text for level, text in levels if level == "W"]
+    (warning,) = [text for level, text in said.lines if level == "W"]
     assert "etc/conda/activate.d" in warning
     assert warning.endswith(
         "are not run: gdal.sh. What they set must be in the server's environment"
@@ -145,7 +142,9 @@ def test_an_archive_without_an_environment_is_said_in_tritons_words(tmp_path: Pa
 
     with pytest.raises(InternalError, match=r"bin/activate does not exist\. The Python environm"):
         prepare_environment(
-            EnvironmentSpec(ARCHIVE, str(path)), EnvironmentCache(str(tmp_path / "cache")), Said()
+            EnvironmentSpec(ARCHIVE, str(path)),
+            EnvironmentCache(str(tmp_path / "cache")),
+            Reports(),
         )
 
 
@@ -223,11 +222,11 @@ def test_a_python_like_the_servers_gets_copies_of_what_it_has(
     monkeypatch.setattr(programs, "find_uv", lambda: None)
     cache = EnvironmentCache(str(tmp_path))
 
-    found = Path(support.prepare_support_directory(lacking(), cache, Said()))
+    found = Path(support.prepare_support_directory(lacking(), cache, Reports()))
 
     assert {"zmq", "msgpack", "numpy"} <= {path.name for path in found.iterdir()}
     assert not any("zmqtriton" in path.name or "falcon" in path.name for path in found.iterdir())
-    assert str(found) == support.prepare_support_directory(lacking(), cache, Said())
+    assert str(found) == support.prepare_support_directory(lacking(), cache, Reports())
 
 
 @pytest.mark.row("B13")
@@ -239,20 +238,23 @@ def test_what_cannot_be_supplied_is_refused_in_a_sentence(
     monkeypatch.setattr(support, "SERVER_PYTHON", "/no/python")
 
     with pytest.raises(InternalError) as without_pip:
-        support.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Said())
+        support.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Reports())
     fails = script(tmp_path / "uv", "#!/bin/sh\necho no route to host; exit 2\n")
     monkeypatch.setattr(programs, "find_uv", lambda: fails)
     with pytest.raises(InternalError) as without_network:
-        support.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Said())
+        support.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Reports())
 
     sentence = (
         "The Python environment of /model/python lacks the module 'msgpack', which every model "
         "needs. Install it with: /model/python -m pip install pyzmq msgpack numpy"
     )
-    nobody = "supplying it failed: {}: No such file or directory"
+    nobody = "Installing pyzmq, msgpack, numpy failed: {}: No such file or directory"
     reasons = f"{nobody.format('/model/python')}; {nobody.format('/no/python')}"
     assert f"{sentence} ({reasons})" == without_pip.value.text
-    assert f"{sentence} (supplying it failed: no route to host)" == without_network.value.text
+    assert (
+        f"{sentence} (Installing pyzmq, msgpack, numpy failed: no route to host)"
+        == without_network.value.text
+    )
     assert [] == cache.entries()
 
 
@@ -273,7 +275,7 @@ def test_without_uv_the_environments_own_pip_supplies(
     monkeypatch.setattr(programs, "find_uv", lambda: None)
     python = lacking(abi="cpython-399-other")._replace(path=script(tmp_path / "python", _PIP))
 
-    found = support.prepare_support_directory(python, EnvironmentCache(str(tmp_path)), Said())
+    found = support.prepare_support_directory(python, EnvironmentCache(str(tmp_path)), Reports())
 
     asked = Path(found, "asked").read_text()
     assert asked.startswith("-I -m pip install --target")
@@ -290,7 +292,7 @@ def test_without_uv_and_pip_the_servers_own_pip_supplies(
         path=script(tmp_path / "python", '#!/bin/sh\ntouch "$5/half"; exit 1\n'), version=(3, 8, 18)
     )
 
-    found = support.prepare_support_directory(python, EnvironmentCache(str(tmp_path)), Said())
+    found = support.prepare_support_directory(python, EnvironmentCache(str(tmp_path)), Reports())
 
     asked = Path(found, "asked").read_text()
     assert ["asked"] == [path.name for path in Path(found).iterdir()]
@@ -337,14 +339,14 @@ def test_without_a_network_uv_supplies_what_it_has_cached(
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     with package_index(tmp_path) as index:
         python = foreign_python(monkeypatch, index)
-        support.prepare_support_directory(python, EnvironmentCache(str(tmp_path / "1")), Said())
-    said = Said()
+        support.prepare_support_directory(python, EnvironmentCache(str(tmp_path / "1")), Reports())
+    said = Reports()
 
     offline = EnvironmentCache(str(tmp_path / "2"))
     found = support.prepare_support_directory(python, offline, said)
 
     assert "VERSION = '1.0'\n" == Path(found, "greeting.py").read_text()
-    assert any("tries again with what it has cached" in text for text in said)
+    assert any("tries again with what it has cached" in text for text in said.texts)
 
 
 @pytest.mark.row("B13")
@@ -360,20 +362,20 @@ def test_without_a_network_and_a_cache_the_reason_says_what_helps(
     cache = EnvironmentCache(str(tmp_path / "cache"))
 
     with pytest.raises(InternalError) as refused:
-        support.prepare_support_directory(python, cache, Said())
+        support.prepare_support_directory(python, cache, Reports())
     assert "no package index can be reached" in refused.value.text
     assert "Connection refused" in refused.value.text
     assert "zmqtriton-ctl env prepare" in refused.value.text
 
     # As it says, a directory of wheels will do; what failed has left nothing behind.
     monkeypatch.setenv(f"{installer.upper()}_FIND_LINKS", str(tmp_path / "index" / "greeting"))
-    found = support.prepare_support_directory(python, cache, Said())
+    found = support.prepare_support_directory(python, cache, Reports())
     assert "VERSION = '1.0'\n" == Path(found, "greeting.py").read_text()
 
 
 def test_what_is_not_missing_is_not_supplied(tmp_path: Path) -> None:
     found = prepare_environment(
-        EnvironmentSpec(INTERPRETER), EnvironmentCache(str(tmp_path)), Said()
+        EnvironmentSpec(INTERPRETER), EnvironmentCache(str(tmp_path)), Reports()
     )
 
     assert Environment(sys.executable) == found
@@ -415,12 +417,12 @@ def test_requirements_are_built_once_for_their_content(
 ) -> None:
     cache, said, base = (
         EnvironmentCache(str(tmp_path / "cache")),
-        Said(),
+        Reports(),
         interpreters.server_interpreter(),
     )
     first = build_environment(str(requirements), base, cache, said)
-    assert any("Building an environment for" in text for text in said)
-    assert any("greeting==1.0" in text for text in said)
+    assert any("Building an environment for" in text for text in said.texts)
+    assert any("greeting==1.0" in text for text in said.texts)
     monkeypatch.setattr(programs, "find_uv", lambda: None)
 
     again = build_environment(str(requirements), base, cache, said)
@@ -438,10 +440,10 @@ def test_requirements_are_built_once_for_their_content(
 
 def test_what_they_include_counts_too(tmp_path: Path, requirements: Path) -> None:
     cache, base = EnvironmentCache(str(tmp_path / "cache")), interpreters.server_interpreter()
-    first = build_environment(str(requirements), base, cache, Said())
+    first = build_environment(str(requirements), base, cache, Reports())
     (tmp_path / "bounds.txt").write_text("greeting>=2\n")
 
-    second = build_environment(str(requirements), base, cache, Said())
+    second = build_environment(str(requirements), base, cache, Reports())
 
     assert ["greeting-2.0.dist-info"] == installed(second)
     assert first != second
@@ -451,10 +453,10 @@ def test_an_environment_whose_interpreter_is_gone_is_built_anew(
     tmp_path: Path, requirements: Path
 ) -> None:
     cache, base = EnvironmentCache(str(tmp_path / "cache")), interpreters.server_interpreter()
-    root = Path(build_environment(str(requirements), base, cache, Said()))
+    root = Path(build_environment(str(requirements), base, cache, Reports()))
     (root / "bin" / "python").unlink()
 
-    assert str(root) == build_environment(str(requirements), base, cache, Said())
+    assert str(root) == build_environment(str(requirements), base, cache, Reports())
     assert (root / "bin" / "python").exists()
 
 
@@ -466,7 +468,7 @@ def test_a_pyproject_is_built_as_it_says(tmp_path: Path) -> None:
     )
     demand = EnvironmentSpec(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
 
-    found = prepare_environment(demand, EnvironmentCache(str(tmp_path / "cache")), Said())
+    found = prepare_environment(demand, EnvironmentCache(str(tmp_path / "cache")), Reports())
 
     assert ["greeting-1.0.dist-info"] == installed(found.root)
     assert found.support_directory
@@ -478,11 +480,11 @@ def test_a_lock_beside_a_pyproject_is_kept_to(tmp_path: Path) -> None:
         '[project]\nname = "model"\nversion = "1"\nrequires-python = ">=3.8"\n'
         'dependencies = ["greeting"]\n[tool.uv]\nno-index = true\nfind-links = ["wheels"]\n'
     )
-    programs.run([str(programs.find_uv()), "lock"], "lock", Said(), directory=str(tmp_path))
+    programs.run([str(programs.find_uv()), "lock"], "lock", Reports(), directory=str(tmp_path))
     wheel(tmp_path / "wheels", "2.0")
     demand = EnvironmentSpec(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
 
-    found = prepare_environment(demand, EnvironmentCache(str(tmp_path / "cache")), Said())
+    found = prepare_environment(demand, EnvironmentCache(str(tmp_path / "cache")), Reports())
 
     assert ["greeting-1.0.dist-info"] == installed(found.root)
 
@@ -496,7 +498,7 @@ def test_uvs_last_lines_are_the_reason(tmp_path: Path) -> None:
             str(path),
             interpreters.server_interpreter(),
             EnvironmentCache(str(tmp_path / "cache")),
-            Said(),
+            Reports(),
         )
 
     assert refused.value.text.startswith(f"Building an environment for {path} failed: ")
@@ -508,7 +510,7 @@ def test_a_real_virtual_environment_survives_packing(tmp_path: Path, requirement
         str(requirements),
         interpreters.server_interpreter(),
         EnvironmentCache(str(tmp_path / "a")),
-        Said(),
+        Reports(),
     )
     with tarfile.open(tmp_path / "env.tgz", "w:gz") as archive:
         archive.add(root, "env")
@@ -516,7 +518,7 @@ def test_a_real_virtual_environment_survives_packing(tmp_path: Path, requirement
     found = prepare_environment(
         EnvironmentSpec(ARCHIVE, str(tmp_path / "env.tgz")),
         EnvironmentCache(str(tmp_path / "b")),
-        Said(),
+        Reports(),
     )
 
     assert found.root.endswith("/env")

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from zmqtriton.environments.demand import INTERPRETER, EnvironmentSpec
+from tests.environments.test_unpack import file, pack
+from zmqtriton.environments.demand import ARCHIVE, INTERPRETER, EnvironmentSpec
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 
 
-def _start(directory: Path) -> tuple[subprocess.Popen[bytes], Lifeline, Path]:
-    """It is to prepare an interpreter that leaves a trace when it is run."""
+def _start(
+    directory: Path, demand: EnvironmentSpec | None = None
+) -> tuple[subprocess.Popen[bytes], Lifeline, Path]:
+    """It is to prepare this, or an interpreter that leaves a trace when it is run."""
     trace, python = directory / "trace", directory / "python"
     python.write_text(f'#!/bin/sh\ntouch {trace}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     ours, theirs = pair()
-    demand = EnvironmentSpec(INTERPRETER, python=str(python))
+    demand = demand or EnvironmentSpec(INTERPRETER, python=str(python))
     cache = str(directory / "cache")
     command = commands.environment_command(theirs.fileno(), "m", cache, demand)
     process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
@@ -53,3 +58,28 @@ def test_it_answers_the_call_to_begin(tmp_path: Path) -> None:
 
     assert [0] == [answer.code for answer in answers]
     assert trace.exists()
+
+
+def test_it_says_how_far_it_is(tmp_path: Path) -> None:
+    python = f'#!/bin/sh\nexec {sys.executable} "$@"\n'.encode()
+    members = [file("bin/activate"), file("bin/python", python, mode=0o755)]
+    weights = file("weights", os.urandom(4 << 20))
+    archive = pack(tmp_path / "env.tar.gz", [*members, weights])
+    process, line, _ = _start(tmp_path, EnvironmentSpec(ARCHIVE, str(archive)))
+    heard: list[Any] = []
+    try:
+        line.send(wire.Call(0, "prepare", "{}"))
+        while not any(isinstance(m, wire.CallResult) for m in heard) and line.wait(30):
+            heard += [message for message, _ in line.receive()]
+        assert 0 == process.wait(30)
+    finally:
+        process.kill()
+        process.wait()
+        line.close()
+
+    steps = [m for m in heard if isinstance(m, wire.PreparationProgress)]
+    for title in (f"Reading {archive}", f"Extracting Python execution env {archive}"):
+        shares = [step.done / step.total for step in steps if step.title == title]
+        assert 0.0 == shares[0]
+        assert sorted(set(shares)) == shares
+        assert any(0.0 < share < 1.0 for share in shares)

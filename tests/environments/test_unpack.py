@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.reports import Reports
 from zmqtriton.environments.unpack import ArchiveLimits, environment_root, unpack
 from zmqtriton_floor.errors import InternalError
 
@@ -49,7 +50,7 @@ def pack(path: Path, members: Sequence[Member]) -> Path:
 def take(path: Path, target: Path, bounds: ArchiveLimits | None = None) -> Path:
     target.mkdir()
     with path.open("rb") as archive:
-        unpack(str(path), archive, target, lambda level, text: None, bounds or ArchiveLimits())
+        unpack(str(path), archive, target, Reports(), bounds or ArchiveLimits())
     return target
 
 

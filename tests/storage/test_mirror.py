@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.storage.fake_store import FakeStore
-from zmqtriton.long_steps import StepProgress
+from tests.support.reports import Reports
+from zmqtriton.long_steps import ByteCounter
 from zmqtriton.storage import mirror as module
 from zmqtriton.storage.mirror import Mirror
 from zmqtriton.storage.trees import build_tree
@@ -21,6 +22,10 @@ def copied(mirror: Mirror, number: int, store: Any) -> str:
         return await mirror.copy_model(number, "m", "s3://b", wanted, store)
 
     return asyncio.run(run())
+
+
+def silent_mirror(directory: Path) -> Mirror:
+    return Mirror(str(directory), lambda number, model: Reports())
 
 
 def files(directory: str) -> dict[str, bytes]:
@@ -36,7 +41,7 @@ def test_a_copy_has_every_file_and_programs_can_be_run(
     contents = {"1/model.py": b"x", "1/weights": large, "empty": b"", "bin/run": b"#!/bin/sh\n"}
     store = FakeStore({f"m/{name}": data for name, data in contents.items()})
 
-    directory = copied(Mirror(str(tmp_path)), 7, store)
+    directory = copied(silent_mirror(tmp_path), 7, store)
 
     assert str(tmp_path / "7" / "m") == directory
     assert contents == files(directory)
@@ -46,20 +51,26 @@ def test_a_copy_has_every_file_and_programs_can_be_run(
 
 
 def test_a_long_copy_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StepProgress, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(ByteCounter, "LOG_EVERY_S", 0.0)
     store = FakeStore({"m/1/model.py": b"x" * 100, "m/1/weights": b"y" * 300})
-    said: list[tuple[str, str, str]] = []
+    said: dict[tuple[int, str], Reports] = {}
 
-    copied(Mirror(str(tmp_path), lambda *words: said.append(words)), 1, store)
+    def report_of(number: int, model: str) -> Reports:
+        return said.setdefault((number, model), Reports())
 
-    assert ("m", "I", "Copying s3://b/m: 100 %") == said[-1]
-    assert 2 == len(said)
+    copied(Mirror(str(tmp_path), report_of), 1, store)
+
+    [(of, reports)] = said.items()
+    assert (1, "m") == of
+    assert ("I", "Copying s3://b/m: 100 %") == reports.lines[-1]
+    assert 2 == len(reports.lines)
+    assert [0.0, 1.0] == [reports.steps[0].share, reports.steps[-1].share]
 
 
 @pytest.mark.row("F21")
 def test_the_next_copy_fetches_what_has_changed_and_shares_the_rest(tmp_path: Path) -> None:
     store = FakeStore({"m/1/model.py": b"old", "m/1/weights": b"w", "m/1/notes": b"n"})
-    mirror = Mirror(str(tmp_path))
+    mirror = silent_mirror(tmp_path)
     first = copied(mirror, 1, store)
     # A model may write where it lies; that is not what the store has.
     Path(first, "1/notes").write_bytes(b"changed here")
@@ -89,7 +100,7 @@ def test_what_changes_meanwhile_is_no_copy(tmp_path: Path, change: str) -> None:
     store.meanwhile = meanwhile
 
     async def run() -> str:
-        mirror = Mirror(str(tmp_path))
+        mirror = silent_mirror(tmp_path)
         return await mirror.copy_model(1, "m", "s3://b", build_tree(wanted), anything)
 
     assert "" == asyncio.run(run())
@@ -104,7 +115,7 @@ def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_fetched(
     store = FakeStore({"m/1/weights": b"123456"})
 
     with pytest.raises(InternalError, match="s3://b/m needs 6 bytes here, 5 are free"):
-        copied(Mirror(str(tmp_path)), 1, store)
+        copied(silent_mirror(tmp_path), 1, store)
 
     assert ([], []) == (store.reads, os.listdir(tmp_path))
 
@@ -113,6 +124,6 @@ def test_what_a_killed_process_left_unfinished_goes(tmp_path: Path) -> None:
     for name in ("3.new", "2.gone", "1"):
         (tmp_path / name).mkdir()
 
-    Mirror(str(tmp_path))
+    silent_mirror(tmp_path)
 
     assert ["1"] == os.listdir(tmp_path)

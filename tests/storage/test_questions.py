@@ -11,6 +11,7 @@ from tests.storage.fake_store import FakeStore
 
 pytest.importorskip("obstore")
 
+from tests.support.reports import Reports
 from zmqtriton.storage import questions
 from zmqtriton.storage.mirror import Mirror
 from zmqtriton.storage.places import BucketPath
@@ -33,7 +34,13 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeStore]:
 def copy(tmp_path: Path, *, is_patient: bool = False) -> dict[str, Any]:
     urls = ["s3://one", "s3://two"]
     return asyncio.run(
-        questions.copy_model(Mirror(str(tmp_path)), 1, "m", urls, is_patient=is_patient)
+        questions.copy_model(
+            Mirror(str(tmp_path), lambda number, model: Reports()),
+            1,
+            "m",
+            urls,
+            is_patient=is_patient,
+        )
     )
 
 

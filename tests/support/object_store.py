@@ -9,10 +9,14 @@ with ObjectStore() as store:
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import importlib.util
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
 from tests.conftest import skip_missing
@@ -87,3 +91,40 @@ class ObjectStore:
         assert self._process is not None
         self._process.terminate()
         self._process.wait(30)
+
+
+@contextlib.contextmanager
+def held_after_first_piece(store: ObjectStore, may_go_on: threading.Event) -> Iterator[str]:
+    """The address of the store for clients that get the rest of a large object only then."""
+
+    class Relay(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = self.headers.get("Range", "bytes=0-")
+            if not wanted.startswith("bytes=0-"):
+                may_go_on.wait(60)
+            connection = http.client.HTTPConnection(store.server, timeout=30)
+            with contextlib.closing(connection):
+                connection.request("GET", self.path, headers=dict(self.headers))
+                answer = connection.getresponse()
+                body = answer.read()
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("connection", "content-length", "date", "server"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Not on the tests' output."""
+
+    relay = ThreadingHTTPServer(("127.0.0.1", 0), Relay)
+    thread = threading.Thread(target=relay.serve_forever)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{relay.server_port}"
+    finally:
+        may_go_on.set()
+        relay.shutdown()
+        thread.join()
+        relay.server_close()

@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from zmqtriton_floor.errors import NotFound, ZmqTritonError
 if TYPE_CHECKING:
     from zmqtriton.environments.ahead import ModelEnvironment
     from zmqtriton.environments.cache import CacheEntry, EnvironmentCache
+    from zmqtriton.long_steps import StepProgress
 
 
 @click.group()
@@ -117,18 +117,25 @@ def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> dict[str, str]
             raise asked.result
         if not isinstance(asked.result, Environment):
             with LiveLine(f"{asked.model}: preparing {asked.result}") as line:
-                found = prepare_one(asked.result, cache, partial(_report, line))
+                found = prepare_one(asked.result, cache, _ShownSteps(line))
             result["python"] = found.python
     except ZmqTritonError as error:
         result["error"] = error.text
     return result
 
 
-def _report(line: LiveLine, level: str, text: str) -> None:
-    if level == "I":
-        line.show(text)
-    else:
-        print_note(text)
+class _ShownSteps:
+    """Shows what is done now; of the log, warnings and errors."""
+
+    def __init__(self, line: LiveLine) -> None:
+        self._line = line
+
+    def log(self, level: str, text: str) -> None:
+        if level in "WE":
+            print_note(text)
+
+    def progress(self, latest: StepProgress) -> None:
+        self._line.show(str(latest))
 
 
 def _print_prepared(result: dict[str, str]) -> None:

@@ -6,7 +6,6 @@ or an error. It dies with the supervisor, and is killed if nobody wants it any m
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
@@ -14,11 +13,10 @@ import sys
 from zmqtriton.environments.cache import EnvironmentCache
 from zmqtriton.environments.demand import EnvironmentSpec
 from zmqtriton.environments.prepare import prepare_environment
+from zmqtriton.long_steps import LifelineReporter, printable
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
-
-_MAX_CHARACTERS = 8192
 
 
 def main(arguments: list[str]) -> int:
@@ -29,35 +27,25 @@ def main(arguments: list[str]) -> int:
     # a setting for the server's processes, not for the model's
     os.environ.pop("PYTHONSAFEPATH", None)
     line = Lifeline.inherited(int(arguments[1]))
-    origin = f"{arguments[2]}.environment"
     demand = EnvironmentSpec(*json.loads(arguments[4]))
 
     # once the broker knows of this process, what is started here dies with the supervisor
     line.wait()
     if line.ended or not line.receive():
         return 1
-    numbers = itertools.count(1)
-
-    def report(level: str, text: str) -> None:
-        line.send(wire.LogLine(level, origin, next(numbers), _printable(text)))
-
+    reporter = LifelineReporter(line, 0, f"{arguments[2]}.environment")
     try:
-        found = prepare_environment(demand, EnvironmentCache(arguments[3]), report)
+        found = prepare_environment(demand, EnvironmentCache(arguments[3]), reporter)
         answer = wire.CallResult(0, 0, "", json.dumps(found))
     except ZmqTritonError as error:
-        answer = wire.CallResult(0, error.number, _printable(error.text), "")
+        answer = wire.CallResult(0, error.number, printable(error.text), "")
     except OSError as error:
         text = f"{demand} cannot be prepared: {error}"
-        answer = wire.CallResult(0, InternalError.number, _printable(text), "")
+        answer = wire.CallResult(0, InternalError.number, printable(text), "")
     line.send(answer)
     while line.is_backed_up and not line.ended:
         line.wait(1.0)
     return 0
-
-
-def _printable(text: str) -> str:
-    """Limit the length, and escape what is not text: file names may hold anything."""
-    return text[:_MAX_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 if __name__ == "__main__":

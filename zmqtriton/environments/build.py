@@ -16,7 +16,7 @@ from zmqtriton.environments import programs
 from zmqtriton.environments.cache import BUILT, EnvironmentCache
 from zmqtriton.environments.demand import interpreter_path
 from zmqtriton.environments.interpreters import Interpreter
-from zmqtriton.long_steps import LogFunction
+from zmqtriton.long_steps import Reporter
 from zmqtriton_floor.errors import InternalError
 
 _INCLUDE_LINE = re.compile(r"^\s*(?:-r|-c|--requirement|--constraint)[\s=]+(\S+)", re.M)
@@ -24,7 +24,7 @@ _LOCK_FILE = "uv.lock"
 
 
 def build_environment(
-    requirements: str, base: Interpreter, cache: EnvironmentCache, report: LogFunction
+    requirements: str, base: Interpreter, cache: EnvironmentCache, reporter: Reporter
 ) -> str:
     """Return the root of the environment."""
     name = _digest(requirements, base)
@@ -37,8 +37,8 @@ def build_environment(
             BUILT,
             name,
             source,
-            lambda new: _install_requirements(new, requirements, base, report),
-            report,
+            lambda new: _install_requirements(new, requirements, base, reporter),
+            reporter,
         )
     )
 
@@ -66,7 +66,7 @@ def _requirement_files(path: Path, seen: set[Path]) -> Iterator[Path]:
 
 
 def _install_requirements(
-    tree: Path, requirements: str, base: Interpreter, report: LogFunction
+    tree: Path, requirements: str, base: Interpreter, reporter: Reporter
 ) -> None:
     uv = programs.find_uv()
     if uv is None:
@@ -74,18 +74,18 @@ def _install_requirements(
             f"Building an environment for {requirements} needs uv. Install it with: "
             f"{sys.executable} -m pip install uv"
         )
-    report("I", f"Building an environment for {requirements} with {base.path}")
+    reporter.log("I", f"Building an environment for {requirements} with {base.path}")
     what = f"Building an environment for {requirements}"
     folder = os.path.dirname(requirements)
     venv = [uv, "venv", "--quiet", "--no-project", "--allow-existing", "--python", base.path]
-    programs.run([*venv, str(tree)], what, report, directory=folder)
+    programs.run([*venv, str(tree)], what, reporter, directory=folder)
     python = interpreter_path(str(tree))
     locked = os.path.join(folder, _LOCK_FILE)
     if requirements.endswith(".toml") and os.path.exists(locked):
         exported = str(tree / "exported-requirements.txt")
         command = [uv, "export", "--quiet", "--frozen", "--no-emit-project", "--no-dev"]
         command += ["--python", python, "--output-file", exported]
-        programs.run(command, what, report, directory=folder)
+        programs.run(command, what, reporter, directory=folder)
         requirements = exported
     install = ["--python", python, "--requirement", requirements]
-    programs.install_with_uv(uv, install, what, report, directory=folder)
+    programs.install_with_uv(uv, install, what, reporter, directory=folder)

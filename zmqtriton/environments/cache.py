@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.long_steps import LogFunction, StepProgress
+from zmqtriton.long_steps import ByteCounter, Reporter, StepProgress
 from zmqtriton_floor.errors import InternalError
 
 ARCHIVES, BUILT, SUPPORT = "archives", "built", "support"
@@ -81,12 +81,12 @@ class EnvironmentCache:
         return (self.root / kind / name / _READY).exists()
 
     def get_or_create(
-        self, kind: str, name: str, source: str, fill: Callable[[Path], None], report: LogFunction
+        self, kind: str, name: str, source: str, fill: Callable[[Path], None], reporter: Reporter
     ) -> Path:
         """Return the entry's directory; `fill` is called for an empty one if there is no entry."""
         if self.is_ready(kind, name):
             return self.tree_path(kind, name)
-        with self._entry_lock(kind, name, report):
+        with self._entry_lock(kind, name, reporter):
             if not self.is_ready(kind, name):
                 self.remove_incomplete()
                 self._create_entry(kind, name, source, fill)
@@ -114,13 +114,15 @@ class EnvironmentCache:
         (self.root / kind / name / _READY).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _entry_lock(self, kind: str, name: str, report: LogFunction) -> Iterator[None]:
+    def _entry_lock(self, kind: str, name: str, reporter: Reporter) -> Iterator[None]:
         # never removed: a process that waits for it would hold a file that nobody else can find
         with open(self.root / kind / f"{name}.lock", "a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                report("I", "waiting for another process that makes the same environment")
+                text = "waiting for another process that makes the same environment"
+                reporter.log("I", text)
+                reporter.progress(StepProgress(text))
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -167,7 +169,7 @@ class EnvironmentCache:
 
     # ------------------------------------------------------------------ digests
 
-    def file_digest(self, file: Any, path: str, report: LogFunction) -> str:
+    def file_digest(self, file: Any, path: str, reporter: Reporter) -> str:
         """Return the digest of an open file; it is remembered while the file looks the same."""
         stat = os.fstat(file.fileno())
         seen = f"{path} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino} {stat.st_dev}"
@@ -177,19 +179,19 @@ class EnvironmentCache:
         is_settled = time.time() - stat.st_mtime > 2
         if is_settled and note.exists():
             return note.read_text()
-        digest = _hash(file, stat.st_size, path, report)
+        digest = _hash(file, stat.st_size, path, reporter)
         if is_settled:
             note.write_text(digest)
         return digest
 
 
-def _hash(file: Any, size: int, path: str, report: LogFunction) -> str:
-    progress = StepProgress(f"Reading {path}", size, report)
+def _hash(file: Any, size: int, path: str, reporter: Reporter) -> str:
+    counter = ByteCounter(f"Reading {path}", size, reporter)
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(_CHUNK):
         digest.update(chunk)
-        progress.update(file.tell())
+        counter.update(file.tell())
     file.seek(0)
     return digest.hexdigest()[:32]
 

@@ -1,6 +1,7 @@
 """Runs the programs that make environments: uv, and what an archive brings along to adapt itself.
 
-Their output goes into the log line by line as it comes; its end is part of an error.
+Their latest line shows how far they are. All lines are in the verbose log, the last ones in an
+error: nobody needs them while all is well.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zmqtriton.long_steps import LogFunction
+from zmqtriton.long_steps import Reporter, StepProgress
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError
 
@@ -40,7 +41,7 @@ def find_uv() -> str | None:
 def run(
     command: Sequence[str],
     what: str,
-    report: LogFunction,
+    reporter: Reporter,
     *,
     directory: str | None = None,
     variables: Mapping[str, str] | None = None,
@@ -49,7 +50,10 @@ def run(
     """Run a program. Raises InternalError: `what` failed, and the program's last lines."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
     reading, writing = os.pipe()
-    listener = threading.Thread(target=_forward_lines, args=(reading, last, report), daemon=True)
+    reporter.progress(StepProgress(what))
+    listener = threading.Thread(
+        target=_forward_lines, args=(reading, last, what, reporter), daemon=True
+    )
     listener.start()
     status = 1
     try:
@@ -78,20 +82,20 @@ def run(
 
 
 def install_with_uv(
-    uv: str, arguments: Sequence[str], what: str, report: LogFunction, **more: Any
+    uv: str, arguments: Sequence[str], what: str, reporter: Reporter, **more: Any
 ) -> None:
     """Run `uv pip install`; from uv's cache alone where no index can be reached.
 
     Raises InternalError like run(), with the first reason.
     """
     try:
-        run([uv, "pip", "install", *arguments], what, report, **more)
+        run([uv, "pip", "install", *arguments], what, reporter, **more)
     except InternalError as error:
         if not is_unreachable(error.text):
             raise
-        report("W", "no package index can be reached; uv tries again with what it has cached")
+        reporter.log("W", "no package index can be reached; uv tries again with what it has cached")
         try:
-            run([uv, "pip", "install", "--offline", *arguments], what, report, **more)
+            run([uv, "pip", "install", "--offline", *arguments], what, reporter, **more)
         except InternalError:
             raise error from None
 
@@ -101,7 +105,7 @@ def is_unreachable(reason: str) -> bool:
     return _UNREACHABLE.search(reason) is not None
 
 
-def _forward_lines(reading: int, last: deque[str], report: LogFunction) -> None:
+def _forward_lines(reading: int, last: deque[str], what: str, reporter: Reporter) -> None:
     with open(reading, errors="replace") as lines:
         for line in lines:
             text = line.rstrip()
@@ -109,4 +113,5 @@ def _forward_lines(reading: int, last: deque[str], report: LogFunction) -> None:
                 if last and text.startswith(_RETRY) and last[-1].startswith(_RETRY):
                     last.pop()
                 last.append(text)
-                report("I", text)
+                reporter.log("V", text)
+                reporter.progress(StepProgress(f"{what}: {text}"))

@@ -21,7 +21,7 @@ from typing import Any
 from zmqtriton.environments import programs
 from zmqtriton.environments.cache import SUPPORT, EnvironmentCache
 from zmqtriton.environments.interpreters import Interpreter, server_interpreter
-from zmqtriton.long_steps import LogFunction
+from zmqtriton.long_steps import Reporter, StepProgress
 from zmqtriton_floor.errors import InternalError
 
 #: module -> project
@@ -33,7 +33,7 @@ _QUIETLY = ("--no-warn-script-location", "--disable-pip-version-check", "--no-in
 
 
 def prepare_support_directory(
-    interpreter: Interpreter, cache: EnvironmentCache, report: LogFunction
+    interpreter: Interpreter, cache: EnvironmentCache, reporter: Reporter
 ) -> str:
     """Return the directory, or "" if nothing is missing.
 
@@ -44,15 +44,16 @@ def prepare_support_directory(
     name = _cache_name(interpreter)
     if not cache.is_ready(SUPPORT, name):
         lacking = ", ".join(interpreter.missing_modules)
-        report("I", f"{interpreter.path} lacks {lacking}; preparing them once for {name}")
+        reporter.log("I", f"{interpreter.path} lacks {lacking}; preparing them once for {name}")
 
     def fill(tree: Path) -> None:
+        reporter.progress(StepProgress(f"Copying {', '.join(_PROJECTS.values())} for {name}"))
         if not _copy_server_packages(interpreter, tree):
-            _install(interpreter, tree, report)
+            _install(interpreter, tree, reporter)
 
     return str(
         cache.get_or_create(
-            SUPPORT, name, f"{', '.join(_PROJECTS.values())} for {name}", fill, report
+            SUPPORT, name, f"{', '.join(_PROJECTS.values())} for {name}", fill, reporter
         )
     )
 
@@ -88,9 +89,9 @@ def _copy_distribution(project: Distribution, tree: Path) -> bool:
     return copied > 0
 
 
-def _install(interpreter: Interpreter, tree: Path, report: LogFunction) -> None:
+def _install(interpreter: Interpreter, tree: Path, reporter: Reporter) -> None:
     failures: list[str] = []
-    for install in _installers(interpreter, tree, report):
+    for install in _installers(interpreter, tree, reporter):
         try:
             install()
             return
@@ -117,23 +118,24 @@ def _refusal(interpreter: Interpreter, failures: list[str]) -> str:
 
 
 def _installers(
-    interpreter: Interpreter, tree: Path, report: LogFunction
+    interpreter: Interpreter, tree: Path, reporter: Reporter
 ) -> Iterator[Callable[[], None]]:
     """Return what installs into a directory, the best first."""
-    what, projects = "supplying it", list(_PROJECTS.values())
+    projects = list(_PROJECTS.values())
+    what = f"Installing {', '.join(projects)}"
     more: dict[str, Any] = {"directory": str(tree), "within_s": _TIMEOUT_S}
     wheels = ["--target", str(tree), "--only-binary", ":all:"]
     uv = programs.find_uv()
     if uv is not None:
         arguments = ["--python", interpreter.path, *wheels, "--no-config", *projects]
-        yield partial(programs.install_with_uv, uv, arguments, what, report, **more)
+        yield partial(programs.install_with_uv, uv, arguments, what, reporter, **more)
         return
     for pip, tags in (
         ([interpreter.path, "-I", "-m", "pip"], []),
         ([SERVER_PYTHON, "-m", "pip"], _tags(interpreter)),
     ):
         command = [*pip, "install", *wheels, *_QUIETLY, *tags, *projects]
-        yield partial(programs.run, command, what, report, **more)
+        yield partial(programs.run, command, what, reporter, **more)
 
 
 def _tags(interpreter: Interpreter) -> list[str]:

@@ -20,7 +20,7 @@ from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from zmqtriton.long_steps import LogFunction, StepProgress
+from zmqtriton.long_steps import ByteCounter, Reporter
 from zmqtriton_floor.errors import InternalError, Unsupported
 
 _CHUNK = 1 << 20
@@ -59,27 +59,40 @@ class RejectedArchive(InternalError):
 
 
 def unpack(
-    path: str, file: IO[bytes], target: Path, report: LogFunction, bounds: ArchiveLimits
+    path: str, file: IO[bytes], target: Path, reporter: Reporter, bounds: ArchiveLimits
 ) -> None:
     """Unpack the open archive `file`; after an error `target` holds half of it."""
     size = os.fstat(file.fileno()).st_size
     free = shutil.disk_usage(target).free * 9 // 10
     most = min(bounds.max_bytes, free, max(bounds.always_allowed_bytes, bounds.max_ratio * size))
     unpacking = _Unpacker(path, target, most, bounds.max_members)
-    progress = StepProgress(f"Extracting Python execution env {path}", size, report)
+    counter = ByteCounter(f"Extracting Python execution env {path}", size, reporter)
     try:
         mode: Any = f"r|{_compression(path)}"
-        with _limited_memory(), tarfile.open(fileobj=file, mode=mode) as archive:
+        counted: Any = _CountedFile(file, counter)
+        with _limited_memory(), tarfile.open(fileobj=counted, mode=mode) as archive:
             remembered: Any = vars(archive)["members"]
             for member in archive:
                 unpacking.extract(archive, member)
                 remembered.clear()  # there may be hundreds of thousands
-                progress.update(file.tell())
         unpacking.resolve_links()
     except (*_ARCHIVE_ERRORS, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # a full disk, and not bad data
             raise InternalError(f"{path} cannot be unpacked into {target}: {error}") from error
         raise _unusable_archive_error(path, error) from error
+
+
+class _CountedFile:
+    """A file that reports how much of it was read; one member may be most of the archive."""
+
+    def __init__(self, file: IO[bytes], counter: ByteCounter) -> None:
+        self._file = file
+        self._counter = counter
+
+    def read(self, size: int) -> bytes:
+        piece = self._file.read(size)
+        self._counter.update(self._file.tell())
+        return piece
 
 
 def check_archive_start(path: str) -> None:

@@ -7,19 +7,17 @@ death. Takes calls over its lifeline, several at a time, and answers each; ends 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import sys
 from typing import Any
 
+from zmqtriton.long_steps import LifelineReporter, Reporter, printable
 from zmqtriton.storage import questions
 from zmqtriton.storage.mirror import Mirror
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
-
-_MOST_CHARACTERS = 4096
 
 
 class StorageProcess:
@@ -28,7 +26,6 @@ class StorageProcess:
         self._loop = loop
         self._work: dict[int, asyncio.Task[None]] = {}
         self._mirrors: dict[str, Mirror] = {}
-        self._line_numbers = itertools.count(1)
         self.ended = loop.create_future()
         loop.add_reader(line.fileno(), self._receive)
 
@@ -56,9 +53,9 @@ class StorageProcess:
             result = json.dumps(await self._execute(call, given))
             answer = wire.CallResult(call.id, 0, "", result)
         except ZmqTritonError as error:
-            answer = wire.CallResult(call.id, error.number, _plain(error.text), "null")
+            answer = wire.CallResult(call.id, error.number, printable(error.text), "null")
         except Exception as error:  # noqa: BLE001 - whatever a library raises, a load waits for this
-            text = _plain(f"{type(error).__name__}: {error}")
+            text = printable(f"{type(error).__name__}: {error}")
             answer = wire.CallResult(call.id, InternalError.number, text, "null")
         finally:
             del self._work[call.id]
@@ -80,18 +77,11 @@ class StorageProcess:
     def _mirror(self, given: dict[str, Any]) -> Mirror:
         directory = given["directory"]
         if directory not in self._mirrors:
-            self._mirrors[directory] = Mirror(directory, self._report)
+            self._mirrors[directory] = Mirror(directory, self._make_reporter)
         return self._mirrors[directory]
 
-    def _report(self, model: str, level: str, text: str) -> None:
-        """Have the server log how far a copy is."""
-        line = next(self._line_numbers)
-        self._line.send(wire.LogLine(level, f"{_plain(model)}.copy", line, _plain(text)))
-
-
-def _plain(text: str) -> str:
-    """Limit the length, and escape what is not text: names of objects may hold anything."""
-    return text[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+    def _make_reporter(self, number: int, model: str) -> Reporter:
+        return LifelineReporter(self._line, number, f"{model}.copy")
 
 
 async def _run(descriptor: int) -> None:

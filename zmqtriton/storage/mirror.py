@@ -13,11 +13,10 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from zmqtriton.long_steps import LogFunction, StepProgress
+from zmqtriton.long_steps import ByteCounter, Reporter
 from zmqtriton.storage.trees import ModelTree, StoredObject, digest, missing_paths
 from zmqtriton_floor.errors import InternalError
 
@@ -37,8 +36,8 @@ _PROGRAMS = (b"\x7fELF", b"#!")
 _ROOM = 64 << 20
 
 T = TypeVar("T")
-#: Gets the model, and what is to be logged about its copy: (model, level letter, text).
-CopyReport = Callable[[str, str, str], None]
+#: Gets the number and the model of a copy, and makes what hears of it.
+MakeReporter = Callable[[int, str], Reporter]
 
 
 class _ObjectsChanged(Exception):
@@ -54,28 +53,24 @@ class _StoredFile(NamedTuple):
     modified_ns: int
 
 
-class _CopyProgress:
+class _CopyCounter:
     """Counts the bytes of one copy, which come in pieces."""
 
-    def __init__(self, title: str, total_bytes: int, report: LogFunction) -> None:
-        self._progress = StepProgress(title, total_bytes, report)
+    def __init__(self, title: str, total_bytes: int, reporter: Reporter) -> None:
+        self._counter = ByteCounter(title, total_bytes, reporter)
         self._done_bytes = 0
 
     def add(self, count: int) -> None:
         self._done_bytes += count
-        self._progress.update(self._done_bytes)
-
-
-def _ignore(model: str, level: str, text: str) -> None:
-    """Report to nobody."""
+        self._counter.update(self._done_bytes)
 
 
 class Mirror:
     """The directory of all copies."""
 
-    def __init__(self, root: str, report: CopyReport = _ignore) -> None:
+    def __init__(self, root: str, make_reporter: MakeReporter) -> None:
         self._root = Path(root)
-        self._report = report
+        self._make_reporter = make_reporter
         for left in (*self._root.glob("*.new"), *self._root.glob("*.gone")):
             shutil.rmtree(left, ignore_errors=True)
         self._file_semaphore = asyncio.Semaphore(_MAX_OPEN_FILES)
@@ -110,7 +105,8 @@ class Mirror:
         draft = self._root / f"{number}.new"
         try:
             (draft / model).mkdir(parents=True, mode=_DIRECTORY_MODE)
-            await self._fetch_tree(draft / model, model, url, wanted, store)
+            reporter = self._make_reporter(number, model)
+            await self._fetch_tree(draft / model, model, url, wanted, store, reporter)
             if digest(await store.list_objects(model)) != wanted.digest:
                 raise _ObjectsChanged
             _write_list(draft, model, url, wanted)
@@ -128,7 +124,13 @@ class Mirror:
         return str(self._root / str(number) / model)
 
     async def _fetch_tree(
-        self, place: Path, model: str, url: str, wanted: ModelTree, store: ObjectStore
+        self,
+        place: Path,
+        model: str,
+        url: str,
+        wanted: ModelTree,
+        store: ObjectStore,
+        reporter: Reporter,
     ) -> None:
         for folder in {str(Path(path).parent) for path in wanted.files} | set(wanted.directories):
             (place / folder).mkdir(parents=True, exist_ok=True, mode=_DIRECTORY_MODE)
@@ -138,9 +140,9 @@ class Mirror:
         if needed > free:
             text = f"{url}/{model} needs {needed} bytes here, {max(free, 0)} are free in {place}"
             raise InternalError(text)
-        progress = _CopyProgress(f"Copying {url}/{model}", needed, partial(self._report, model))
+        counter = _CopyCounter(f"Copying {url}/{model}", needed, reporter)
         await gather_or_cancel(
-            self._fetch(store, f"{model}/{path}", wanted.files[path], place / path, progress)
+            self._fetch(store, f"{model}/{path}", wanted.files[path], place / path, counter)
             for path in left
         )
 
@@ -150,7 +152,7 @@ class Mirror:
         name: str,
         entry: StoredObject,
         target: Path,
-        progress: _CopyProgress,
+        counter: _CopyCounter,
     ) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         async with self._file_semaphore:
@@ -158,7 +160,7 @@ class Mirror:
             try:
                 starts = range(0, entry.size, _CHUNK_BYTES)
                 await gather_or_cancel(
-                    self._fetch_piece(store, name, entry, file, at, progress) for at in starts
+                    self._fetch_piece(store, name, entry, file, at, counter) for at in starts
                 )
                 if _is_program(file):
                     # stores know no modes, and an environment is of no use without
@@ -173,7 +175,7 @@ class Mirror:
         entry: StoredObject,
         file: int,
         start: int,
-        progress: _CopyProgress,
+        counter: _CopyCounter,
     ) -> None:
         async with self._chunk_semaphore:
             end = min(start + _CHUNK_BYTES, entry.size)
@@ -183,7 +185,7 @@ class Mirror:
             written = 0
             while written < len(data):
                 written += os.pwrite(file, data[written:], start + written)
-            progress.add(written)
+            counter.add(written)
 
     def _link(self, place: Path, model: str, url: str, wanted: ModelTree) -> list[str]:
         """Link what is here; return the paths that are not."""

@@ -29,6 +29,8 @@ class HelperOwner(Protocol):
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
         """Take a result; False if it is not of one of the owner's processes."""
 
+    def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None: ...
+
 
 class EventRouter:
     """Call a method for what has happened to a process."""
@@ -164,6 +166,9 @@ class EventRouter:
             is_helpers = any(helper.handle_result(serial, message) for helper in self._helpers)
             if not is_helpers:
                 self._readiness.handle_result(serial, message)
+        elif isinstance(message, wire.PreparationProgress):
+            for helper in self._helpers:
+                helper.handle_progress(serial, message)
 
     def _tell_stub(self, serial: int, event: states.Event) -> None:
         generation, instance = self.find_stub(serial)

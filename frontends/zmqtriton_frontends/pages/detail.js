@@ -133,7 +133,7 @@ export class Detail {
       const [text, bar] = list.children[at].children;
       const share = progress === null || progress === undefined ? "" : `, ${percent(100 * progress)}`;
       setText(text, `${model}: ${step}${share}, ${duration(Date.now() / 1000 - seconds)} so far`);
-      bar.setAttribute("aria-label", `The environment of ${model}`);
+      bar.setAttribute("aria-label", `The preparation of ${model}`);
       if (share) bar.value = progress;
       else bar.removeAttribute("value");
     });

@@ -68,6 +68,38 @@ def test_the_status_shows_what_is_being_prepared() -> None:
     assert [] == preparing()
 
 
+def test_the_status_shows_how_far_it_is() -> None:
+    watched = world(demanding("m"))
+    process = watched.preparation_serials["m"]
+
+    def preparing() -> list[tuple[str, str, float | None]]:
+        rows = watched.call("status").result["environments"]
+        return [(row["model"], row["step"], row["progress"]) for row in rows]
+
+    assert [("m", "preparing the interpreter /bin/x", None)] == preparing()
+    watched.receive(process, wire.PreparationProgress(0, "Reading x", 5, 20))
+    assert [("m", "Reading x", 0.25)] == preparing()
+    assert {"m": "Reading x: 25 %"} == watched.call("loads").result
+    watched.receive(process, wire.PreparationProgress(0, "Installing numpy", 0, 0))
+    assert [("m", "Installing numpy", None)] == preparing()
+    watched.advance(60.0)
+    assert 60.0 <= watched.call("status").result["environments"][0]["age_s"]
+
+    answer(watched, "m")
+    watched.receive(process, wire.PreparationProgress(0, "late", 1, 2))
+    assert [] == preparing()
+
+
+def test_a_stub_cannot_say_how_far_it_is() -> None:
+    watched = world(demanding("m"), make_blueprint("other"))
+
+    stub = watched.instance("other").serial
+    watched.receive(stub, wire.PreparationProgress(0, "Reading x", 5, 20))
+
+    rows = watched.call("status").result["environments"]
+    assert ["preparing the interpreter /bin/x"] == [row["step"] for row in rows]
+
+
 def test_nothing_is_prepared_before_the_broker_could_end_it() -> None:
     """Whoever kills the supervisor at any moment leaves nothing behind that a preparation began."""
     quiet = Watching(demanding("m"))

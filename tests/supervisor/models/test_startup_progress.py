@@ -30,7 +30,7 @@ def test_a_long_start_says_every_few_seconds_what_it_waits_for() -> None:
     world.advance(10.0)
 
     slow = "slow (its code is imported and initialized)"
-    prepared = "x (the interpreter /bin/x is prepared)"
+    prepared = "x (preparing the interpreter /bin/x)"
     assert [
         f"I still starting after 3 s, waiting for {slow}, {prepared}",
         f"I still starting after 13 s, waiting for {slow}, {prepared}",

@@ -24,6 +24,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 URL = "s3://bucket"
+COPIED = "it is copied from the object store"
 
 
 class Introductions:
@@ -233,6 +234,26 @@ def test_a_model_with_odd_objects_has_that_as_its_problem_and_is_not_asked_for()
 
     odd = LocalCopy((URL,), "", "odd: odd name", "odd name")
     assert [ReadModel(ticket, "o", None, odd)] == watched.act()
+
+
+def test_a_copy_says_how_far_it_is_until_it_ends() -> None:
+    watched = Watched(URL)
+    ticket = watched.read("m")
+    watched.act()
+
+    assert ([], COPIED) == (watched.stores.describe_preparations(), watched.stores.copy_phase("m"))
+    watched.plan.advance_to(10.0)
+    for call, done in ((ticket, 0), (ticket + 1, 1), (ticket, 5)):
+        message = wire.PreparationProgress(call, "Copying m", done, 20)
+        watched.stores.handle_progress(watched.serial, message)
+        watched.stores.handle_progress(watched.serial + 1, message._replace(done=19))
+    watched.plan.advance_to(70.0)
+
+    row = {"model": "m", "step": "Copying m", "progress": 0.25, "age_s": 60.0}
+    assert [row] == watched.stores.describe_preparations()
+    assert "Copying m: 25 %" == watched.stores.copy_phase("m")
+    watched.answer(there())
+    assert ([], "") == (watched.stores.describe_preparations(), watched.stores.copy_phase("m"))
 
 
 def test_when_the_process_dies_its_questions_fail_and_the_next_starts_another() -> None:

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tarfile
 import threading
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
 from tests.support.clients import infer_inputs
-from tests.support.object_store import ObjectStore
+from tests.support.object_store import ObjectStore, held_after_first_piece
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
@@ -222,6 +224,43 @@ def test_models_of_a_bucket_are_loaded_unloaded_and_bring_their_environment(
 
 
 @pytest.mark.row("F21")
+def test_the_status_shows_how_far_a_copy_is(store: ObjectStore, tmp_path: Path) -> None:
+    # Given a model of two pieces, of which the store has given one
+    put(store, "large", "m", "x")
+    store.put("large/m/1/weights", bytes(12 << 20))
+    (tmp_path / "copies").mkdir()
+    may_go_on = threading.Event()
+    with held_after_first_piece(store, may_go_on) as address:
+        server = Server(
+            tmp_path / "s",
+            options=[
+                f"--model-repository=s3://http://{address}/{store.bucket}/large",
+                "--model-control-mode=explicit",
+            ],
+            environment={**store.variables, "TRITON_AWS_MOUNT_DIRECTORY": str(tmp_path / "copies")},
+        )
+        with server, ThreadPoolExecutor(1) as pool:
+            load = pool.submit(control, server, "load", "m")
+
+            # When its state is asked for
+            def copying() -> list[dict[str, Any]]:
+                with urllib.request.urlopen(f"{server.url}/v2/zmqtriton/status") as answer:
+                    rows: list[dict[str, Any]] = json.load(answer)["environments"]
+                return [row for row in rows if row["progress"]]
+
+            try:
+                [row] = eventually(copying, 60, "a piece is there")
+            finally:
+                may_go_on.set()
+
+            # Then the step and its share are there until it is loaded
+            assert ("m", True) == (row["model"], row["step"].startswith("Copying s3://"))
+            assert 0.5 < row["progress"] < 1.0
+            assert "" == load.result(60)
+            assert [] == copying()
+
+
+@pytest.mark.row("F21")
 def test_a_bucket_of_google_is_listed_and_copied_likewise(
     store: ObjectStore, tmp_path: Path
 ) -> None:
@@ -240,8 +279,11 @@ def test_a_bucket_of_google_is_listed_and_copied_likewise(
 
     def ask(verb: str, **arguments: Any) -> Any:
         line.send(wire.Call(1, verb, json.dumps(arguments)))
-        assert line.wait(30)
-        ((answer, _),) = line.receive()
+        answers: list[wire.CallResult] = []
+        while not answers:
+            assert line.wait(30)
+            answers = [said for said, _ in line.receive() if isinstance(said, wire.CallResult)]
+        (answer,) = answers
         return json.loads(answer.result) if not answer.code else answer.text
 
     try:

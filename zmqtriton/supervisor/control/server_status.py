@@ -28,6 +28,8 @@ class HelperOwner(Protocol):
 
     def describe(self) -> list[dict[str, Any]]: ...
 
+    def describe_preparations(self) -> list[dict[str, Any]]: ...
+
 
 class ServerStatus:
     """Describes the server and all its processes."""
@@ -145,6 +147,7 @@ class ServerStatus:
         )
         for helper in self._helpers:
             processes += helper.describe()
+        preparations = [row for helper in self._helpers for row in helper.describe_preparations()]
         held = self.segment_bytes()
         for process in processes:
             serial = process.get("serial", 0)
@@ -155,6 +158,7 @@ class ServerStatus:
         return {
             "server": describe_server(server.settings_json, server.directory, self.summary()),
             "processes": processes,
+            "environments": preparations,
             "malformed": self._malformed,
             "repositories": self._repositories.paths,
             **self._loader.describe(),

@@ -24,6 +24,7 @@ from zmqtriton.supervisor.actions import (
     Spawn,
 )
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.models.loads.preparation_status import PreparationStatus
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.introductions import Introductions
@@ -37,6 +38,7 @@ _FRESH_S = 1.0
 _POLLED_S = 10.0
 #: The problem of a model whose store could not be reached: another try may find it.
 _UNREACHABLE = "unreachable"
+_COPIES = "it is copied from the object store"
 
 ResultCallback = Callable[[Any], None]
 
@@ -68,6 +70,8 @@ class ObjectStores:
         self._pending_calls: dict[int, ResultCallback] = {}
         #: The models that are being copied, by ticket.
         self._copying: dict[int, str] = {}
+        #: How far they are, once something is fetched.
+        self._copy_status: dict[int, PreparationStatus] = {}
         #: Callers that wait for a listing.
         self._waiting: list[Callable[[RepositoryListing], None]] = []
         self._listed_s = float("-inf")
@@ -113,15 +117,19 @@ class ObjectStores:
         self._copying[ticket] = model
         return ticket
 
-    def is_copying(self, model: str) -> bool:
-        """True if the model is being copied to this machine."""
-        return model in self._copying.values()
+    def copy_phase(self, model: str) -> str:
+        """Return what is done to copy the model to this machine, in words; "" if nothing is."""
+        ticket = next((t for t, copied in self._copying.items() if copied == model), None)
+        if ticket is None:
+            return ""
+        status = self._copy_status.get(ticket)
+        return status.phase if status is not None else _COPIES
 
     def cancel_read(self, ticket: int) -> None:
         """Cancel a reading."""
         self._readings.pop(ticket, None)
         if self._pending_calls.pop(ticket, None) is not None:
-            self._copying.pop(ticket, None)
+            self._end_copy(ticket)
             self._send_call("abandon", {"id": ticket})
 
     def on_model_read(self, ticket: int, found: Blueprint | ReadFailure) -> None:
@@ -229,11 +237,22 @@ class ObjectStores:
             self._introductions.guard_process_group(serial, ROLE, ROLE, pid)
             self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
 
+    def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
+        """Take note of how far a copy is."""
+        if serial == self._serial and message.call in self._copying:
+            model = self._copying[message.call]
+            begun = PreparationStatus(model, self._plan.now_s)
+            self._copy_status.setdefault(message.call, begun).update(message)
+
+    def _end_copy(self, ticket: int) -> None:
+        self._copying.pop(ticket, None)
+        self._copy_status.pop(ticket, None)
+
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
         """Take a result; False if it was not asked for here."""
         if serial != self._serial:
             return False
-        self._copying.pop(answer.id, None)
+        self._end_copy(answer.id)
         then = self._pending_calls.pop(answer.id, None)
         if then is not None:
             error = from_number(answer.code, answer.text) if answer.code else None
@@ -247,6 +266,7 @@ class ObjectStores:
         self._serial, self._process = 0, {}
         self._introductions.report_death(serial, reason)
         self._copying.clear()
+        self._copy_status.clear()
         asked, self._pending_calls = self._pending_calls, {}
         for then in asked.values():
             then(InternalError(f"the process that asks object stores has died: {reason}"))
@@ -254,6 +274,10 @@ class ObjectStores:
     def describe(self) -> list[dict[str, Any]]:
         """Describe the process, for the status."""
         return [self._process] if self._process else []
+
+    def describe_preparations(self) -> list[dict[str, Any]]:
+        """Describe how far each copy is, for the status."""
+        return [status.describe(self._plan.now_s) for status in self._copy_status.values()]
 
     # ------------------------------------------------------------------- copies
 

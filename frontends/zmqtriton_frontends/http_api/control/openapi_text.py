@@ -229,9 +229,20 @@ SCHEMAS: dict[str, Any] = {
         {
             "server": _object({"id": _STRING, "version": _STRING, "ready": _STRING}),
             **{name: _array({"type": "object"}) for name in ("processes", "models")},
-            "environments": _array({"type": "object"}),
+            "environments": _array(_schema("Preparation")),
         },
         *("server", "processes", "models", "environments"),
+    ),
+    "Preparation": _object(
+        {
+            **{name: _STRING for name in ("model", "step")},
+            "progress": {
+                "type": ["number", "null"],
+                "description": "Between 0 and 1; null: nobody knows how much there is to do.",
+            },
+            "since_s": {**_NUMBER, "description": "Seconds since 1970."},
+        },
+        *("model", "step", "progress", "since_s"),
     ),
     "Columns": {
         "type": "object",

@@ -37,7 +37,7 @@ _ALL_LINES = 1 << 30
 _LARGEST = 1e15
 #: The tables of a status whose rows say of which model they are. All else that names models is for
 #: who may see all of them.
-_OF_MODELS = ("processes", "counts", "quotas", "drains")
+_OF_MODELS = ("processes", "environments", "counts", "quotas", "drains")
 _OF_SERVER = ("server", "malformed")
 
 
@@ -85,7 +85,8 @@ class Status:
         counts = found["counts"] or ()
         visible = [entry for entry in index if may_see(req.grant, entry["name"])]
         found["models"] = _models(visible, counts)
-        found["environments"] = _environments(found["processes"])
+        for environment in found["environments"]:
+            environment["since_s"] = now_s - environment.pop("age_s")
         resp.data = json_documents.write(found)
 
     async def _usage(self) -> dict[str, Any]:
@@ -191,17 +192,3 @@ def _models(
             }
         )
     return found
-
-
-def _environments(processes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what is being prepared for models."""
-    return [
-        {
-            "model": process["model"],
-            "step": process["state"],
-            "progress": process.get("progress"),
-            "since_s": process["started_s"],
-        }
-        for process in processes
-        if process["role"] == "environment"
-    ]

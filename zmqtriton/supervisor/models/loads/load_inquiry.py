@@ -24,7 +24,7 @@ from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 
 #: What it waits for, in words.
 WAITS_FOR_OTHERS = "it waits until others are loaded"
-_READS, _COPIES = "its files are read", "it is copied from the object store"
+_READS = "its files are read"
 _LOADS_CALLED = "the models that it calls are loaded first"
 #: Behind Triton's text, which has no reason.
 _NOT_THERE = ". No model repository has a directory of this name"
@@ -76,8 +76,7 @@ class LoadInquiry:
     @property
     def phase(self) -> str:
         """The phase that it is in, in words: what it waits for."""
-        is_copied = self._context.object_stores.is_copying(self._model.name)
-        return _COPIES if is_copied else self._phase
+        return self._context.object_stores.copy_phase(self._model.name) or self._phase
 
     def begin(self) -> None:
         is_scaled = self._request.scale is not None

@@ -80,7 +80,7 @@ class ModelLoad:
         if self._blueprint is None:
             return self._inquiry.phase
         if self._preparing:
-            return f"{self._blueprint.environment} is prepared"
+            return self._context.preparations.phase(self._preparing)
         return "its code is imported and initialized"
 
     def begin(self) -> None:
@@ -302,6 +302,7 @@ class ModelLoad:
     def cancel(self, why: str = UNLOADED) -> None:
         """Cancel the load: what is not swapped in yet ends now."""
         self._context.preparations.cancel(self._preparing)
+        self._preparing = 0
         self._inquiry.cancel()
         generations, self._generations = self._generations, {}
         self._changes = {}

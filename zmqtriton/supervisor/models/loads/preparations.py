@@ -1,4 +1,4 @@
-"""The preparation of environments, each by a process of its own that sends one answer.
+"""The preparation of environments, each by a process that says how far it is and sends one answer.
 
 A load asks and waits. The same environment may be prepared for several models at a time: those
 processes settle between them who makes it. Does no I/O.
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.actions import PrepareEnvironment, Send, Signal
+from zmqtriton.supervisor.models.loads.preparation_status import PreparationStatus
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
@@ -28,6 +29,7 @@ class _Preparation(NamedTuple):
     model: str
     demand: EnvironmentSpec
     then: EnvironmentCallback
+    status: PreparationStatus
 
 
 class EnvironmentPreparations:
@@ -43,14 +45,15 @@ class EnvironmentPreparations:
         `then` is called once, unless it is cancelled.
         """
         serial = self._plan.new_serial()
-        self._waiting[serial] = _Preparation(model, demand, then)
+        status = PreparationStatus(model, self._plan.now_s, f"preparing {demand}")
+        self._waiting[serial] = _Preparation(model, demand, then, status)
         self._plan.enqueue(PrepareEnvironment(serial, model, demand))
         return serial
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Take note that the process runs."""
         if serial in self._waiting:
-            model, demand, _ = self._waiting[serial]
+            model, demand, *_ = self._waiting[serial]
             self._processes[serial] = {
                 "role": _ROLE,
                 "model": model,
@@ -71,10 +74,25 @@ class EnvironmentPreparations:
         """Describe the processes, for the status."""
         return list(self._processes.values())
 
+    def describe_preparations(self) -> list[dict[str, Any]]:
+        """Describe how far each is, for the status."""
+        return [each.status.describe(self._plan.now_s) for each in self._waiting.values()]
+
+    def phase(self, serial: int) -> str:
+        """Return what is done now for a preparation that has not ended, in words."""
+        return self._waiting[serial].status.phase
+
     def cancel(self, serial: int) -> None:
         """Cancel a preparation; what it leaves behind is removed later."""
         if self._waiting.pop(serial, None) is not None:
             self._plan.enqueue(Signal(serial, int(signal.SIGKILL), group=True))
+
+    def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
+        """Take note of how far a preparation is, if it is one of these."""
+        if serial in self._waiting:
+            status = self._waiting[serial].status
+            status.update(message)
+            self._processes[serial]["state"] = status.phase
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
         """Take an answer; False if it was not awaited here."""
@@ -93,6 +111,6 @@ class EnvironmentPreparations:
             self._introductions.report_death(serial, reason)
         if serial not in self._waiting:
             return
-        _, demand, then = self._waiting.pop(serial)
+        _, demand, then, _ = self._waiting.pop(serial)
         words = f": {last_words}" if last_words else ""
         then(InternalError(f"{demand} cannot be prepared ({reason}){words}"))
