@@ -106,15 +106,7 @@ class Talk:
 
     def frames(self) -> list[Frame]:
         """Return what the server has sent since the last call."""
-        data = b"".join(bytes(piece) for piece in self.connection.take_output())
-        found, position = [], 0
-        while position < len(data):
-            size = int.from_bytes(data[position : position + 3], "big")
-            kind, flags, number = struct.unpack(">BBI", data[position + 3 : position + 9])
-            found.append(Frame(kind, flags, number, data[position + 9 : position + 9 + size]))
-            position += 9 + size
-        assert position == len(data)
-        return found
+        return frames_of(b"".join(bytes(piece) for piece in self.connection.take_output()))
 
     def frames_to_the_end(self) -> list[Frame]:
         """The same, as often as there is more."""
@@ -132,6 +124,17 @@ class Talk:
             if kind == frames.GOAWAY:
                 return int.from_bytes(payload[4:8], "big"), payload[8:]
         return None
+
+
+def frames_of(data: bytes) -> list[Frame]:
+    found, position = [], 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 3], "big")
+        kind, flags, number = struct.unpack(">BBI", data[position + 3 : position + 9])
+        found.append(Frame(kind, flags, number, data[position + 9 : position + 9 + size]))
+        position += 9 + size
+    assert position == len(data)
+    return found
 
 
 def data_of(found: list[Frame], number: int) -> bytes:

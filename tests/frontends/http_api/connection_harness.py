@@ -9,7 +9,7 @@ from typing import Any
 
 from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.http_api.server.fast_path import FastPath
-from zmqtriton_frontends.http_api.server.tls import Tls
+from zmqtriton_frontends.process.handshakes import Handshakes
 from zmqtriton_frontends.process.ledger import Ledger
 
 
@@ -38,12 +38,12 @@ class ConnectionHarness:
         await send({"type": "http.response.body", "body": bytes(self.answer_bytes)})
 
     @contextlib.asynccontextmanager
-    async def serve(self, tls: Tls | None = None) -> AsyncIterator[ConnectionHarness]:
+    async def serve(self, handshakes: Handshakes | None = None) -> AsyncIterator[ConnectionHarness]:
         loop = asyncio.get_running_loop()
         self.connections = Connections(self._answer, self.fast_path, self.ledger, lambda: self.now)
         make: Callable[[], asyncio.BaseProtocol] = self.connections.make
-        if tls is not None:
-            make = tls.secured(self.connections.make)
+        if handshakes is not None:
+            make = handshakes.before(self.connections.make)
         server = await loop.create_server(make, "127.0.0.1", 0)
         self.address = server.sockets[0].getsockname()
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -11,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
+from tests.support import raw_http2 as h2
 from tests.support.certificates import Authority, CertificatePair
 from tests.support.clients import infer_inputs
 from tests.support.server import Server
@@ -28,6 +31,9 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 _LARGE = 4 << 20
+_SERVICE = "/inference.GRPCInferenceService"
+_LIVE = f"{_SERVICE}/ServerLive"
+_PREFACE = h2.PREFACE + h2.settings_frame({})
 
 
 class TlsServer(Server):
@@ -202,6 +208,14 @@ def test_versions_below_1_2_are_refused(server: TlsServer, port: str) -> None:
         version(ssl.TLSVersion.TLSv1_1)
 
 
+def _read_to_the_end(connection: socket.socket) -> bytes:
+    received = b""
+    with suppress(ConnectionResetError):
+        for part in iter(lambda: connection.recv(4096), b""):
+            received += part
+    return received
+
+
 @pytest.mark.parametrize("port", ["http_port", "grpc_port"])
 def test_what_is_not_encrypted_ends_at_once(server: TlsServer, port: str) -> None:
     for text in (
@@ -212,11 +226,7 @@ def test_what_is_not_encrypted_ends_at_once(server: TlsServer, port: str) -> Non
         with socket.create_connection(("127.0.0.1", getattr(server, port)), 60) as plain:
             plain.sendall(text)
             plain.shutdown(socket.SHUT_WR)
-            try:
-                answer = b"".join(iter(lambda: plain.recv(4096), b""))
-            except ConnectionResetError:
-                answer = b""
-            assert b"200" not in answer
+            assert b"200" not in _read_to_the_end(plain)
         assert 200 == server.status("/v2/health/live")
     assert "Traceback" not in server.log_text()
 
@@ -239,11 +249,46 @@ def test_a_client_without_tls_is_told_what_to_do(server: TlsServer, closes: bool
     assert {"error": "this port speaks TLS: use https://"} == document
 
 
-def test_a_handshake_that_never_comes_is_not_waited_for(server: TlsServer) -> None:
-    with socket.create_connection(("127.0.0.1", server.http_port), 60) as silent:
-        assert 200 == server.status("/v2/health/live")
+def test_a_grpc_client_without_tls_is_told_what_to_do(server: TlsServer) -> None:
+    text = "this port speaks TLS: use a secure channel (with tritonclient: ssl=True)"
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        ask = channel.unary_unary(f"{_SERVICE}/ModelInfer")
+        converse = channel.stream_stream(f"{_SERVICE}/ModelStreamInfer")
 
-        assert b"" == silent.recv(1)
+        at_once = [ask.future(b"", timeout=20, wait_for_ready=True) for _ in range(20)]
+        refused = [*at_once, ask.future(bytes(9_000_000), timeout=20)]
+        refused.append(converse(iter([b""] * 3), timeout=20))
+        errors = [call.exception() for call in refused]
+
+    assert {(grpc.StatusCode.UNAVAILABLE, text)} == {(e.code(), e.details()) for e in errors}
+
+
+def test_of_many_calls_without_tls_few_are_answered(server: TlsServer) -> None:
+    first = _PREFACE + b"".join(h2.headers_frame(2 * n + 1, _LIVE) for n in range(5000))
+    with socket.create_connection(("127.0.0.1", server.grpc_port), 60) as plain:
+        plain.sendall(first)
+
+        answers = _read_to_the_end(plain)
+
+    assert 100 == answers.count(b"this port speaks TLS")
+
+
+def test_a_handshake_that_never_comes_is_not_waited_for(server: TlsServer) -> None:
+    openings = [
+        (server.http_port, b"", []),
+        (server.grpc_port, b"", []),
+        (server.grpc_port, h2.PREFACE, []),
+        (server.grpc_port, _PREFACE + h2.headers_frame(1, _LIVE), [b"this port speaks TLS"]),
+    ]
+    silent = [socket.create_connection(("127.0.0.1", port), 60) for port, *_ in openings]
+    for connection, (_, first, _) in zip(silent, openings, strict=True):
+        connection.sendall(first)
+
+    assert 200 == server.status("/v2/health/live")
+    assert _secure_caller(server, None)
+    for connection, (*_, told) in zip(silent, openings, strict=True):
+        with connection:
+            assert told == re.findall(b"this port speaks TLS", _read_to_the_end(connection))
 
 
 def _secure_peer(server: TlsServer, pair: CertificatePair | None) -> bool:
@@ -262,7 +307,7 @@ def _secure_caller(server: TlsServer, pair: CertificatePair | None) -> bool:
     """The same over gRPC."""
     credentials = server.grpc_credentials(pair)
     with grpc.secure_channel(server.grpc_address, credentials) as channel:
-        call = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        call = channel.unary_unary(_LIVE)
         try:
             return bytes(call(b"", timeout=20)) == b"\x08\x01"
         except grpc.RpcError as error:

@@ -60,8 +60,11 @@ class Opening(NamedTuple):
         )
 
 
-def read_opening(headers: Headers, rpcs: Rpcs) -> Opening | None:
-    """Read headers; None if they are not those of a request."""
+def read_opening(headers: Headers, rpcs: Rpcs, of_unknown: bytes | None = None) -> Opening | None:
+    """Read headers; None if they are not those of a request.
+
+    Calls of unknown RPCs are refused with this block, or as Triton does it.
+    """
     fields: dict[bytes, bytes] = {}
     for name, value in headers:
         if not _NAME.fullmatch(name):
@@ -77,7 +80,7 @@ def read_opening(headers: Headers, rpcs: Rpcs) -> Opening | None:
         return Opening(refusal=status(405) + literal([(b"allow", b"POST")]))
     rpc = rpcs.get(fields[b":path"])
     if rpc is None:
-        return Opening(refusal=only_trailers(UNIMPLEMENTED, ""))  # as Triton says it
+        return Opening(refusal=of_unknown or only_trailers(UNIMPLEMENTED, ""))
     return _with_fields(Opening(rpc, headers), fields)
 
 

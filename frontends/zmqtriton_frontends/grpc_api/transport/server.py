@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
@@ -20,17 +22,17 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     RpcLifecycle,
     compression_of,
 )
+from zmqtriton_frontends.grpc_api.transport.plain_calls import PlainCalls
 from zmqtriton_frontends.http2.budget import PingRules
 from zmqtriton_frontends.http2.connection import Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
 from zmqtriton_frontends.process.descriptors import most_connections
-from zmqtriton_frontends.process.tls import Encryption
+from zmqtriton_frontends.process.handshakes import handshakes_of
 
 #: What is received at once. One buffer is enough, since its content is used at once, too.
 _BUFFER_BYTES = 1 << 18
 _BACKLOG = 4096
 _MOST_CONNECTIONS = 10_000
-_HANDSHAKE_S = 10.0
 _CHECK_EVERY_S = 1.0
 
 
@@ -66,7 +68,7 @@ class NativeServer:
         #: The oldest first.
         self._connections: dict[ClientConnection, None] = {}
         self._most_connections = min(_MOST_CONNECTIONS, most_connections())
-        self._encryption = Encryption(settings, "grpc", "h2") if settings["grpc_use_ssl"] else None
+        self._handshakes = handshakes_of(settings, "grpc", "h2", PlainCalls)
         self._listening: asyncio.Server
         self._checking: asyncio.TimerHandle
         self._memory = ClientMemoryReport(gateway.call, self.answering.ledger)
@@ -79,13 +81,12 @@ class NativeServer:
         The descriptor is that of a socket which listens already.
         """
         host, _, port = address.rpartition(":")
+        make: Callable[[], asyncio.BaseProtocol] = partial(ClientConnection, self)
+        if self._handshakes is not None:
+            make = self._handshakes.before(lambda _: ClientConnection(self))
         try:
             self._listening = await asyncio.get_running_loop().create_server(
-                self._connected,
-                **_place(host.strip("[]"), int(port), descriptor),
-                backlog=_BACKLOG,
-                ssl=self._encryption.context if self._encryption else None,
-                ssl_handshake_timeout=_HANDSHAKE_S if self._encryption else None,
+                make, **_place(host.strip("[]"), int(port), descriptor), backlog=_BACKLOG
             )
         except OSError as error:
             raise RuntimeError(f"cannot listen on {address}: {error}") from error
@@ -95,6 +96,8 @@ class NativeServer:
 
     def _check(self) -> None:
         self._memory.check()
+        if self._handshakes is not None:
+            self._handshakes.renew()
         self._checking = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
 
     def leave_port(self) -> None:
@@ -111,6 +114,8 @@ class NativeServer:
         end = time.monotonic() + within_s
         await self.answering.drain(within_s)
         self._listening.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
         linger_s = 0 if self.answering.active else max(LINGER_S, end - time.monotonic())
         self._is_left = asyncio.Event()
         for connection in list(self._connections):
@@ -126,11 +131,6 @@ class NativeServer:
             await self.answering.rest(LINGER_S)
 
     # --------------------------------------------------------- for connections
-
-    def _connected(self) -> ClientConnection:
-        if self._encryption is not None:
-            self._encryption.renew()
-        return ClientConnection(self)
 
     def admit(self, connection: ClientConnection) -> bool:
         """Return whether there is room for one more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.http_api.server.fast_path import FastPath
@@ -31,9 +32,11 @@ class Connections:
         #: How many there may be.
         self.most = most_connections()
 
-    def make(self) -> Connection:
-        """Make a connection for the loop."""
-        return Connection(self, self._application, self._fast_path)
+    def make(self, below: Any = None) -> Connection:
+        """Make a connection for the loop, perhaps one whose transport encrypts for another."""
+        connection = Connection(self, self._application, self._fast_path)
+        connection.below = below
+        return connection
 
     def make_slow(self, application: Application) -> Connection:
         """Make a connection to another application, all of whose requests take the long way."""

@@ -33,11 +33,12 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.route import Route
-from zmqtriton_frontends.http_api.server import tls
 from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.http_api.server.endpoints import MAIN, SOCKETS, all_endpoints
+from zmqtriton_frontends.http_api.server.plain_request import PlainRequest
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import keep_freed_memory
+from zmqtriton_frontends.process.handshakes import Handshakes, handshakes_of
 from zmqtriton_frontends.process.ledger import Application, Ledger, with_share
 
 _log = logging.getLogger(__name__)
@@ -180,9 +181,9 @@ class HttpProcess(Worker):  # type: ignore[misc]
             endpoints[MAIN], app.fast_path(gateway, table, access), ledger, self._loop.time
         )
         memory = ClientMemoryReport(gateway.call, ledger)
-        secured = tls.of(gateway.settings)
+        handshakes = handshakes_of(gateway.settings, "http", "http/1.1", PlainRequest)
         servers = [
-            await self._listen(name, listener.sock, connections, endpoints[name], secured)
+            await self._listen(name, listener.sock, connections, endpoints[name], handshakes)
             for name, listener in zip(self.app.sockets, self.sockets, strict=True)
         ]
         gc.freeze()
@@ -193,16 +194,16 @@ class HttpProcess(Worker):  # type: ignore[misc]
             self.notify()
             connections.check()
             memory.check()
-            if secured is not None:
-                secured.renew()
+            if handshakes is not None:
+                handshakes.renew()
             await asyncio.wait((stopping,), timeout=_CHECK_EVERY_S)
 
         for server in servers:
             server.close()
         await self._drain(connections)
         connections.close()
-        if secured is not None:
-            secured.close()
+        if handshakes is not None:
+            handshakes.close()
         gateway.close()
         gateway.traces.end()
 
@@ -212,11 +213,13 @@ class HttpProcess(Worker):  # type: ignore[misc]
         listener: socket.socket,
         connections: Connections,
         application: Application,
-        secured: tls.Tls | None,
+        handshakes: Handshakes | None,
     ) -> Any:
         make: Callable[[], asyncio.BaseProtocol] = partial(connections.make_slow, application)
         if name == MAIN:
-            make = connections.make if secured is None else secured.secured(connections.make)
+            make = connections.make
+            if handshakes is not None:
+                make = handshakes.before(connections.make)
         # without a backlog the loop would have them listen for a hundred at a time
         return await self._loop.create_server(make, sock=listener, backlog=self.cfg.backlog)
 

@@ -18,7 +18,8 @@ from zmqtriton_frontends.http_api.server.connection import (
     HEADERS_WITHIN_S,
     SILENT_S,
 )
-from zmqtriton_frontends.http_api.server.tls import Tls
+from zmqtriton_frontends.http_api.server.plain_request import PlainRequest
+from zmqtriton_frontends.process.handshakes import handshakes_of
 from zmqtriton_frontends.process.progress import MIN_BYTES, STALL_S
 
 Scenario = Callable[["ConnectionHarness"], Awaitable[None]]
@@ -209,7 +210,9 @@ def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
 ) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")
-    tls = Tls({"http_server_cert": cert, "http_server_key": key, "http_use_ssl_mutual": False})
+    files = {"http_server_cert": cert, "http_server_key": key}
+    settings = {"http_use_ssl": True, "http_use_ssl_mutual": False, **files}
+    handshakes = handshakes_of(settings, "http", "http/1.1", PlainRequest)
 
     async def scenario(party: ConnectionHarness) -> None:
         party.answer_bytes = 64 << 20
@@ -234,7 +237,7 @@ def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
         writer.close()
 
     async def all_of_it() -> None:
-        async with ConnectionHarness().serve(tls) as party:
+        async with ConnectionHarness().serve(handshakes) as party:
             await asyncio.wait_for(scenario(party), 20)
 
     uvloop.run(all_of_it())

@@ -1,0 +1,51 @@
+"""Calls without TLS to a port that speaks it: their status says so.
+
+HTTP/2 as far as this takes: calls that come until the client has read that it should go are
+answered when they begin, and what they send is not kept. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.grpc_api.transport import call_headers
+from zmqtriton_frontends.grpc_api.transport.stream_call import Refused
+from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
+from zmqtriton_frontends.http2.header_blocks import Headers
+
+_TOLD = call_headers.only_trailers(
+    # as its client would report a connection that ends
+    Unavailable.grpc_status,
+    "this port speaks TLS: use a secure channel (with tritonclient: ssl=True)",
+)
+#: Of one connection; what comes beyond them is reset.
+_MOST_ANSWERS = 100
+
+
+class PlainCalls:
+    """The refusal of the calls on one connection."""
+
+    def __init__(self) -> None:
+        self._http2 = Connection(self._read, lambda: None, Rules())
+        self._answers = 0
+
+    @property
+    def is_complete(self) -> bool:
+        return self._http2.is_done
+
+    def answer(self, data: bytes, /) -> bytes:
+        self._http2.receive(memoryview(data))
+        return b"".join(self._http2.take_output())
+
+    def _read(self, headers: Headers) -> Begin | None:
+        opening = call_headers.read_opening(headers, {}, of_unknown=_TOLD)
+        return None if opening is None else partial(self._refuse, opening.refusal)
+
+    def _refuse(self, block: bytes, connection: Connection, number: int) -> Refused:
+        self._answers += 1
+        # before the answer, or who asks again as soon as it has that would do so here
+        connection.leave()
+        if self._answers == _MOST_ANSWERS:
+            connection.refuse_streams()
+        return Refused(block, connection, number)

@@ -1,0 +1,225 @@
+"""The beginnings of connections to a port that speaks TLS: handshakes, and clients without TLS.
+
+The loop could do the handshakes itself, but hides what it has not sent yet, by which HTTP's
+connection.py knows who reads and who stalls; and who speaks without TLS would hear nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from zmqtriton_frontends.process.tls import Encryption
+
+#: The limit for a client's handshake, and for what a client without TLS says.
+_HANDSHAKE_WITHIN_S = 9.0
+#: How long clients without TLS have to read what they are told.
+_FAREWELL_S = 1.0
+
+#: Makes a connection whose transport is to encrypt for the one that is given.
+Make = Callable[[Any], asyncio.BaseProtocol]
+
+
+class Refusal(Protocol):
+    """Tells one client in its own protocol that the port speaks TLS. Does no I/O."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if nothing more is to be said."""
+
+    def answer(self, data: bytes, /) -> bytes:
+        """Return what the client is told when it has sent this."""
+
+
+class Handshakes:
+    """The connections to one service that are not encrypted yet."""
+
+    def __init__(self, encryption: Encryption, refusal: Callable[[], Refusal]) -> None:
+        """Set up; `refusal` answers clients that speak without TLS."""
+        self._encryption = encryption
+        self._refusal = refusal
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def renew(self) -> None:
+        """Use the newest certificate from now on; to be called now and then."""
+        self._encryption.renew()
+
+    def before(self, make: Make) -> Callable[[], asyncio.Protocol]:
+        """Return what a listener makes in place of connections."""
+        return lambda: _Opening(partial(self._begin, make))
+
+    def close(self) -> None:
+        """Close: handshakes in progress need not go on."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _begin(self, make: Make, opening: _Opening) -> None:
+        task = asyncio.ensure_future(self._open(make, opening))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open(self, make: Make, opening: _Opening) -> None:
+        plain = opening.transport
+        begin_s = (loop := asyncio.get_running_loop()).time()
+        try:
+            await asyncio.wait((opening.first,), timeout=_HANDSHAKE_WITHIN_S)
+            left_s = _HANDSHAKE_WITHIN_S - (loop.time() - begin_s)
+            if plain.is_closing() or not opening.unread or left_s <= 0:
+                plain.abort()
+            elif opening.is_plain:
+                await _refuse(opening, self._refusal(), left_s)
+            else:
+                await self._secure(make, plain, opening.unread, left_s)
+        except asyncio.CancelledError:
+            plain.abort()
+            raise
+
+    async def _secure(self, make: Make, plain: Any, unread: bytearray, within_s: float) -> None:
+        loop, early = asyncio.get_running_loop(), _Early()
+        upgrade = asyncio.ensure_future(
+            loop.start_tls(
+                *(plain, early, self._encryption.context),
+                server_side=True,
+                ssl_handshake_timeout=within_s,
+            )
+        )
+        try:
+            await asyncio.sleep(0)
+            # by now the loop's own protocol is there, and in a turn it can take what came before
+            loop.call_soon(_feed, plain.get_protocol(), unread)
+            transport = await upgrade
+        except OSError:  # not a client of ours
+            plain.abort()
+            return
+        except BaseException:
+            upgrade.cancel()
+            plain.abort()
+            raise
+        if transport is None or early.has_ended:
+            plain.abort()
+            return
+        connection: Any = make(plain)
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if not early.data or plain.is_closing():
+            return
+        if isinstance(connection, asyncio.BufferedProtocol):
+            _feed(connection, early.data)
+        else:
+            connection.data_received(bytes(early.data))
+
+
+def handshakes_of(
+    settings: dict[str, Any], service: str, protocol: str, refusal: Callable[[], Refusal]
+) -> Handshakes | None:
+    """Return the handshakes of a service; None if its connections are plain.
+
+    Raises OSError for files that cannot be used.
+    """
+    if not settings[f"{service}_use_ssl"]:
+        return None
+    return Handshakes(Encryption(settings, service, protocol), refusal)
+
+
+async def _refuse(opening: _Opening, refusal: Refusal, within_s: float) -> None:
+    """Answer a client without TLS, and give it time to read that."""
+    opening.refuse(refusal)
+    await asyncio.wait((opening.told,), timeout=within_s)
+    plain = opening.transport
+    if plain.can_write_eof() and not plain.is_closing():
+        plain.write_eof()
+    # closed at once, with something unread, the client might lose the answer
+    await asyncio.wait((opening.lost,), timeout=_FAREWELL_S)
+    plain.abort()
+
+
+def _feed(protocol: Any, data: bytearray) -> None:
+    """Give a protocol what somebody else has read."""
+    while data:
+        room = protocol.get_buffer(len(data))
+        size = min(len(room), len(data))
+        room[:size] = data[:size]
+        del data[:size]
+        protocol.buffer_updated(size)
+
+
+class _Opening(asyncio.Protocol):
+    """A connection of which nobody knows yet whether it speaks TLS, or that does not."""
+
+    def __init__(self, begin: Callable[[_Opening], None]) -> None:
+        self._begin = begin
+        loop = asyncio.get_running_loop()
+        self.transport: Any = None
+        #: Done when there is something in `unread`, or never will be.
+        self.first: asyncio.Future[None] = loop.create_future()
+        #: Done when the client was told everything.
+        self.told: asyncio.Future[None] = loop.create_future()
+        self.lost: asyncio.Future[None] = loop.create_future()
+        self.unread = bytearray()
+        self._refusal: Refusal | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it begins as a request does: with a method, or the preface of HTTP/2."""
+        return self.unread[:1].isupper()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answer what has come, and what will come."""
+        self._refusal = refusal
+        self._answer(bytes(self.unread))
+
+    def _answer(self, data: bytes) -> None:
+        refusal = self._refusal
+        if refusal is None or refusal.is_complete:
+            return
+        text = refusal.answer(data)
+        if text:
+            self.transport.write(text)
+        if refusal.is_complete:
+            _finish(self.told)
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self._begin(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is None:
+            self.unread += data
+        else:
+            self._answer(data)
+        _finish(self.first)
+
+    def eof_received(self) -> bool:
+        _finish(self.told)
+        # who has sent all of a request reads the answer
+        return self.is_plain and self._refusal is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _finish(self.lost)
+        _finish(self.told)
+        _finish(self.first)
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class _Early(asyncio.Protocol):
+    """Keeps what comes between the end of the handshake and the next turn of the loop."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.has_ended = False
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def eof_received(self) -> bool:
+        self.has_ended = True
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.has_ended = True
