@@ -190,7 +190,8 @@ def test_parameters_of_the_response_are_passed_on(transport: Ask) -> None:
         (
             infer_request("stream", raw_input_contents=[]),
             Unsupported,
-            "ModelInfer RPC doesn't support models with decoupled transaction policy",
+            "ModelInfer RPC doesn't support models with decoupled transaction policy. "
+            "Use ModelStreamInfer",
         ),
         (
             infer_request(raw_input_contents=[b"abc"], id="5"),

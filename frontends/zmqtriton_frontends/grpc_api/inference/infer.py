@@ -87,7 +87,8 @@ class Inference:
         found = catalogue.find(request.model_name, request.model_version)
         if found.signature.is_decoupled:
             raise Unsupported(
-                "ModelInfer RPC doesn't support models with decoupled transaction policy"
+                "ModelInfer RPC doesn't support models with decoupled transaction policy. "
+                "Use ModelStreamInfer"
             )
         forwarded: dict[str, Any] = {}
         if self._forwarding is not None:

@@ -146,7 +146,8 @@ class Inference:
         found = self._gateway.catalogue.find(*target)
         if found.signature.is_decoupled:
             raise Unsupported(
-                "HTTP end point doesn't support models with decoupled transaction policy"
+                "HTTP end point doesn't support models with decoupled transaction policy. "
+                "Use generate_stream or infer_stream, or ModelStreamInfer over gRPC"
             )
         return found
 

@@ -235,7 +235,8 @@ def test_details_are_cut_by_what_they_take_on_the_wire(text: str, expected: str)
             "inference.GRPCInferenceService/ModelInfer",
             message("inference.ModelInferRequest")(model_name="stream").SerializeToString(),
             grpc.StatusCode.UNIMPLEMENTED,
-            "ModelInfer RPC doesn't support models with decoupled transaction policy",
+            "ModelInfer RPC doesn't support models with decoupled transaction policy. "
+            "Use ModelStreamInfer",
         ),
         (
             "grpc.channelz.v1.Channelz/GetServers",

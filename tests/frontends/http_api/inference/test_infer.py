@@ -295,7 +295,8 @@ def test_a_decoupled_model_is_not_served_here() -> None:
 
     assert result.status_code == 501
     assert result.json == {
-        "error": "HTTP end point doesn't support models with decoupled transaction policy"
+        "error": "HTTP end point doesn't support models with decoupled transaction policy. "
+        "Use generate_stream or infer_stream, or ModelStreamInfer over gRPC"
     }
 
 
