@@ -7,6 +7,7 @@ import dataclasses
 from tests.supervisor.models.test_preparations import answer, demanding
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton_floor import wire
 
 
 def starting(*models: Blueprint, **policy: object) -> SupervisorHarness:
@@ -22,19 +23,19 @@ def told(world: SupervisorHarness) -> list[str]:
 def test_a_long_start_says_every_few_seconds_what_it_waits_for() -> None:
     world = starting(make_blueprint("good"), make_blueprint("slow"), demanding("x"))
 
-    world.advance(2.0)
+    world.advance(1.0)
     assert [] == told(world)
     world.advance(2.0)
-    world.advance(10.0)
+    world.receive(world.preparation_serials["x"], wire.PreparationProgress(0, "Reading x", 5, 20))
+    world.advance(5.0)
     answer(world, "x")
-    world.advance(10.0)
+    world.advance(5.0)
 
     slow = "slow (its code is imported and initialized)"
-    prepared = "x (preparing the interpreter /bin/x)"
     assert [
-        f"I still starting after 3 s, waiting for {slow}, {prepared}",
-        f"I still starting after 13 s, waiting for {slow}, {prepared}",
-        f"I still starting after 23 s, waiting for {slow}",
+        f"I still starting after 2 s, waiting for {slow}, x (preparing the interpreter /bin/x)",
+        f"I still starting after 7 s, waiting for {slow}, x (Reading x: 25 %)",
+        f"I still starting after 12 s, waiting for {slow}",
     ] == told(world)
 
 
@@ -45,7 +46,7 @@ def test_models_that_wait_for_their_turn_come_last() -> None:
     world.advance(4.0)
 
     assert [
-        "I still starting after 3 s, waiting for caller (the models that it calls are loaded "
+        "I still starting after 2 s, waiting for caller (the models that it calls are loaded "
         "first), slow (its code is imported and initialized), zebra (it waits until others are "
         "loaded)"
     ] == told(world)

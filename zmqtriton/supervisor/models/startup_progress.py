@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from zmqtriton.supervisor.plan import Plan, Timer
 
-_FIRST_S, _EVERY_S = 3.0, 10.0
+_FIRST_S, _EVERY_S = 2.0, 5.0
 _MOST_NAMED = 3
 
 
