@@ -80,7 +80,7 @@ def test_models_get_the_usual_variables_and_those_that_are_named(
 ) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "APP_MODE", "OMP_NUM_THREADS", "SECRET"):
         monkeypatch.setenv(name, "1")
-    server = Server(tmp_path / "s", options=["--model-env=APP_*"])
+    server = Server(tmp_path / "s", options=["--model-env=APP_*", "--log-verbose=1"])
     model = server.repository / "telling" / "1" / "model.py"
     model.parent.mkdir(parents=True)
     model.write_text(_TELLING)
@@ -95,7 +95,10 @@ def test_models_get_the_usual_variables_and_those_that_are_named(
     names = set(answer["outputs"][0]["data"])
     assert {"PATH", "APP_MODE", "OMP_NUM_THREADS"} <= names
     assert {"AWS_SECRET_ACCESS_KEY", "SECRET"}.isdisjoint(names)
-    assert "SECRET" in next(line for line in text.splitlines() if "--model-env" in line)
+    [line] = [line for line in text.splitlines() if "--model-env passes" in line]
+    assert "SECRET" not in line
+    named = next(line for line in text.splitlines() if "variables that models do not get" in line)
+    assert "SECRET" in named.split(": ")[-1]
 
 
 _DETACHED = """

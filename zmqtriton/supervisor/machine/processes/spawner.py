@@ -51,8 +51,9 @@ class Spawner:
         self._cache_locks: dict[str, int | None] = {}
         withheld = model_environment.withheld(os.environ, options.model_env)
         if withheld:
-            names = ", ".join(withheld)
-            _log.info("models do not get these variables, pass them by --model-env: %s", names)
+            text = "models do not get %d variables: --log-verbose=1 names, --model-env passes them"
+            _log.info(text, len(withheld))
+            _log.debug("variables that models do not get: %s", ", ".join(withheld))
         added = model_environment.FRESH_CODE if options.reload else {}
         children.model_variables = {**dict.fromkeys(withheld), **added}
 
