@@ -100,7 +100,8 @@ def run(directory: Path, *words: str) -> Iterator[Running]:
             env=_environment(),
         )
     try:
-        eventually(lambda: "Started HTTPService" in output.read_text(), 60, "the start")
+        told = re.compile("Started HTTPService(?s:.*)(is served|is not served yet)")
+        eventually(lambda: told.search(output.read_text()), 60, "what to do, after the port")
         yield Running(process, output)
     finally:
         process.send_signal(signal.SIGINT)

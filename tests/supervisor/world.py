@@ -96,6 +96,8 @@ class SupervisorHarness:
         self.log_options: list[LogOptions] = []
         self.tables: list[list[tuple[str, str, str]]] = []
         self.complaints: list[str] = []
+        #: The lines that were logged when all services were open.
+        self.told_open: list[list[str]] = []
         #: What the service manager has heard.
         self.service_manager_texts: list[str] = []
         self.status: int | None = None
@@ -279,6 +281,8 @@ class SupervisorHarness:
                 self.preparation_serials[model] = serial
             case actions.Signal(serial, number, _):
                 self._handle_signal(serial, number)
+            case actions.TellOpen():
+                self.told_open.append([*self.log])
             case _:
                 self._perform_on_files(action)
 

@@ -172,6 +172,10 @@ class PrepareToListen(NamedTuple):
     """Let the frontends listen on the sockets that are held for them."""
 
 
+class TellOpen(NamedTuple):
+    """Tell whoever has started the server that every service has opened."""
+
+
 class StopListening(NamedTuple):
     """Close the listening sockets, so that clients are refused and do not wait in vain."""
 
@@ -230,6 +234,7 @@ Action = (
     | OpenRegion
     | CloseRegion
     | PrepareToListen
+    | TellOpen
     | StopListening
     | Log
     | NotifyServiceManager

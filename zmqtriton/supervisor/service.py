@@ -59,7 +59,7 @@ _END_WITHIN_S = 5.0
 
 
 def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None) -> int:
-    """Run the server and return the exit status; `on_open` is called when clients may connect."""
+    """Run the server and return the exit status; `on_open` is called when all services are open."""
     own_process.set_up()
     secrets.hide_from_command_line(options)
     try:

@@ -168,6 +168,8 @@ class ActionRunner:
     def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
         listeners.allow_address_reuse(self._listeners)
         tables.log_grpc_settings(self._options, self._log_stream)
+
+    def _tell_open(self, _: actions.TellOpen) -> None:
         if self.on_open is not None:
             http = self._listeners.get(listeners.HTTP)
             port = None if http is None else http.port
@@ -225,6 +227,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.OpenRegion: ActionRunner._open_region,
     actions.CloseRegion: ActionRunner._close_region,
     actions.PrepareToListen: ActionRunner._prepare_to_listen,
+    actions.TellOpen: ActionRunner._tell_open,
     actions.StopListening: ActionRunner._stop_listening,
     actions.Log: ActionRunner._write_log,
     actions.NotifyServiceManager: ActionRunner._notify,

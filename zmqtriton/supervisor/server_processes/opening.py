@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from zmqtriton.supervisor.actions import PrepareToListen
+from zmqtriton.supervisor.actions import PrepareToListen, TellOpen
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.roles import ARBITER, DOOR, GRPC, HTTP, METRICS
 from zmqtriton_floor import wire
@@ -54,8 +54,11 @@ class Opening:
         """A process has opened its service."""
         where = (message.service, message.address)
         if where not in self._listening:
+            was_complete = self.is_complete
             self._listening.add(where)
             self._plan.log("I", f"Started {message.service} at {message.address}")
+            if self.is_complete and not was_complete:
+                self._plan.enqueue(TellOpen())
         if role == GRPC:
             self._open_last()
 
