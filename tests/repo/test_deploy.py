@@ -208,3 +208,25 @@ def test_the_package_starts_nothing_that_did_not_run() -> None:
         assert (name, "") == (name, checked.stderr)
         assert [] == re.findall(r"systemctl (?:re)?start|systemctl enable|deb-systemd", script)
     assert "systemctl try-restart" in scripts["postinst"]
+
+
+def test_a_server_that_does_not_come_back_leaves_the_package_whole(tmp_path: Path) -> None:
+    for name, status in (("systemd-sysusers", 0), ("systemd-tmpfiles", 0), ("systemctl", 1)):
+        (command := tmp_path / name).write_text(
+            f'#!/bin/sh\n[ "$1" != try-restart ] || exit {status}\n'
+        )
+        command.chmod(0o755)
+    script = (ROOT / "deploy" / "debian" / "postinst").read_text("utf-8")
+    here = script.replace("/run/systemd/system", str(tmp_path))
+
+    upgraded = subprocess.run(
+        ["sh", "-s", "configure", "0.1.0-1"],
+        input=here,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert 0 == upgraded.returncode
+    assert "systemctl status" in upgraded.stderr
