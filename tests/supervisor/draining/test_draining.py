@@ -202,6 +202,7 @@ def test_what_is_not_drained_serves() -> None:
         ({"instance": "m_0_0"}, InvalidArgument.number, "the model of the instance is missing"),
         ({"model": "m", "instance": "m_7"}, NotFound.number, "has no instance 'm_7'"),
         ({"model": "m", "wait": 1}, InvalidArgument.number, "'wait' must be a boolean"),
+        ({"model": "m", "within": 5}, InvalidArgument.number, "a drain has no setting 'within'"),
     ],
 )
 def test_what_cannot_be_done_is_refused(arguments: dict[str, Any], code: int, text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument
@@ -26,3 +26,11 @@ def optional_model_name(arguments: Mapping[str, Any]) -> str:
     if type(name) is not str:
         raise InvalidArgument("the name of a model must be a text")
     return name
+
+
+def check_names(what: str, arguments: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise InvalidArgument for an argument without a meaning, which is a spelling mistake."""
+    for name in arguments:
+        if name not in known:
+            there_are = ", ".join(sorted(known))
+            raise InvalidArgument(f"{what} has no setting '{name}'; there are {there_are}")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from zmqtriton.supervisor.control.arguments import optional_model_name
+from zmqtriton.supervisor.control.arguments import check_names, optional_model_name
 from zmqtriton.supervisor.draining.drain import Drain, DrainEvent, DrainPhase, DrainWish, Follow
 from zmqtriton.supervisor.draining.targets import (
     DrainableServer,
@@ -25,6 +25,8 @@ from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, ZmqTr
 
 DRAIN, UNDRAIN, SHOW = "drain", "undrain", "drain.state"
 VERBS = frozenset({DRAIN, UNDRAIN, SHOW})
+_KEY_SETTINGS = frozenset({"model", "instance"})
+_SETTINGS = _KEY_SETTINGS | {"then", "within_s", "quiet_s", "wait"}
 #: How often the broker is asked what is under way.
 POLL_S = 0.2
 
@@ -101,6 +103,7 @@ class Draining:
         elif self._server.is_stopping:
             raise Unavailable("Server exiting")
         elif verb == UNDRAIN:
+            check_names("an undrain", arguments, _KEY_SETTINGS)
             self._undrain(key, answer)
         else:
             self._begin(key, arguments, answer)
@@ -112,6 +115,7 @@ class Draining:
         self._set(_SERVER, DrainWish(Follow.STOP, seconds, seconds))
 
     def _begin(self, key: Key, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+        check_names("a drain", arguments, _SETTINGS)
         known = self._drained.get(key)
         target = self._target(key) if known is None else known.target
         wish = DrainWish.parse(arguments, target.allowed)
