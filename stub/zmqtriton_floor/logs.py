@@ -41,6 +41,8 @@ _REQUEST = re.compile(r"\[request id: (?!<id_unknown>)(.+?)\] ")
 _REQUESTS = re.compile(r"\[request ids: (.+?)\] ")
 #: So many requests are named, and so much of each id.
 _MOST_NAMED, _LONGEST_ID = 32, 128
+#: What must not be in an id: clients choose it, and it must not end the line.
+_CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " ")
 
 #: The limit for one place in the code: clients can cause some lines as often as they like.
 MAX_LINES_A_SECOND = 100
@@ -62,6 +64,7 @@ def name_requests(ids: Sequence[str]) -> str:
     named = list(dict.fromkeys(own_id[:_LONGEST_ID] for own_id in ids if own_id))[:_MOST_NAMED]
     if not named:
         return ""
+    named = [own_id.translate(_CONTROLS) for own_id in named]
     return f"[request id{'s' if len(named) > 1 else ''}: {', '.join(named)}] "
 
 

@@ -86,6 +86,12 @@ def test_a_request_without_an_id_has_none_in_json() -> None:
     assert "request_id" not in record
 
 
+def test_an_id_does_not_end_the_line() -> None:
+    assert "[request id: a  E1122 forged  x] " == logs.name_requests(
+        ["a\r\nE1122 forged\x85\u2028x"]
+    )
+
+
 def test_a_line_about_a_large_batch_has_an_end() -> None:
     text = logs.name_requests([f"{number:03}{'x' * 300}" for number in range(100)])
 
