@@ -78,8 +78,8 @@ ANSWERS_WAIT = 4096  # set by the broker: not all answers have left it, since so
 WANT_STAGES = 8192  # of a client's request: StageTimes come with each reply
 STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one does not count
 FINAL = 1  # a flag of an outcome and of a reply
-LOAD, READINGS = 1, 2  # kinds of AskStatistics; 0: all counters
 ABANDONED = 2  # of a reply: nothing more is passed on; the final one only frees the inputs
+LOAD, READINGS = 1, 2  # kinds of AskStatistics; 0: all counters
 
 
 # ---------------------------------------------------------------------- rows
