@@ -108,6 +108,7 @@ class Page:
     ) -> bool:
         """Serve a request; True if the connection may be used again."""
         self._busy.discard(task)
+        answers.is_head = False
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_WITHIN_S)
         self._busy.add(task)
         line, *fields = head[:-4].decode("latin-1").split("\r\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import Protocol
 
 #: How much the kernel keeps that it cannot send yet. Whoever writes is woken at half of it.
@@ -18,11 +19,13 @@ class Connection(Protocol):
         """Set an option of the kernel."""
 
 
-def keep_pace(connection: Connection) -> None:
+def keep_pace(connection: Connection | None) -> None:
     """Have the kernel keep little of what is written, so that it is writable at the reader's pace.
 
     Otherwise it keeps megabytes, and is writable when it is rid of a third of them: a slow reader
     would seem to stand still for seconds, and a model would be told that it has stopped.
     """
-    if connection.family in (socket.AF_INET, socket.AF_INET6):
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    with suppress(OSError, ValueError):  # it is closed, and its protocol has not heard of it yet
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)

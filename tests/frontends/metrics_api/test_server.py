@@ -188,9 +188,11 @@ def test_head_is_get_without_its_body() -> None:
         head = GET.replace(b"GET", b"HEAD")
         of_get, of_head = await talk(address, closing(GET)), await talk(address, closing(head))
         missing = await talk(address, head.replace(b"/metrics", b"/") + closing(head))
+        too_long = await talk(address, head + b"GET /metrics HTTP/1.1\r\n" + bytes(MAX_HEAD_BYTES))
 
         assert of_get == of_head + b"the page\n"
         assert missing.startswith(b"HTTP/1.1 404 ")
         assert missing.endswith(of_head)
+        assert too_long.endswith(b'{"error": "Request Header Fields Too Large"}')
 
     play(conversation)

@@ -34,7 +34,7 @@ _REFUSAL_OF_LOGS = (
     f"--http-restricted-api={LOGS}:KEY=VALUE, --tokens=FILE"
 )
 _ALL_LINES = 1 << 30
-_LARGEST = 1e15
+_LARGEST = 10**15
 #: The tables of a status whose rows say of which model they are. All else that names models is for
 #: who may see all of them.
 _OF_MODELS = ("processes", "environments", "counts", "quotas", "drains")
@@ -108,7 +108,7 @@ class Status:
         resp.data = json_documents.write(found)
 
     async def logs(self, req: Request, resp: falcon.asgi.Response) -> None:
-        model, limit = _text(req, "model"), int(_number(req, "lines", 100))
+        model, limit = _text(req, "model"), int(_number(req, "lines", 100, least=1))
         if not self._may_read_logs:
             raise falcon.HTTPForbidden(description=_REFUSAL_OF_LOGS)
         since_s = _number(req, "since", 0)
@@ -127,18 +127,18 @@ class Status:
 def _text(req: Request, name: str) -> str:
     value = req.params.get(name, "")
     if type(value) is not str:
-        raise InvalidArgument(f"'{name}' may be there once")
+        raise InvalidArgument(f"'{name}' is there twice")
     return value
 
 
-def _number(req: Request, name: str, default: float) -> float:
+def _number(req: Request, name: str, default: float, *, least: int = 0) -> float:
     text = _text(req, name)
     try:
         number = float(text) if text else default
     except ValueError:
         number = -1.0
-    if not 0 <= number < _LARGEST:
-        raise InvalidArgument(f"'{name}' must be a number, and not negative")
+    if not least <= number <= _LARGEST:
+        raise InvalidArgument(f"'{name}' must be a number from {least} to {_LARGEST:,}")
     return number
 
 

@@ -186,7 +186,7 @@ def test_lines_of_the_log_are_chosen() -> None:
     "path",
     [
         *(f"{HISTORY}?seconds={text}" for text in ("x", "-1", "nan", "inf", "1e99", "5&seconds=5")),
-        f"{LOGS}?lines=many",
+        *(f"{LOGS}?{text}" for text in ("lines=many", "lines=0", "since=1&lines=0", "lines=1e16")),
     ],
 )
 def test_what_is_no_number_is_refused(path: str) -> None:
