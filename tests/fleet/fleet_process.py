@@ -7,11 +7,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.support.server import free_ports
+from tests.support.server import free_ports, status_of
 from tests.support.waiting import eventually
 
 _START_WITHIN_S = 120.0
@@ -95,12 +94,4 @@ class FleetProcess:
 
     def status(self, path: str) -> int:
         """Ask through the proxy; 0 if there is no answer."""
-        try:
-            url = f"http://127.0.0.1:{self.http_port}{path}"
-            with urllib.request.urlopen(url, timeout=20) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code
-        except OSError:
-            return 0
+        return status_of(f"http://127.0.0.1:{self.http_port}{path}")

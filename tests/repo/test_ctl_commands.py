@@ -42,7 +42,7 @@ TESTED = {
     "::test_log_settings_are_shown_and_changed_by_the_command",
     "logs": "operations/test_ctl.py::test_logs_are_the_servers_and_those_of_a_model",
     "models": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
-    "proxy": "operations/test_proxy.py"
+    "proxy": "operations/test_fleet.py"
     "::test_each_proxy_deals_requests_of_one_connection_to_both_servers",
     "reload": "operations/test_ctl_upkeep.py::test_what_has_changed_is_reloaded_in_mode_none",
     "repository register": "loads/test_lifecycle.py"

@@ -65,6 +65,18 @@ def _own_ports() -> Iterator[int]:
 _PORTS = _own_ports()
 
 
+def status_of(url: str) -> int:
+    """The HTTP status of a GET; 0 if nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except OSError:
+        return 0
+
+
 def free_ports(number: int) -> list[int]:
     """Ports on which nobody listens now."""
     found: list[int] = []
@@ -203,14 +215,7 @@ class Server:
 
     def status(self, path: str) -> int:
         """The HTTP status of a GET; 0 if nobody answers."""
-        try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code
-        except OSError:
-            return 0
+        return status_of(f"{self.url}{path}")
 
     def request_json(
         self, path: str, document: Any = None, *, within_s: float = 60.0

@@ -38,7 +38,8 @@ def run_command(kind: str, configuration: Path) -> Sequence[str]:
     """The command that runs it until it gets SIGTERM."""
     path = str(configuration)
     own = {
-        "haproxy": ["-db", "-f", path],
+        # with a master, which can be told to reload
+        "haproxy": ["-W", "-f", path],
         "envoy": ["--concurrency", "1", "--disable-hot-restart", "-c", path],
         "nginx": _nginx(configuration, "daemon off; master_process off;"),
     }

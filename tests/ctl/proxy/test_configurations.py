@@ -17,7 +17,7 @@ PLAIN = ("127.0.0.1:9000,grpc=9001,agent=9003", "[::1]:9010,grpc=9011")
 ENCRYPTED = ("https://localhost:9000,grpcs=9001", "https://localhost:9010,grpcs=9011")
 EVERYTHING = (
     "--model=resnet",
-    "--model=b.c-2",
+    "--model=b.c-2~",
     "--may-repeat",
     "--header=Authorization: a \"b' $c",
 )
@@ -75,11 +75,11 @@ def test_a_model_is_looked_for_where_it_was_announced(tmp_path: Path) -> None:
     text = run("haproxy", str(tmp_path)).stdout
 
     backends = {part.split()[0]: part for part in text.split("\nbackend ")[1:]}
-    assert 2 == backends["model_1"].count("\n    server ")
-    assert 1 == backends["model_2"].count("\n    server ")
-    assert "server 10.0.0.2-8000 10.0.0.2:8000\n" in backends["model_2"]
-    assert "GET /v2/models/b/ready\n" in backends["model_2"]
-    assert "use_backend model_2 if { path /v2/models/b } || { path_beg /v2/models/b/ }\n" in text
+    assert 2 == backends["model:a"].count("\n    server ")
+    assert 1 == backends["model:b"].count("\n    server ")
+    assert "server 10.0.0.2-8000 10.0.0.2:8000\n" in backends["model:b"]
+    assert "GET /v2/models/b/ready\n" in backends["model:b"]
+    assert "use_backend model:b if { path /v2/models/b } || { path_beg /v2/models/b/ }\n" in text
     assert 2 == backends["grpc_servers"].count("\n    server ")
 
 

@@ -11,6 +11,7 @@ _HEAD = """\
 # Who is not ready gets nothing new, and what it has begun goes on to its end.
 global
     maxconn 4000
+    localpeer self
 
 defaults
     mode http
@@ -22,8 +23,15 @@ defaults
     # After a reload a client hears that its connection ends with an answer, not with silence.
     option idle-close-on-response
     default-server check inter 500ms fall 2 rise 1
+    # Nobody has begun with the request, so a client may send it again.
+    http-error status 503 content-type application/json string '{"error":"no server is ready"}' \
+hdr Retry-After 1
     retries 2
     option redispatch 1"""
+_PEERS = """
+# At a reload the old process tells the new one where sequences are, once it is ten seconds old.
+peers sequences
+    peer self abns@zmqtriton-"""
 _RETRY_UNSENT = """\
     # A POST is tried elsewhere only if it could not be handed over, so nothing is executed twice.
     retry-on conn-failure empty-response response-timeout
@@ -40,6 +48,9 @@ def render(layout: Layout) -> str:
 
 def _lines(layout: Layout) -> Iterator[str]:
     yield _HEAD
+    if layout.sequence_header:
+        # an abstract socket: one for each proxy of this machine, and no file
+        yield _PEERS + (layout.http or layout.grpc or layout.statistics)
     if layout.http:
         yield from _http(layout)
     if layout.grpc and layout.grpc_group.nodes:
@@ -53,11 +64,11 @@ def _http(layout: Layout) -> Iterator[str]:
     yield f"    bind {layout.http}{_client_tls(layout, 'h2,http/1.1')}"
     for group in layout.model_groups():
         path = f"/v2/models/{group.model}"
-        yield f"    use_backend {group.name} if {{ path {path} }} || {{ path_beg {path}/ }}"
+        condition = f"{{ path {path} }} || {{ path_beg {path}/ }}"
+        yield f"    use_backend {_backend_name(group)} if {condition}"
     yield "    default_backend http_servers"
     for group in layout.http_groups():
-        yield f"\n# {group.model}" if group.model else ""
-        yield f"backend {group.name}"
+        yield f"\nbackend {_backend_name(group)}"
         yield from _backend(layout, group)
         for node in group.nodes:
             yield f"    server {node.name} {node.http}{_server_tls(layout, node)}{_weight(node)}"
@@ -82,6 +93,14 @@ def _grpc(layout: Layout) -> Iterator[str]:
         yield f"    server {node.name} {node.grpc}{encrypted}{probe}{_weight(node)}"
 
 
+def _backend_name(group: Group) -> str:
+    """Return a name that a reload does not give to another model, since sequences are kept by it.
+
+    Names of backends may have colons, which plain names of models have not, and no tildes.
+    """
+    return f"model:{group.model.replace('~', ':')}" if group.model else group.name
+
+
 def _backend(layout: Layout, group: Group) -> Iterator[str]:
     yield "    balance leastconn"
     yield f"    option httpchk GET {group.probe_path}"
@@ -94,7 +113,7 @@ def _backend(layout: Layout, group: Group) -> Iterator[str]:
         yield f"    http-request disable-l7-retry if {{ req.hdr({header}) -m found }}"
     if header:
         yield "    # A sequence stays where it began, also while that server drains."
-        yield "    stick-table type string len 128 size 100k expire 10m"
+        yield "    stick-table type string len 128 size 100k expire 10m peers sequences"
         yield f"    stick on req.hdr({header})"
         yield "    option persist"
 
