@@ -183,7 +183,7 @@ def test_a_models_directory_is_served_and_a_neighbour_when_it_is_asked_for(
     with run(tmp_path, "models/caller") as server:
         assert "successfully loaded 'scale'" not in server.text
         assert (200, {"Y": [2, 2, 2]}) == server.ask()
-        assert "successfully loaded 'scale'" in server.text
+        eventually(lambda: "successfully loaded 'scale'" in server.text, 30, "the neighbour")
         assert "zmqtriton-ctl load" in server.text
         assert "Repository Agent" not in server.text, "tables would hide what to type next"
 

@@ -11,6 +11,7 @@ T = TypeVar("T")
 #: The limits are there for what never comes. Whatever a test thinks that something takes, the
 #: machine may be busy with something else.
 _MIN_TIMEOUT_S = 60.0
+_LOOK_S = 0.02
 
 
 def eventually(predicate: Callable[[], T | None], within_s: float, message: str = "") -> T:
@@ -33,11 +34,13 @@ def eventually(predicate: Callable[[], T | None], within_s: float, message: str 
 
 
 def value_at_rest(value: Callable[[], int], still_s: float = 0.5) -> int:
-    """Return the value when it has not changed for so long."""
-    last, changed_s = value(), time.monotonic()
-    while time.monotonic() - changed_s < still_s:
-        time.sleep(0.02)
+    """Return the value when it has not changed for so long.
+
+    Looks are counted, not time: while a busy machine lets nobody run, nobody looks either.
+    """
+    last, looks, needed = value(), 0, round(still_s / _LOOK_S)
+    while looks < needed:
+        time.sleep(_LOOK_S)
         now = value()
-        if now != last:
-            last, changed_s = now, time.monotonic()
+        last, looks = now, looks + 1 if now == last else 0
     return last

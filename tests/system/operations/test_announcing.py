@@ -102,7 +102,7 @@ def test_each_change_of_a_server_is_announced(
 
     server.stop()
 
-    assert "ended" == read(file)["state"]
+    eventually(lambda: read(file)["state"] == "ended", 60)
     assert "reason" not in read(file)
     eventually(lambda: receiver.last["state"] == "ended", 60)
     assert {"Bearer secret"} == set(receiver.authorizations)

@@ -80,12 +80,13 @@ def test_the_last_lines_of_a_dead_process_are_shown_with_the_reason(server: Serv
     (pid,) = server.stub_pids("counting")
     os.kill(pid, signal.SIGSEGV)
     eventually(lambda: server.stub_pids("counting") not in ([], [pid]), 60, "a new stub")
+    eventually(lambda: server.status("/v2/models/counting/ready") == 200, 60, "ready")
 
-    died = eventually(
-        lambda: shown if "SIGSEGV" in (shown := ctl(server, "logs", "--previous")).stderr else None,
-        60,
-        "the death",
-    )
+    def last_words() -> subprocess.CompletedProcess[str] | None:
+        shown = ctl(server, "logs", "--previous")
+        return shown if "SIGSEGV" in shown.stderr and "Fatal" in shown.stdout else None
+
+    died = eventually(last_words, 60, "the death")
     other = ctl(server, "logs", "--previous", "add_sub", "--instance", "add_sub_0_7")
     since = ctl(server, "logs", "counting", "--since", "1h", "--instance", "counting_0_0")
 

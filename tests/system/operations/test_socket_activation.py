@@ -155,8 +155,11 @@ def test_a_restart_refuses_no_connection(systemd: Systemd) -> None:
     finally:
         clients.stop()
 
-    # Who had a connection when the server stopped may be told so; nobody is left without one.
-    assert [] == [text for text in clients.failures if not _OF_A_SERVER.search(text)]
+    # Who had a connection when the server stopped may be told so, or find it closed; nobody is left
+    # without one.
+    cut = [text for text in clients.failures if not _OF_A_SERVER.search(text)]
+    assert [] == [text for text in cut if "refused" in text]
+    assert len(cut) <= len(clients.answered), cut
     log = systemd.server.log_text()
     assert 2 == log.count(f"Started HTTPService at 127.0.0.1:{systemd.server.http_port}")
     assert 2 == log.count(f"Started GRPCInferenceService at {systemd.server.grpc_address}")
