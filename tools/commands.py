@@ -42,8 +42,10 @@ def click_commands(
     group: click.Group, before: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Return the words and the command of all that users may see, groups before their commands."""
-    for name, command in sorted(group.commands.items()):
-        if command.hidden:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command is None or command.hidden:
             continue
         yield (*before, name), command
         if isinstance(command, click.Group):

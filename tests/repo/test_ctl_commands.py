@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import click
 import pytest
 
 from tests.conftest import ROOT
+from tools.commands import click_commands
 from zmqtriton.ctl.main import cli
 
 #: The command with its test, below tests/system.
@@ -65,15 +65,12 @@ TESTED = {
 OF_ONE_FORM = {"completion", "proxy", "top"}
 
 
-def _commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    if not isinstance(command, click.Group):
-        yield words
-        return
-    for name, inner in command.commands.items():
-        yield from _commands(inner, (*words, name))
-
-
-COMMANDS = sorted(" ".join(words) for words in _commands(cli, ()))
+BY_WORDS = {
+    " ".join(words): command
+    for words, command in click_commands(cli)
+    if not isinstance(command, click.Group)
+}
+COMMANDS = sorted(BY_WORDS)
 
 
 def test_each_has_a_test_against_a_server() -> None:
@@ -95,10 +92,6 @@ def test_each_is_in_the_table_of_its_page_and_in_the_manual(command: str) -> Non
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_prints_documents_for_programs(command: str) -> None:
-    found: click.Command = cli
-    for word in command.split():
-        assert isinstance(found, click.Group)
-        found = found.commands[word]
-    options = {option for parameter in found.params for option in parameter.opts}
+    options = {option for parameter in BY_WORDS[command].params for option in parameter.opts}
 
     assert ("--output" in options) == (command not in OF_ONE_FORM)

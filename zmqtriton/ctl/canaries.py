@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
+from zmqtriton.ctl.asking import run_with_client
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.output import print_document, print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import print_table
-
-#: Makes a control call and returns its result; ends the program if that is refused.
-MakeCall = Callable[[click.Context, str, dict[str, Any]], Any]
 
 _HEADER = ("Model", "Stable", "Canary", "Phase", "Share", "Requests", "Failed", "Mean", "Since")
 #: The percentage of a canary that is not running.
@@ -45,81 +44,86 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def build_group(call: MakeCall) -> click.Group:
-    """Build the group of commands; `call` asks the server."""
-
-    @click.group()
-    def canary() -> None:
-        """Try a version of a model beside the one that serves, then promote or abort it."""
-
-    @canary.command()
-    @click.argument("model", type=MODEL)
-    @click.argument("version", type=click.IntRange(1))
-    @_with_settings
-    @with_format
-    @click.pass_context
-    def start(
-        context: click.Context, /, model: str, version: int, *, form: str, **settings: str | None
-    ) -> None:
-        """Load VERSION of MODEL beside the one that serves, and give it its share."""
-        _show(form, call(context, "canary.start", _values(model, settings, version=version)))
-
-    @canary.command("set")
-    @click.argument("model", type=MODEL)
-    @_with_settings
-    @with_format
-    @click.pass_context
-    def change(context: click.Context, /, model: str, *, form: str, **settings: str | None) -> None:
-        """Change the settings of the canary of MODEL."""
-        _show(form, call(context, "canary.change", _values(model, settings)))
-
-    @canary.command()
-    @click.argument("model", type=MODEL)
-    @click.argument("percent")
-    @with_format
-    @click.pass_context
-    def weight(context: click.Context, model: str, percent: str, form: str) -> None:
-        """Give the canary of MODEL another share."""
-        _show(form, call(context, "canary.change", {"model": model, "weight": percent}))
-
-    @canary.command()
-    @click.argument("model", type=MODEL)
-    @with_format
-    @click.pass_context
-    def promote(context: click.Context, model: str, form: str) -> None:
-        """Let the canary of MODEL serve all requests."""
-        found = call(context, "canary.promote", {"model": model})
-        text = f"version {found['canary']} of {model} serves all requests"
-        print_result(form, found, text)
-
-    @canary.command()
-    @click.argument("model", type=MODEL)
-    @with_format
-    @click.pass_context
-    def abort(context: click.Context, model: str, form: str) -> None:
-        """Let the stable version of MODEL serve all requests again; unload the canary."""
-        found = call(context, "canary.abort", {"model": model})
-        text = f"version {found['stable']} of {model} serves all requests again"
-        print_result(form, found, text)
-
-    canary.add_command(_build_status(call))
-    return canary
+@click.group()
+def canary() -> None:
+    """Try a version of a model beside the one that serves, then promote or abort it."""
 
 
-def _build_status(call: MakeCall) -> click.Command:
-    @click.command()
-    @click.argument("model", type=MODEL, default="")
-    @with_format
-    @click.pass_context
-    def status(context: click.Context, model: str, form: str) -> None:
-        """Show the current or last canary of MODEL, or of all models."""
-        found = call(context, "canary.status", {"model": model} if model else {})
-        if form == "table":
-            _print(found)
-        else:
-            print_document(form, found)
+@canary.command()
+@click.argument("model", type=MODEL)
+@click.argument("version", type=click.IntRange(1))
+@_with_settings
+@with_format
+@click.pass_context
+def start(
+    context: click.Context, /, model: str, version: int, *, form: str, **settings: str | None
+) -> None:
+    """Load VERSION of MODEL beside the one that serves, and give it its share."""
+    _show(form, _call(context, "canary.start", _values(model, settings, version=version)))
 
-    return status
+
+@canary.command("set")
+@click.argument("model", type=MODEL)
+@_with_settings
+@with_format
+@click.pass_context
+def change(context: click.Context, /, model: str, *, form: str, **settings: str | None) -> None:
+    """Change the settings of the canary of MODEL."""
+    _show(form, _call(context, "canary.change", _values(model, settings)))
+
+
+@canary.command()
+@click.argument("model", type=MODEL)
+@click.argument("percent")
+@with_format
+@click.pass_context
+def weight(context: click.Context, model: str, percent: str, form: str) -> None:
+    """Give the canary of MODEL another share."""
+    _show(form, _call(context, "canary.change", {"model": model, "weight": percent}))
+
+
+@canary.command()
+@click.argument("model", type=MODEL)
+@with_format
+@click.pass_context
+def promote(context: click.Context, model: str, form: str) -> None:
+    """Let the canary of MODEL serve all requests."""
+    found = _call(context, "canary.promote", {"model": model})
+    text = f"version {found['canary']} of {model} serves all requests"
+    print_result(form, found, text)
+
+
+@canary.command()
+@click.argument("model", type=MODEL)
+@with_format
+@click.pass_context
+def abort(context: click.Context, model: str, form: str) -> None:
+    """Let the stable version of MODEL serve all requests again; unload the canary."""
+    found = _call(context, "canary.abort", {"model": model})
+    text = f"version {found['stable']} of {model} serves all requests again"
+    print_result(form, found, text)
+
+
+@canary.command()
+@click.argument("model", type=MODEL, default="")
+@with_format
+@click.pass_context
+def status(context: click.Context, model: str, form: str) -> None:
+    """Show the current or last canary of MODEL, or of all models."""
+    found = _call(context, "canary.status", {"model": model} if model else {})
+    if form == "table":
+        _print(found)
+    else:
+        print_document(form, found)
+
+
+def _call(context: click.Context, verb: str, arguments: dict[str, Any]) -> Any:
+    """Make a call; one that loads a version takes as long as that does."""
+    is_change = verb != "canary.status"
+    timeout_s = None if is_change else QUICK_TIMEOUT_S
+    return run_with_client(
+        context, lambda client: client.call(verb, arguments, timeout_s), to_change=is_change
+    )
 
 
 def _values(model: str, settings: dict[str, str | None], **others: Any) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 
+from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, NoServerError
 from zmqtriton.ctl.output import print_note, print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
@@ -22,102 +23,78 @@ _UNDER_WAY = frozenset({"draining", "ending"})
 HEADER = ("Drain of", "State", "Then", "Under way", "Since")
 
 
-class Run(Protocol):
-    """Returns the server's answer; ends the program if it refuses or does not answer."""
+@click.command()
+@click.argument("model", type=MODEL, default="")
+@click.option("--instance", default="", metavar="I", help="One instance of MODEL, such as m_0_0.")
+@click.option(
+    "--then",
+    default="nothing",
+    type=click.Choice(["nothing", "unload", "restart", "stop"]),
+    help="What follows. Default is nothing: it stays drained until `undrain`.",
+)
+@click.option(
+    "--within",
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Seconds after which what is still under way is ended. Default is any time.",
+)
+@click.option(
+    "--quiet",
+    default=1.0,
+    type=click.FloatRange(0),
+    metavar="S",
+    help="Seconds without a new request before it counts as drained. Default is 1.",
+)
+@with_format
+@click.pass_context
+def drain(
+    context: click.Context,
+    model: str,
+    *,
+    instance: str,
+    then: str,
+    within: float | None,
+    quiet: float,
+    form: str,
+) -> None:
+    """Drain MODEL, or the server: it is not ready, so load balancers go elsewhere.
 
-    def __call__(
-        self, context: click.Context, question: Callable[[Client], Any], *, to_change: bool = False
-    ) -> Any: ...
+    Whoever comes all the same is answered. When nothing is under way, and nobody has come for a
+    while, it is unloaded, restarted or stopped, or it stays drained until `undrain`.
+    """
+    wish = {"model": model, "instance": instance, "then": then, "quiet_s": quiet}
 
+    def question(client: Client) -> Any:
+        if model:
+            check_name(client, model)
+        client.call("drain", {**wish, "within_s": within, "wait": False})
+        try:
+            return _follow(client, model, instance)
+        except NoServerError:
+            if then != "stop":
+                raise
+            return {"state": "stopping"}  # it has gone since the last look
 
-#: Raises NotFound for a model that nobody knows.
-CheckName = Callable[[Client, str], None]
-
-
-def build_commands(run: Run, check_name: CheckName) -> tuple[click.Command, click.Command]:
-    return _build_drain(run, check_name), _build_undrain(run, check_name)
-
-
-def _build_drain(run: Run, check_name: CheckName) -> click.Command:
-    @click.command()
-    @click.argument("model", type=MODEL, default="")
-    @click.option(
-        "--instance", default="", metavar="I", help="One instance of MODEL, such as m_0_0."
-    )
-    @click.option(
-        "--then",
-        default="nothing",
-        type=click.Choice(["nothing", "unload", "restart", "stop"]),
-        help="What follows. Default is nothing: it stays drained until `undrain`.",
-    )
-    @click.option(
-        "--within",
-        type=click.FloatRange(0),
-        metavar="S",
-        help="Seconds after which what is still under way is ended. Default is any time.",
-    )
-    @click.option(
-        "--quiet",
-        default=1.0,
-        type=click.FloatRange(0),
-        metavar="S",
-        help="Seconds without a new request before it counts as drained. Default is 1.",
-    )
-    @with_format
-    @click.pass_context
-    def drain(
-        context: click.Context,
-        model: str,
-        *,
-        instance: str,
-        then: str,
-        within: float | None,
-        quiet: float,
-        form: str,
-    ) -> None:
-        """Drain MODEL, or the server: it is not ready, so load balancers go elsewhere.
-
-        Whoever comes all the same is answered. When nothing is under way, and nobody has come for a
-        while, it is unloaded, restarted or stopped, or it stays drained until `undrain`.
-        """
-        wish = {"model": model, "instance": instance, "then": then, "quiet_s": quiet}
-
-        def question(client: Client) -> Any:
-            if model:
-                check_name(client, model)
-            client.call("drain", {**wish, "within_s": within, "wait": False})
-            try:
-                return _follow(client, model, instance)
-            except NoServerError:
-                if then != "stop":
-                    raise
-                return {"state": "stopping"}  # it has gone since the last look
-
-        found = run(context, question, to_change=True)
-        late = "; its time was over before everything had ended" if found.get("is_late") else ""
-        _print_state(form, model, instance, found, late)
-
-    return drain
+    found = run_with_client(context, question, to_change=True)
+    late = "; its time was over before everything had ended" if found.get("is_late") else ""
+    _print_state(form, model, instance, found, late)
 
 
-def _build_undrain(run: Run, check_name: CheckName) -> click.Command:
-    @click.command()
-    @click.argument("model", type=MODEL, default="")
-    @click.option("--instance", default="", metavar="I", help="One instance of MODEL.")
-    @with_format
-    @click.pass_context
-    def undrain(context: click.Context, model: str, instance: str, form: str) -> None:
-        """End the drain of MODEL, of an instance, or of the server: it is ready again."""
+@click.command()
+@click.argument("model", type=MODEL, default="")
+@click.option("--instance", default="", metavar="I", help="One instance of MODEL.")
+@with_format
+@click.pass_context
+def undrain(context: click.Context, model: str, instance: str, form: str) -> None:
+    """End the drain of MODEL, of an instance, or of the server: it is ready again."""
 
-        def question(client: Client) -> Any:
-            if model:
-                check_name(client, model)
-            return client.call("undrain", {"model": model, "instance": instance})
+    def question(client: Client) -> Any:
+        if model:
+            check_name(client, model)
+        return client.call("undrain", {"model": model, "instance": instance})
 
-        found = run(context, question, to_change=True)
-        _print_state(form, model, instance, found)
-
-    return undrain
+    found = run_with_client(context, question, to_change=True)
+    _print_state(form, model, instance, found)
 
 
 def _print_state(

@@ -2,59 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import click
 
+from zmqtriton.ctl.asking import run_with_client
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.output import print_document, with_format
 
-#: Changes these settings and returns all settings.
-UpdateSettings = Callable[[click.Context, dict[str, Any]], dict[str, Any]]
 
-
-def build_command(ask: UpdateSettings) -> click.Command:
-    """Build the command."""
-
-    @click.command("log-settings")
-    @click.option("--info/--no-info", default=None, help="Log messages of level info.")
-    @click.option("--warning/--no-warning", default=None, help="Log messages of level warning.")
-    @click.option("--error/--no-error", default=None, help="Log messages of level error.")
-    @click.option(
-        "--verbose",
-        type=click.IntRange(0),
-        metavar="LEVEL",
-        help="Level of verbose messages; 0 turns them off.",
+@click.command("log-settings")
+@click.option("--info/--no-info", default=None, help="Log messages of level info.")
+@click.option("--warning/--no-warning", default=None, help="Log messages of level warning.")
+@click.option("--error/--no-error", default=None, help="Log messages of level error.")
+@click.option(
+    "--verbose",
+    type=click.IntRange(0),
+    metavar="LEVEL",
+    help="Level of verbose messages; 0 turns them off.",
+)
+@click.option(
+    "--format", type=click.Choice(["default", "ISO8601", "json"]), help="Form of the lines."
+)
+@with_format
+@click.pass_context
+def log_settings(
+    context: click.Context,
+    *,
+    info: bool | None,
+    warning: bool | None,
+    error: bool | None,
+    verbose: int | None,
+    format: str | None,
+    form: str,
+) -> None:
+    """Show or change what the server's processes log."""
+    wanted = {
+        "log_info": info,
+        "log_warning": warning,
+        "log_error": error,
+        "log_verbose_level": verbose,
+        "log_format": format,
+    }
+    changes = {name: value for name, value in wanted.items() if value is not None}
+    found = run_with_client(
+        context,
+        lambda client: client.call("log.settings", {"changes": changes}, QUICK_TIMEOUT_S),
+        to_change=bool(changes),
     )
-    @click.option(
-        "--format", type=click.Choice(["default", "ISO8601", "json"]), help="Form of the lines."
-    )
-    @with_format
-    @click.pass_context
-    def log_settings(
-        context: click.Context,
-        *,
-        info: bool | None,
-        warning: bool | None,
-        error: bool | None,
-        verbose: int | None,
-        format: str | None,
-        form: str,
-    ) -> None:
-        """Show or change what the server's processes log."""
-        wanted = {
-            "log_info": info,
-            "log_warning": warning,
-            "log_error": error,
-            "log_verbose_level": verbose,
-            "log_format": format,
-        }
-        changes = {name: value for name, value in wanted.items() if value is not None}
-        found = ask(context, changes)
-        if form != "table":
-            print_document(form, found)
-            return
-        for name, value in found.items():
-            click.echo(f"{name} {str(value).lower() if isinstance(value, bool) else value}".strip())
-
-    return log_settings
+    if form != "table":
+        print_document(form, found)
+        return
+    for name, value in found.items():
+        click.echo(f"{name} {str(value).lower() if isinstance(value, bool) else value}".strip())

@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import click
 
+from zmqtriton.ctl.asking import run_with_client
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.output import print_result, with_format
 
-#: Calls the server with verb and path; returns all repositories.
-ChangeRepository = Callable[[click.Context, str, str], list[str]]
+
+@click.group()
+def repository() -> None:
+    """Add repositories to a running server, or remove them.
+
+    For servers that run with --model-control-mode=explicit.
+    """
 
 
-def build_group(ask: ChangeRepository) -> click.Group:
-    """Build the group of commands."""
-
-    @click.group()
-    def repository() -> None:
-        """Add repositories to a running server, or remove them.
-
-        For servers that run with --model-control-mode=explicit.
-        """
-
-    @repository.command()
-    @click.argument("path")
-    @with_format
-    @click.pass_context
-    def register(context: click.Context, path: str, form: str) -> None:
-        """Look for models in PATH too."""
-        _print(form, ask(context, "register", os.path.abspath(path)))
-
-    @repository.command()
-    @click.argument("path")
-    @with_format
-    @click.pass_context
-    def unregister(context: click.Context, path: str, form: str) -> None:
-        """Stop looking for models in PATH; models that were loaded from it stay."""
-        _print(form, ask(context, "unregister", os.path.abspath(path)))
-
-    return repository
+@repository.command()
+@click.argument("path")
+@with_format
+@click.pass_context
+def register(context: click.Context, path: str, form: str) -> None:
+    """Look for models in PATH too."""
+    _change(context, "repository.register", path, form)
 
 
-def _print(form: str, paths: list[str]) -> None:
+@repository.command()
+@click.argument("path")
+@with_format
+@click.pass_context
+def unregister(context: click.Context, path: str, form: str) -> None:
+    """Stop looking for models in PATH; models that were loaded from it stay."""
+    _change(context, "repository.unregister", path, form)
+
+
+def _change(context: click.Context, verb: str, path: str, form: str) -> None:
+    asked = {"path": os.path.abspath(path)}
+    paths = run_with_client(
+        context, lambda client: client.call(verb, asked, QUICK_TIMEOUT_S), to_change=True
+    )
     print_result(form, {"repositories": paths}, "\n".join(paths))

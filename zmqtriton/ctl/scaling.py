@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
+from zmqtriton.ctl.asking import check_name, run_with_client
+from zmqtriton.ctl.client import Client
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 
-#: Calls the server with the arguments of the verb `scale`.
-Scale = Callable[[click.Context, dict[str, Any]], dict[str, Any]]
+
+@click.command()
+@click.argument("model", type=MODEL)
+@click.argument("count", type=int, required=False)
+@click.option(
+    "--group", default="", metavar="G", help="The instance group, for a model with several."
+)
+@with_format
+@click.pass_context
+def scale(context: click.Context, model: str, count: int | None, group: str, form: str) -> None:
+    """Give MODEL COUNT instances, without a reload and without a failed request.
+
+    Without COUNT, show how many it has.
+
+    New ones are started before the others may end, and those finish what they execute. Works in
+    every model control mode. It holds over reloads until MODEL is unloaded, or another
+    instance_group is configured.
+    """
+    change = {} if count is None else {"count": count, "group": group}
+    asked = {"model": model, **change}
+    found = run_with_client(context, lambda client: _scale(client, asked), to_change=True)
+    if form != "table":
+        print_document(form, {"model": model, **found})
+        return
+    for version, counts in found["versions"].items():
+        ready = f"{counts['ready']} of {counts['instances']} instances ready"
+        click.echo(f"{'' if count is None else 'scaled '}{model}:{version}: {ready}")
+    _print_autoscale(found.get("autoscale", {}))
 
 
-def build_command(scale_model: Scale) -> click.Command:
-    @click.command()
-    @click.argument("model", type=MODEL)
-    @click.argument("count", type=int, required=False)
-    @click.option(
-        "--group", default="", metavar="G", help="The instance group, for a model with several."
-    )
-    @with_format
-    @click.pass_context
-    def scale(context: click.Context, model: str, count: int | None, group: str, form: str) -> None:
-        """Give MODEL COUNT instances, without a reload and without a failed request.
-
-        Without COUNT, show how many it has.
-
-        New ones are started before the others may end, and those finish what they execute. Works in
-        every model control mode. It holds over reloads until MODEL is unloaded, or another
-        instance_group is configured.
-        """
-        change = {} if count is None else {"count": count, "group": group}
-        found = scale_model(context, {"model": model, **change})
-        if form != "table":
-            print_document(form, {"model": model, **found})
-            return
-        for version, counts in found["versions"].items():
-            ready = f"{counts['ready']} of {counts['instances']} instances ready"
-            click.echo(f"{'' if count is None else 'scaled '}{model}:{version}: {ready}")
-        _print_autoscale(found.get("autoscale", {}))
-
-    return scale
+def _scale(client: Client, asked: dict[str, Any]) -> Any:
+    check_name(client, asked["model"])
+    return client.call("scale", asked)
 
 
 def _print_autoscale(found: dict[str, Any]) -> None:

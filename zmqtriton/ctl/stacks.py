@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from zmqtriton.ctl.client import Client
+from zmqtriton.ctl.asking import check_name, run_with_client
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import NotFound
@@ -22,39 +22,31 @@ _WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.1
 #: After this pause a process has written everything.
 _QUIET_S = 0.3
-_QUICK_S = 10.0
 _ALL_LINES = 1 << 30
 
-#: Runs a call to the server, and ends the program if it fails.
-RunWithClient = Callable[[click.Context, Callable[[Client], Any]], Any]
 
+@click.command()
+@click.argument("model", type=MODEL)
+@with_format
+@click.pass_context
+def stacks(context: click.Context, model: str, form: str) -> None:
+    """Show the Python stacks of all threads of MODEL's processes.
 
-def build_command(ask: RunWithClient) -> click.Command:
-    """Build the command."""
-
-    @click.command()
-    @click.argument("model", type=MODEL)
-    @with_format
-    @click.pass_context
-    def stacks(context: click.Context, model: str, form: str) -> None:
-        """Show the Python stacks of all threads of MODEL's processes.
-
-        Nothing is interrupted, and a process that hangs shows where.
-        """
-        found = ask(context, lambda client: _read_stacks(client, model))
-        if form == "table":
-            _print_stacks(found)
-        else:
-            print_document(form, found)
-
-    return stacks
+    Nothing is interrupted, and a process that hangs shows where.
+    """
+    found = run_with_client(context, lambda client: _read_stacks(client, model))
+    if form == "table":
+        _print_stacks(found)
+    else:
+        print_document(form, found)
 
 
 def _read_stacks(client: Client, model: str) -> list[dict[str, Any]]:
     """Return each process with the lines that it has written."""
-    after = client.call("logs", {"model": "", "lines": 1}, _QUICK_S)["last"]
-    asked = client.call("stacks", {"model": model}, _QUICK_S)
+    after = client.call("logs", {"model": "", "lines": 1}, QUICK_TIMEOUT_S)["last"]
+    asked = client.call("stacks", {"model": model}, QUICK_TIMEOUT_S)
     if not asked:
+        check_name(client, model)
         raise NotFound(f"no process of model '{model}' runs")
     written = _collect_stacks(client, model, after, {stub["pid"] for stub in asked})
     return [
@@ -77,7 +69,7 @@ def _collect_stacks(client: Client, model: str, after: int, pids: set[int]) -> l
     changed_s = time.monotonic()
     while time.monotonic() < deadline_s:
         asked = {"model": model, "after": after, "lines": _ALL_LINES}
-        answer = client.call("logs", asked, _QUICK_S)
+        answer = client.call("logs", asked, QUICK_TIMEOUT_S)
         lines = [
             line
             for line in answer["lines"]

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import IO, Any
 
-from zmqtriton.ctl.benching.worker import STOP
 from zmqtriton_floor.errors import InternalError
 
+#: To a process, in place of a plan: end the one that runs.
+STOP = "stop"
 _END_WITHIN_S = 5.0
 
 
@@ -66,7 +68,8 @@ class Clients:
     def __exit__(self, *error: object) -> None:
         signal.signal(signal.SIGINT, self._handler_before)
         for process in self._processes:
-            _stream(process.stdin).close()
+            with suppress(BrokenPipeError):  # one that is dead has left what it was sent
+                _stream(process.stdin).close()
         for process in self._processes:
             try:
                 process.wait(_END_WITHIN_S)

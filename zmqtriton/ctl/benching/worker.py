@@ -10,15 +10,16 @@ import contextlib
 import itertools
 import json
 import os
+import resource
 import sys
 import time
 from collections import Counter
 from typing import Any
 
+from zmqtriton.ctl.benching.clients import STOP
 from zmqtriton.ctl.benching.connections import Connection, RequestFailed, make_connections
 from zmqtriton_floor import prctl
 
-STOP = "stop"
 #: After a failure, so that a server that refuses at once is not flooded.
 _PAUSE_S = 0.01
 
@@ -67,7 +68,8 @@ class PlanRun:
             busy_s = time.process_time() - began_cpu_s
             for task in (*clients, everything, stopped):
                 task.cancel()
-            await asyncio.gather(*clients, everything, stopped, return_exceptions=True)
+            ends = await asyncio.gather(*clients, everything, stopped, return_exceptions=True)
+        self._failures.update(str(end) or repr(end) for end in ends if isinstance(end, Exception))
         return {
             "seconds": seconds,
             "latencies": self._latencies,
@@ -130,6 +132,9 @@ async def main() -> None:
 
 def _run() -> None:
     prctl.die_with(int(sys.argv[1]))
+    # each connection needs a descriptor, and a shell usually allows 1024
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with contextlib.suppress(ImportError):
         import uvloop
 

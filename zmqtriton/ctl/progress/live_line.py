@@ -6,11 +6,12 @@ import re
 import sys
 import threading
 import time
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING
 
 from zmqtriton.ctl.output import chosen_form, print_note
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _PERCENTAGE = re.compile(r"(\d+) %")
 _BAR_WIDTH = 20
@@ -35,14 +36,7 @@ class LiveLine:
 
     def __enter__(self) -> LiveLine:
         if sys.stderr.isatty() and chosen_form() == "table":
-            self._bar = Progress(
-                SpinnerColumn(),
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=_BAR_WIDTH),
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
+            self._bar = _make_bar()
             self._bar.add_task(self._what, total=None)
             self._bar.start()
         else:
@@ -75,3 +69,18 @@ class LiveLine:
             self._bar.stop()
         if self._thread is not None:
             self._thread.join()
+
+
+def _make_bar() -> Progress:
+    # only now: it takes long to import, and most commands show none
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=_BAR_WIDTH),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
