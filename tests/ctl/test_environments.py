@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ctl.test_ctl import FakeServer, run, server, temporary
+from tests.ctl.fake_server import FakeServer, run
 from tests.support.reports import Reports
 from zmqtriton.environments.cache import BUILT, EnvironmentCache
-
-__all__ = ["server", "temporary"]
 
 
 @pytest.fixture

@@ -15,9 +15,10 @@ def _lines(
     monkeypatch: pytest.MonkeyPatch,
     rows: list[tuple[str, str, str]],
     width: int | None,
+    **more: bool,
 ) -> list[str]:
     monkeypatch.setattr(tables, "terminal_width", lambda: width)
-    tables.print_table(HEADER, rows)
+    tables.print_table(HEADER, rows, **more)
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
@@ -71,3 +72,32 @@ def test_a_reason_cannot_move_the_terminal(
     shown = _lines(capsys, monkeypatch, [("b", "READY", "\x1b[2Jgone\nx")], 80)
 
     assert "    ?[2Jgone" == shown[2]
+
+
+def test_a_name_takes_half_of_the_terminal_at_most(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"begin{'n' * 200}:1"
+
+    assert [
+        "Model                 State  Reason",
+        "beginnnnnn…nnnnnnn:1  READY",
+        "a                     READY",
+    ] == _lines(capsys, monkeypatch, [(name, "READY", ""), ("a", "READY", "")], 40)
+    assert f"{name}\tREADY" == _lines(capsys, monkeypatch, [(name, "READY", "")], None)[1]
+
+
+def test_wide_letters_take_two_places(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ["Model  State    Reason", "\u540d\u524d   READY    why", "a      LOADING"] == _lines(
+        capsys, monkeypatch, [("\u540d\u524d", "READY", "why"), ("a", "LOADING", "")], 80
+    )
+
+
+def test_a_table_that_is_cut_has_one_line_for_each_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ["Model  State", "a      READY"] == _lines(
+        capsys, monkeypatch, [("a", "READY", "why")], 15, is_cut=True
+    )

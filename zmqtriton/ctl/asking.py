@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -11,7 +10,7 @@ import click
 from zmqtriton.ctl.client import Client, connect
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.output import print_note
-from zmqtriton_floor.errors import NotFound
+from zmqtriton_floor.errors import NotFound, closest_match
 
 
 def run_with_client(
@@ -29,6 +28,11 @@ def check_name(client: Client, model: str) -> None:
     """Raise NotFound for a name that no repository has and that is not served either."""
     known = [entry["name"] for entry in client.call("index", {"ready": False})]
     if model not in known:
-        close = difflib.get_close_matches(model, known, 1)
-        meant = f"; did you mean '{close[0]}'?" if close else "; `zmqtriton-ctl models` lists them"
-        raise NotFound(f"there is no model '{model}'{meant}")
+        raise unknown_model(model, known)
+
+
+def unknown_model(model: str, known: Iterable[str]) -> NotFound:
+    """Return the error for a name that is none of these."""
+    close = closest_match(model, known)
+    meant = f"; did you mean '{close}'?" if close else "; `zmqtriton-ctl models` lists them"
+    return NotFound(f"there is no model '{model}'{meant}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import shutil
 import sys
@@ -14,16 +15,17 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.ctl.asking import run_with_client
+from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
-from zmqtriton.ctl.tables import print_table
+from zmqtriton.ctl.tables import print_table, shorten
 from zmqtriton_floor.errors import NotFound, Unavailable
 
 _HEADER = ("Model", "Req/s", "Fail/s", "Mean ms", "Queue ms", "Compute ms", "Batch", "Pending")
 #: Of the screen, for other things than models.
 _LINES_AROUND = 4
+_MOST_KEYS = 1024
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -127,10 +129,15 @@ def top(context: click.Context, model: str, interval: float) -> None:
 
 def _watch(client: Client, model: str, interval: float) -> None:
     for rates in _readings(client, model, interval, _is_quit):
-        click.echo(f"{_CLEAR}{client.identity.describe()}  {time.strftime('%H:%M:%S')}  q: quit\n")
+        columns, lines = shutil.get_terminal_size()
+        title = f"{time.strftime('%H:%M:%S')}  q: quit  {client.identity.describe()}"
+        click.echo(f"{_CLEAR}{shorten(title, columns)}\n")
         busiest = sorted(rates, key=lambda each: each.requests_per_s, reverse=True)
-        room = shutil.get_terminal_size().lines - _LINES_AROUND
-        _show(busiest[: max(1, room)], "table", is_first=True)
+        room = max(1, lines - _LINES_AROUND)
+        print_table(_HEADER, [_row(each) for each in busiest[:room]], is_cut=True)
+        if len(busiest) > room:
+            click.echo(f"... and {len(busiest) - room} more", nl=False)
+        sys.stdout.flush()
 
 
 @contextmanager
@@ -145,9 +152,15 @@ def _key_by_key() -> Iterator[None]:
 
 
 def _is_quit(seconds: float) -> bool:
-    """Wait for a key; return True for q."""
-    readable, _, _ = select.select([sys.stdin], [], [], seconds)
-    return bool(readable) and sys.stdin.read(1) in ("q", "Q")
+    """Wait for so long; return True, at once, for the key q or where there is no keyboard."""
+    end_s = time.monotonic() + seconds
+    while (left_s := end_s - time.monotonic()) > 0:
+        if select.select([sys.stdin], [], [], left_s)[0]:
+            # not by sys.stdin, which would read ahead
+            keys = os.read(sys.stdin.fileno(), _MOST_KEYS)
+            if not keys or b"q" in keys.lower():
+                return True
+    return False
 
 
 def _sleep(seconds: float) -> bool:
@@ -178,6 +191,7 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
         raise Unavailable("the broker does not answer")
     found = [row for row in counts if model in ("", row["model"])]
     if model and not found:
+        check_name(client, model)
         hint = f"`zmqtriton-ctl explain {model}` says why"
         raise NotFound(f"model '{model}' is not loaded; {hint}")
     return found
@@ -187,7 +201,8 @@ def _show(rates: Sequence[Rates], form: str, *, is_first: bool) -> None:
     if form != "table":
         print_document(form, [each._asdict() for each in rates])
         return
-    click.echo("" if is_first else "\n", nl=False)
+    if not is_first:
+        click.echo()
     print_table(_HEADER, [_row(each) for each in rates])
     sys.stdout.flush()
 

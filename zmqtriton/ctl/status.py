@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from zmqtriton.ctl import drains, on_demand
+from zmqtriton.ctl.asking import unknown_model
 from zmqtriton.ctl.client import ServerIdentity
 from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
-from zmqtriton_floor.errors import ASLEEP, NotFound
+from zmqtriton_floor.errors import ASLEEP
 
 #: States of models that need no attention.
 _HEALTHY_STATES = frozenset({"READY", ""})
@@ -38,8 +39,9 @@ def only_model(
         for table in _OF_MODELS
         if table in found
     }
-    if not any(kept.values()) and model not in {entry["name"] for entry in index}:
-        raise NotFound(f"there is no model '{model}'")
+    known = [entry["name"] for entry in index]
+    if not any(kept.values()) and model not in known:
+        raise unknown_model(model, known)
     return {**found, **kept, "resources": [], "on_demand": {}}
 
 

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 
 import click
+from rich.cells import cell_len, set_cell_size
 
 _GAP = 2
 _INDENT = " " * 4
+_LEAST_FIRST = 16
 _STYLES = {"READY": "green", "FAILED": "red", "UNAVAILABLE": "red", "BACKOFF": "yellow"}
 
 
@@ -18,11 +20,13 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, is_cut: bool = False
+) -> None:
     """Print a table: columns on a terminal; else tabs between the cells of a row.
 
     If a terminal is too narrow, or a last cell has several lines, the last cells go below their
-    rows.
+    rows, or are left out of a table that `is_cut`.
     """
     width = terminal_width()
     if width is None:
@@ -30,18 +34,18 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             click.echo("\t".join(_join_lines(cell) for cell in row).rstrip("\t"))
         return
     count = _fitting_columns(header, rows, width)
-    widths = _widths(header, rows)[:count]
+    widths = _widths(header, rows, width)[:count]
     click.echo(_line(header[:count], widths, is_head=True))
     for row in rows:
         click.echo(_line(row[:count], widths))
         names = header[count:] if len(header) - count > 1 else [""]
-        for name, cell in zip(names, row[count:], strict=False):
+        for name, cell in zip(names, () if is_cut else row[count:], strict=False):
             _print_below(name, cell)
 
 
 def _fitting_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
     """Return how many columns stand beside each other; at least one does."""
-    widths = _widths(header, rows)
+    widths = _widths(header, rows, width)
     has_lines = any("\n" in row[-1].rstrip() for row in rows)
     count = len(header) - 1 if has_lines else len(header)
     while count > 1 and sum(widths[:count]) + _GAP * (count - 1) > width:
@@ -49,8 +53,11 @@ def _fitting_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width
     return count
 
 
-def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the widths of the columns; the first takes half of the terminal at most."""
+    columns = zip(header, *rows, strict=True)
+    first, *others = [max(cell_len(_printable(cell)) for cell in column) for column in columns]
+    return [min(first, max(_LEAST_FIRST, width // 2)), *others]
 
 
 def _print_below(name: str, cell: str) -> None:
@@ -63,12 +70,23 @@ def _print_below(name: str, cell: str) -> None:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], *, is_head: bool = False) -> str:
-    padded = [_printable(c).ljust(width) for c, width in zip(cells, widths, strict=True)]
+    padded = [
+        set_cell_size(shorten(_printable(cell), width), width)
+        for cell, width in zip(cells, widths, strict=True)
+    ]
     styled = [
         click.style(text, fg=_STYLES.get(cell), bold=is_head or None)
         for cell, text in zip(cells, padded, strict=True)
     ]
     return (" " * _GAP).join(styled).rstrip()
+
+
+def shorten(text: str, width: int) -> str:
+    """Return a text that is not wider; one that would be has "…" for its middle."""
+    if cell_len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{set_cell_size(text, width - 1 - end)}…{set_cell_size(text[::-1], end)[::-1]}"
 
 
 def _printable(text: str) -> str:

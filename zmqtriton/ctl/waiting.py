@@ -16,6 +16,8 @@ from zmqtriton.ctl.status import needs_attention
 from zmqtriton_floor.errors import Unavailable
 
 _LOOK_EVERY_S = 0.2
+#: Of the versions that are waited for.
+_MOST_NAMED = 10
 
 
 @click.command()
@@ -71,7 +73,9 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
         index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
         unready = [_describe(entry) for entry in index if needs_attention(entry)]
         if unready:
-            return ", ".join(unready)
+            more = len(unready) - _MOST_NAMED
+            others = f" and {more} more; `zmqtriton-ctl explain` says why" if more > 0 else ""
+            return f"{', '.join(unready[:_MOST_NAMED])}{others}"
         if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
             return "its ports are not open yet"
         drains = client.call("status", timeout_s=QUICK_TIMEOUT_S)["drains"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from zmqtriton.ctl.benching.command import ServerStatistics
 from zmqtriton.ctl.benching.results import Measurement, make_row, server_totals
+from zmqtriton.ctl.inferring.http_service import HttpService
 
 
 def report(**figures: Any) -> dict[str, Any]:
@@ -63,3 +65,9 @@ def test_nothing_answered_is_no_error() -> None:
     row = make_row(1, 0, Measurement.merge([report(failures={"no": 3})]), None, None)
 
     assert (0, None, None) == (row["requests_per_s"], row["mean_ms"], row["p99_ms"])
+
+
+def test_a_server_that_has_gone_has_no_statistics() -> None:
+    gone = HttpService("http://127.0.0.1:1", {}, 10.0)
+
+    assert ServerStatistics(gone, "/v2/models/m").read() is None

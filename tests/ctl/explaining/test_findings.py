@@ -109,6 +109,15 @@ def test_names_and_versions_that_nobody_has_get_a_proposal() -> None:
     assert "there is no version 7; known: 1" == version.text
 
 
+def test_commands_can_be_typed_as_they_are() -> None:
+    named = [{"name": "a model", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}]
+
+    assert ("zmqtriton-ctl load 'a model'",) == first(Facts("a model", index=named)).commands
+    assert ("zmqtriton-ctl load 'a model'",) == first(
+        Facts("a model", index=[{"name": "a model"}])
+    ).commands
+
+
 def test_a_model_that_was_never_loaded_and_one_that_still_loads() -> None:
     loading = {"name": "m", "version": "1", "state": "LOADING"}
     status = {"processes": [stub("LOADING", started_s=1000.0)]}

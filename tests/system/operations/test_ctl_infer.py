@@ -93,6 +93,7 @@ def test_texts_go_and_come(server: Server) -> None:
         (["add_sub", "--version=7", "X=1"], "'add_sub' version 7 is not found (HTTP 404)"),
         (["raising", "--zeros"], "`zmqtriton-ctl explain raising` may say why"),
         (["add_sub", "--header=x", "--zeros"], "--header 'x' is not 'NAME: VALUE'"),
+        (["add_sub", "--url=127.0.0.1", "--zeros"], "--url '127.0.0.1' is not as in http://"),
         (["add_sub", "--json=/no/file"], "--json /no/file cannot be read"),
     ],
 )
@@ -148,7 +149,7 @@ def test_the_live_view_ends_with_q(server: Server) -> None:
             shown = b""
             while b"add_sub:1" not in shown:
                 shown += os.read(ours, 65536)
-            os.write(ours, b"q")
+            os.write(ours, b"xq")
             assert 0 == live.wait(30)
     finally:
         os.close(ours)

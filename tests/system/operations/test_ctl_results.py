@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -91,6 +94,26 @@ def test_a_benchmark_counts_failures_with_their_text(server: Server) -> None:
     assert found["rows"][0]["failed"] == found["rows"][0]["requests"] > 0
     assert "requests failed" in found["advice"][0]
     assert "did you mean 'add_sub'" in ctl(server, "bench", "add_subb", "--zeros").stderr
+
+
+def test_a_benchmark_has_more_clients_than_a_shell_allows_files(server: Server) -> None:
+    words = ["--zeros", "--seconds=0.2", "--concurrency=100", "-o", "json"]
+    with few_descriptors(64):
+        found = document(server, "bench", "add_sub", *words[:-2])
+
+    assert 0 == found["rows"][0]["failed"]
+    assert found["rows"][0]["requests"] > 0
+
+
+@contextmanager
+def few_descriptors(number: int) -> Iterator[None]:
+    """Have what is started meanwhile begin with so many descriptors; it may raise the limit."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_an_interrupted_benchmark_prints_what_it_has_and_leaves_no_load(server: Server) -> None:

@@ -13,19 +13,13 @@ from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.benching import judgement
 from zmqtriton.ctl.benching.clients import Clients
 from zmqtriton.ctl.benching.results import Measurement, make_row, server_totals
-from zmqtriton.ctl.client import Client
-from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
-from zmqtriton.ctl.inferring.http_service import (
-    HttpService,
-    RefusedRequest,
-    find_address,
-    find_url,
-    parse_headers,
-)
-from zmqtriton.ctl.inferring.requests import PreparedRequest, model_path, prepare, read_json
+from zmqtriton.ctl.client import Client, NoServerError
+from zmqtriton.ctl.failing import EXIT_REFUSED
+from zmqtriton.ctl.inferring.http_service import HttpService, RefusedRequest, find_address
+from zmqtriton.ctl.inferring.options import RequestOptions, with_request_options
+from zmqtriton.ctl.inferring.requests import PreparedRequest
 from zmqtriton.ctl.output import form_option, print_document, print_note
 from zmqtriton.ctl.progress.live_line import LiveLine
-from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import print_table
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -69,8 +63,6 @@ def _parse_concurrency(
 
 
 @click.command()
-@click.argument("model", type=MODEL)
-@click.argument("inputs", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option(
     "--concurrency",
     default="1,8,32",
@@ -100,43 +92,18 @@ def _parse_concurrency(
     help="Processes that the clients are spread over. Default is 1.",
 )
 @click.option("--grpc", "has_grpc", is_flag=True, help="Ask over gRPC; streams always are.")
-@click.option("--version", default="", metavar="N", help="Version; by default the server's.")
-@click.option("--json", "file", metavar="FILE", help="Read the inputs from here; - is stdin.")
-@click.option("--zeros", "fill", flag_value="zeros", help="Fill other inputs with zeros.")
-@click.option("--random", "fill", flag_value="random", help="Fill other inputs by chance.")
-@click.option(
-    "--url",
-    default="",
-    metavar="URL",
-    help="Where to ask by HTTP, if not at the port without TLS.",
-)
-@click.option("--header", "-H", multiple=True, metavar="'NAME: VALUE'", help="Header to send.")
-@click.option(
-    "--timeout",
-    default=60.0,
-    type=click.FloatRange(0, min_open=True),
-    metavar="S",
-    help="Seconds that a request may take; default is 60.",
-)
+@with_request_options
 @form_option
 @click.pass_context
 def bench(
     context: click.Context,
-    /,
-    model: str,
-    inputs: tuple[str, ...],
     *,
+    asked: RequestOptions,
     concurrency: tuple[int, ...],
     rate: float,
     seconds: float,
     processes: int,
     has_grpc: bool,
-    version: str,
-    file: str | None,
-    fill: str | None,
-    url: str,
-    header: tuple[str, ...],
-    timeout: float,
     form: str,
 ) -> None:
     """Load MODEL with requests, and say how fast it is and where the time goes.
@@ -145,25 +112,21 @@ def bench(
     its answer, or with --rate when it is due, and then times count from that moment. Ctrl-C
     ends it, and what there is is printed.
     """
-    with exit_on_error():
-        headers = parse_headers(header)
     options = Options(concurrency, rate, seconds, processes)
 
     def question(client: Client) -> list[dict[str, Any]]:
-        service = HttpService(url or find_url(client), headers, timeout)
-        path = model_path(model, version)
-        document = None if file is None else read_json(file)
+        service = asked.service(client)
         try:
-            request = prepare(service, path, inputs, document, fill or "")
-            plan = _plan(client, service, path, request, has_grpc=has_grpc)
+            request = asked.prepare(service)
+            plan = _plan(client, service, asked.path, request, has_grpc=has_grpc)
         except RefusedRequest:
-            check_name(client, model)
+            check_name(client, asked.model)
             raise
-        plan |= {"headers": headers, "timeout_s": timeout}
-        return _measure(_Statistics(service, path), plan, options, model)
+        plan |= {"headers": asked.headers, "timeout_s": asked.timeout}
+        return _measure(ServerStatistics(service, asked.path), plan, options, asked.model)
 
     rows = run_with_client(context, question)
-    advice = judgement.judge(model, rows)
+    advice = judgement.judge(asked.model, rows)
     if form == "table":
         columns = _COLUMNS
         if any("first_response_ms" in row for row in rows):
@@ -172,7 +135,7 @@ def bench(
         for sentence in advice:
             click.echo(f"{sentence}.")
     else:
-        print_document(form, {"model": model, "rows": rows, "advice": advice})
+        print_document(form, {"model": asked.model, "rows": rows, "advice": advice})
     if not any(row["requests_per_s"] for row in rows):
         sys.exit(EXIT_REFUSED)
 
@@ -190,7 +153,7 @@ def _plan(
         data = encode(path, request, is_stream=is_stream)
         kind, address = "stream" if is_stream else "grpc", find_address(client, "grpc")
     else:
-        kind, address = "http", service.url.partition("://")[2]
+        kind, address = "http", service.address
         body, headers = request.encode()
         data = service.raw_request(f"{path}/infer", body, headers)
     return {
@@ -201,7 +164,7 @@ def _plan(
     }
 
 
-class _Statistics:
+class ServerStatistics:
     """The server's statistics about the model."""
 
     def __init__(self, service: HttpService, path: str) -> None:
@@ -209,15 +172,15 @@ class _Statistics:
         self._path = f"{path}/stats"
 
     def read(self) -> Mapping[str, int] | None:
-        """Return them; None where they are not for everybody."""
+        """Return them; None where they are not for everybody, and where the server has gone."""
         try:
             return server_totals(self._service.request(self._path).json())
-        except (ZmqTritonError, KeyError):
+        except (ZmqTritonError, NoServerError, KeyError):
             return None
 
 
 def _measure(
-    statistics: _Statistics, plan: Mapping[str, Any], options: Options, model: str
+    statistics: ServerStatistics, plan: Mapping[str, Any], options: Options, model: str
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     warm_up_s = min(_MOST_WARM_UP_S, options.seconds * _WARM_UP_SHARE)

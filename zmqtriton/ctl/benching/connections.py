@@ -45,7 +45,7 @@ async def make_connections(plan: dict[str, Any]) -> AsyncIterator[list[Connectio
     import grpc.aio
 
     kind = _GrpcStream if plan["kind"] == "stream" else _GrpcCall
-    metadata = tuple((name.lower(), value) for name, value in plan["headers"].items())
+    metadata = tuple(_metadatum(name.lower(), value) for name, value in plan["headers"].items())
     limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     async with grpc.aio.insecure_channel(plan["address"], options=limits) as channel:
         streams = [kind(channel, metadata, request) for _ in range(count)]
@@ -54,6 +54,10 @@ async def make_connections(plan: dict[str, Any]) -> AsyncIterator[list[Connectio
         finally:
             for stream in streams:
                 stream.close()
+
+
+def _metadatum(name: str, value: str) -> tuple[str, str | bytes]:
+    return name, value.encode() if name.endswith("-bin") else value
 
 
 class _HttpConnection(asyncio.Protocol):

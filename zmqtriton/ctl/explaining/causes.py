@@ -7,6 +7,7 @@ Does no I/O.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -333,7 +334,7 @@ def _fill(template: str, groups: Sequence[str], words: dict[str, str]) -> str:
 
 
 def _commands(templates: Sequence[str], model: str) -> tuple[str, ...]:
-    return tuple(template.format(model=model) for template in templates)
+    return tuple(template.format(model=shlex.quote(model)) for template in templates)
 
 
 def _place(reason: str) -> str:

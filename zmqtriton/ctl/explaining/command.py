@@ -13,7 +13,7 @@ import click
 from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.explaining.causes import is_still_served
-from zmqtriton.ctl.explaining.findings import Facts, Finding, find_all
+from zmqtriton.ctl.explaining.findings import Facts, Finding, find_all, no_models
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.status import needs_attention
@@ -59,6 +59,8 @@ def _explain(client: Client, model: str, version: int) -> list[tuple[str, list[F
         for entry in index
         if needs_attention(entry) or is_still_served(entry.get("reason", ""))
     ]
+    if not (model or index):
+        return [("the server", [no_models(status)])]
     names = [model] if model else list(dict.fromkeys(troubled))
     found = []
     for name in names:

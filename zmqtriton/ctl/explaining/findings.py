@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from zmqtriton.ctl.explaining.causes import (
     suggested_name,
 )
 from zmqtriton.ctl.tables import format_duration
+from zmqtriton_floor.errors import closest_match
 
 _FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
 #: A start that takes longer is worth a look.
@@ -51,6 +52,11 @@ class Facts:
     def rows(self, table: str) -> list[Document]:
         """Return the rows of a table of the status that are of this model and version."""
         return [row for row in self.status.get(table) or () if self._is_meant(row)]
+
+    @property
+    def word(self) -> str:
+        """The model's name as a shell takes it."""
+        return shlex.quote(self.model)
 
     @property
     def entries(self) -> list[Document]:
@@ -105,15 +111,28 @@ def _unknown_model(facts: Facts) -> Finding:
         return Finding(
             f"there is no version {facts.version}; known: {served}",
             "Add its directory, and look at version_policy: by default the highest one is served.",
-            (f"zmqtriton-ctl explain {facts.model}",),
+            (f"zmqtriton-ctl explain {facts.word}",),
         )
-    close = difflib.get_close_matches(facts.model, known, 1)
-    meant = f"; did you mean '{close[0]}'?" if close else ""
-    looked_in = ", ".join(facts.status.get("repositories", ())) or "no repository"
-    command = f"zmqtriton-ctl explain {close[0]}" if close else "zmqtriton-ctl models"
+    close = closest_match(facts.model, known)
+    meant = f"; did you mean '{close}'?" if close else ""
+    looked_in = _repositories(facts.status)
+    command = f"zmqtriton-ctl explain {shlex.quote(close)}" if close else "zmqtriton-ctl models"
     return Finding(
         f"there is no such model{meant}", f"The server looks in {looked_in}.", (command,)
     )
+
+
+def no_models(status: Document) -> Finding:
+    """Explain a server that has no models at all."""
+    return Finding(
+        "it has no models",
+        f"It looks in {_repositories(status)}. A model is a directory with 1/model.py in it.",
+        ("zmqtriton new NAME", "zmqtriton-ctl reload"),
+    )
+
+
+def _repositories(status: Document) -> str:
+    return ", ".join(status.get("repositories", ())) or "no repository"
 
 
 def _server_findings(facts: Facts) -> Iterator[Finding]:
@@ -146,7 +165,7 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "not ready: nobody has loaded it",
                 "The server loads models on request (--model-control-mode=explicit).",
-                (f"zmqtriton-ctl load {facts.model}",),
+                (f"zmqtriton-ctl load {facts.word}",),
             )
         else:
             yield from _unavailable(facts, f"{whose}not ready: ", reason)
@@ -166,7 +185,7 @@ def _unavailable(facts: Facts, prefix: str, reason: str) -> Iterator[Finding]:
 
 def _missing_member(facts: Facts, prefix: str, member: str, reason: str) -> Finding:
     """Explain why a member of an ensemble is not there."""
-    again = f"zmqtriton-ctl restart {facts.model}"
+    again = f"zmqtriton-ctl restart {facts.word}"
     entries = [entry for entry in facts.index if entry["name"] == member]
     if not entries:
         meant = suggested_name(reason)
@@ -179,21 +198,19 @@ def _missing_member(facts: Facts, prefix: str, member: str, reason: str) -> Find
         text = f"{prefix}its member '{member}' was not ready when it was loaded; it is now"
         return Finding(text, "Load it again.", (again,))
     text = f"{prefix}its member '{member}' is not ready: {why.text}"
-    return Finding(text, why.advice, (f"zmqtriton-ctl explain {member}", again))
+    return Finding(text, why.advice, (f"zmqtriton-ctl explain {shlex.quote(member)}", again))
 
 
 def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
     if entry["state"] == "UNLOADING":
         text = f"{whose}not ready: it is being unloaded, and finishes the requests that it has"
-        return Finding(
-            text, "One that hangs shows where.", (f"zmqtriton-ctl stacks {facts.model}",)
-        )
+        return Finding(text, "One that hangs shows where.", (f"zmqtriton-ctl stacks {facts.word}",))
     preparing = [p for p in facts.status.get("processes", ()) if "preparing" in p.get("state", "")]
     since = [stub["started_s"] for stub in _stubs(facts) if stub.get("started_s")]
     if preparing and not since:
         text = f"{whose}not ready: it is still loading; the server is {preparing[0]['state']}"
         advice = "The first load makes the environment; later ones find it."
-        return Finding(text, advice, (f"zmqtriton-ctl logs {facts.model} --follow",))
+        return Finding(text, advice, (f"zmqtriton-ctl logs {facts.word} --follow",))
     if not since:
         text = f"{whose}not ready: it waits for its turn to be loaded"
         advice = "--model-load-thread-count says how many are loaded at a time."
@@ -203,7 +220,7 @@ def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
     if long > _LONG_LOAD_S:
         text += ", and may hang"
     advice = "This shows the line that it is at; max_load_seconds is how long it may take."
-    return Finding(text, advice, (f"zmqtriton-ctl stacks {facts.model}",))
+    return Finding(text, advice, (f"zmqtriton-ctl stacks {facts.word}",))
 
 
 # --------------------------------------------------------------- instances
@@ -230,7 +247,7 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
         states = ", ".join(sorted({s["state"] for s in stubs if s.get("state") != "READY"}))
         text = f"{ready} of {len(stubs)} instances are ready, others are {states}"
         yield Finding(
-            text, "Requests wait for the others.", (f"zmqtriton-ctl status {facts.model}",)
+            text, "Requests wait for the others.", (f"zmqtriton-ctl status {facts.word}",)
         )
 
 
@@ -249,7 +266,7 @@ def _request_findings(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 text,
                 "More instances make it shorter; max_requests and max_queue_size are its limits.",
-                (f"zmqtriton-ctl scale {facts.model} {_more(facts)}",),
+                (f"zmqtriton-ctl scale {facts.word} {_more(facts)}",),
             )
         yield from _waiting_findings(facts, row)
 
@@ -285,7 +302,7 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
             f"it hangs or is slow: {_count(held, 'request')} in work, and none has ended meanwhile"
         )
         advice = "This shows the line of code that each process is at."
-        yield Finding(text, advice, (f"zmqtriton-ctl stacks {facts.model}",))
+        yield Finding(text, advice, (f"zmqtriton-ctl stacks {facts.word}",))
         return
     if not row["succeeded"] or not row["executions"]:
         return
@@ -294,8 +311,8 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     if whole_ms > _WORTH_MENTIONING_MS and whole_ms > _WAITING_FACTOR * busy_ms:
         text = f"requests take {whole_ms:.1f} ms, and only {busy_ms:.1f} ms of that in the model"
         advice = "They wait for an instance: more of them, or larger batches, make that shorter."
-        command = f"zmqtriton-ctl scale {facts.model} {_more(facts)}"
-        yield Finding(text, advice, (f"zmqtriton-ctl stats {facts.model}", command))
+        command = f"zmqtriton-ctl scale {facts.word} {_more(facts)}"
+        yield Finding(text, advice, (f"zmqtriton-ctl stats {facts.word}", command))
 
 
 def _stands_still(facts: Facts, row: Document) -> bool:
@@ -312,7 +329,7 @@ def _more(facts: Facts) -> int:
 
 
 def _logs(facts: Facts) -> str:
-    return f"zmqtriton-ctl logs {facts.model}"
+    return f"zmqtriton-ctl logs {facts.word}"
 
 
 # ------------------------------------------------------ quotas and canaries
@@ -320,7 +337,7 @@ def _logs(facts: Facts) -> str:
 
 def _quota_findings(facts: Facts) -> Iterator[Finding]:
     waiting = sum(row.get("pending", 0) for row in facts.rows("counts"))
-    show = (f"zmqtriton-ctl status {facts.model}",)
+    show = (f"zmqtriton-ctl status {facts.word}",)
     for row in facts.rows("quotas"):
         quota, limit = row["quota"], row["limit"]
         if quota == _PACE and waiting:
@@ -341,7 +358,7 @@ def _canary_findings(facts: Facts) -> Iterator[Finding]:
         why = f": {reason}" if reason else ""
         text = f"{share} (canary, {phase.lower()}{why}; {canary['weight']:g} % of the requests"
         text += f", {canary['shadow']:g} % copied)" if canary.get("shadow") else ")"
-        yield Finding(text, "", (f"zmqtriton-ctl canary status {facts.model}",))
+        yield Finding(text, "", (f"zmqtriton-ctl canary status {facts.word}",))
 
 
 # ------------------------------------------------------------- what remains
@@ -355,7 +372,9 @@ def _directory_findings(facts: Facts) -> Iterator[Finding]:
             directory = facts.directories[0] if facts.directories else "DIRECTORY"
             where = f" ({place})" if place else ""
             yield Finding(
-                f"a check also finds: {text}{where}", "", (f"zmqtriton check {directory}",)
+                f"a check also finds: {text}{where}",
+                "",
+                (f"zmqtriton check {shlex.quote(directory)}",),
             )
 
 
@@ -369,7 +388,7 @@ def _nothing_found(facts: Facts) -> Finding:
         kinds.update(row.get("failures", {}))
     failed = ", ".join(f"{number} {kind.lower()}" for kind, number in kinds.items() if number)
     text = f"ready{instances}, {answered} answered{failed and f', {failed}'}: nothing is wrong"
-    return Finding(text, "", (f"zmqtriton-ctl stats {facts.model}",))
+    return Finding(text, "", (f"zmqtriton-ctl stats {facts.word}",))
 
 
 def _count(number: int, what: str) -> str:

@@ -10,22 +10,10 @@ import click
 
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import Client
-from zmqtriton.ctl.inferring.http_service import (
-    Answer,
-    HttpService,
-    RefusedRequest,
-    find_url,
-    parse_headers,
-)
-from zmqtriton.ctl.inferring.requests import (
-    HEADER_LENGTH,
-    PreparedRequest,
-    model_path,
-    prepare,
-    read_json,
-)
+from zmqtriton.ctl.inferring.http_service import Answer, HttpService, RefusedRequest
+from zmqtriton.ctl.inferring.options import RequestOptions, with_request_options
+from zmqtriton.ctl.inferring.requests import HEADER_LENGTH, PreparedRequest
 from zmqtriton.ctl.output import form_option, print_document
-from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import terminal_width
 from zmqtriton_floor.errors import DeadlineExceeded
 
@@ -33,41 +21,10 @@ _USUAL_WIDTH = 100
 
 
 @click.command()
-@click.argument("model", type=MODEL)
-@click.argument("inputs", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--version", default="", metavar="N", help="Version; by default the server's.")
-@click.option("--json", "file", metavar="FILE", help="Read the inputs from here; - is stdin.")
-@click.option("--zeros", is_flag=True, help="Fill inputs that are not given with zeros.")
-@click.option(
-    "--url",
-    default="",
-    metavar="URL",
-    help="Where to ask, if not at the HTTP port without TLS. $SSL_CERT_FILE has the CA for https.",
-)
-@click.option("--header", "-H", multiple=True, metavar="'NAME: VALUE'", help="Header to send.")
-@click.option(
-    "--timeout",
-    default=60.0,
-    type=click.FloatRange(0, min_open=True),
-    metavar="S",
-    help="Seconds that it may take; default is 60.",
-)
+@with_request_options
 @form_option
 @click.pass_context
-def infer(
-    context: click.Context,
-    /,
-    model: str,
-    inputs: tuple[str, ...],
-    *,
-    version: str,
-    file: str | None,
-    form: str,
-    header: tuple[str, ...],
-    timeout: float,
-    url: str,
-    zeros: bool,
-) -> None:
+def infer(context: click.Context, asked: RequestOptions, form: str) -> None:
     """Ask MODEL and print its outputs.
 
     VALUE is a number, several with commas, a text, a list in JSON, or @FILE: a .npy file, or
@@ -76,15 +33,12 @@ def infer(
     """
 
     def question(client: Client) -> dict[str, Any]:
-        service = HttpService(url or find_url(client), parse_headers(header), timeout)
-        path = model_path(model, version)
-        document = None if file is None else read_json(file)
+        service = asked.service(client)
         try:
-            fill = "zeros" if zeros else ""
-            return _ask(service, path, prepare(service, path, inputs, document, fill))
+            return _ask(service, asked.path, asked.prepare(service))
         except (DeadlineExceeded, RefusedRequest) as error:
-            check_name(client, model)
-            hint = f"`zmqtriton-ctl explain {model}` may say why"
+            check_name(client, asked.model)
+            hint = f"`zmqtriton-ctl explain {asked.model}` may say why"
             raise RefusedRequest(f"{error.text.rstrip()}; {hint}") from None
 
     found = run_with_client(context, question)

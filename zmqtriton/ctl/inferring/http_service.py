@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from zmqtriton.ctl.client import Client, NoServerError
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument, NotFound, ZmqTritonError
 
 #: Where a server listens everywhere, it listens on loopback.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+
+
+_USUAL_PORTS = {"http": 80, "https": 443}
+_SHOWN_BYTES = 60
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+#: Others are encoded in one way here and in another there, or not at all.
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 class RefusedRequest(ZmqTritonError):
@@ -31,12 +40,19 @@ class Answer(NamedTuple):
     body: bytes
 
     def json(self) -> Any:
-        return json.loads(self.body)
+        """Return the document in the body. Raises NoServerError if there is none."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            start = self.body[:_SHOWN_BYTES].decode("utf-8", "replace")
+            raise NoServerError(f"this is no answer of a model server: '{start}'") from None
 
 
 class HttpService:
+    """A port that is asked with these headers. Raises InvalidArgument for what is no URL."""
+
     def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
-        self.url = url.rstrip("/")
+        self.url = _check_url(url)
         self._headers = headers
         self._timeout_s = timeout_s
         # A proxy of the environment is not meant for this machine.
@@ -52,30 +68,46 @@ class HttpService:
         named = {**self._headers, **(headers or {})}
         request = urllib.request.Request(f"{self.url}{path}", body, named)
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as answer:
-                found = {name.lower(): value for name, value in answer.headers.items()}
-                return Answer(found, answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refusal(error.code, error.read()) from None
+            return self._exchange(request)
         except TimeoutError:
             raise self._late() from None
         except urllib.error.URLError as error:
             if isinstance(error.reason, TimeoutError):
                 raise self._late() from None
             raise NoServerError(f"no server answers at {self.url}: {error.reason}") from None
+        except http.client.IncompleteRead:
+            raise NoServerError(f"{self.url} ended the connection amid its answer") from None
+        except OSError as error:
+            raise NoServerError(f"{self.url} ended the connection: {error}") from None
         except http.client.HTTPException:
             hint = "if it has TLS, name it by --url https://HOST:PORT"
             raise NoServerError(f"{self.url} does not speak HTTP; {hint}") from None
-        except OSError as error:
-            raise NoServerError(f"{self.url} ended the connection: {error}") from None
+
+    def _exchange(self, request: urllib.request.Request) -> Answer:
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                found = {name.lower(): value for name, value in answer.headers.items()}
+                return Answer(found, answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read()) from None
 
     def raw_request(self, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """Return the bytes of a POST, for those who send it themselves."""
-        host = self.url.partition("://")[2]
-        named = {"Host": host, **self._headers, **headers, "Content-Length": str(len(body))}
-        lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
+        """Return the bytes of a POST, for those who send it themselves to `address`."""
+        parts = urlsplit(self.url)
+        named = {"Host": parts.netloc, **self._headers, **headers, "Content-Length": str(len(body))}
+        lines = [
+            f"POST {parts.path}{path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in named.items()),
+        ]
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+    @property
+    def address(self) -> str:
+        """The host and the port, one that the URL leaves out too."""
+        parts = urlsplit(self.url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        return f"{host}:{parts.port or _USUAL_PORTS[parts.scheme]}"
 
     def _late(self) -> DeadlineExceeded:
         return DeadlineExceeded(f"no answer within {self._timeout_s:g} s")
@@ -87,6 +119,17 @@ def _refusal(status: int, body: bytes) -> ZmqTritonError:
     except (ValueError, KeyError, TypeError):
         text = body.decode("utf-8", "replace").strip()
     return RefusedRequest(f"{text.rstrip()} (HTTP {status})".lstrip(), status)
+
+
+def _check_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in _USUAL_PORTS and parts.hostname and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise InvalidArgument(f"--url '{url}' is not as in http://127.0.0.1:8000")
+    return url.rstrip("/")
 
 
 def find_url(client: Client) -> str:
@@ -109,7 +152,9 @@ def parse_headers(given: tuple[str, ...]) -> dict[str, str]:
     headers = {}
     for text in given:
         name, colon, value = text.partition(":")
-        if not colon or not name.strip():
+        if not colon or not _HEADER_NAME.fullmatch(name.strip()):
             raise InvalidArgument(f"--header '{text}' is not 'NAME: VALUE'")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise InvalidArgument(f"--header '{text}' has more than printable letters of ASCII")
         headers[name.strip()] = value.strip()
     return headers

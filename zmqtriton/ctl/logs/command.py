@@ -122,6 +122,8 @@ def _read_last(client: Client, wanted: _Selection, write: Callable[[dict[str, An
     is_all = not (wanted.since_s or wanted.instance)
     found = _ask(client, wanted, 0, wanted.lines if is_all else _ALL_LINES)
     lines = [line for line in found["lines"] if wanted.has(line)][-wanted.lines :]
+    if wanted.model and not found["lines"]:
+        check_name(client, wanted.model)
     if wanted.since_s and wanted.since_s < found.get("begins_s", 0.0):
         begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["begins_s"]))
         print_note(

@@ -1,0 +1,27 @@
+"""A server that a test plays, and a directory for it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ctl.fake_server import FakeServer
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as name:
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+        monkeypatch.setattr("zmqtriton.ctl.client._SERVICE", Path(name) / "service")
+        yield Path(name)
+
+
+@pytest.fixture
+def server(temporary: Path) -> Iterator[FakeServer]:
+    server = FakeServer(temporary / "zmqtriton-1")
+    yield server
+    server.close()

@@ -1,0 +1,68 @@
+"""Names that no model has, and servers with no models or very many."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.ctl.fake_server import STATUS, FakeServer, run
+
+MANY = [{"name": f"m{n}", "version": "1", "state": "UNAVAILABLE"} for n in range(200)]
+LINES: dict[str, Any] = {"lines": [], "last": 0, "lost": 0}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "resnt"),
+        ("stats", "resnt"),
+        ("logs", "resnt"),
+        ("stacks", "resnt"),
+        ("scale", "resnt", "2"),
+        ("config", "resnt"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_name_that_no_model_has_is_told_with_the_one_that_was_meant(
+    server: FakeServer, words: tuple[str, ...]
+) -> None:
+    of_nobody = {"logs": LINES, "stacks": [], "config": {}, "index": [{"name": "resnet"}]}
+    server.answers.update(of_nobody)
+
+    refused = run(*words)
+
+    assert (1, "") == (refused.exit_code, refused.stdout)
+    assert "error: there is no model 'resnt'; did you mean 'resnet'?\n" == refused.stderr
+
+
+def test_a_model_that_has_written_nothing_has_no_lines(server: FakeServer) -> None:
+    server.answers.update({"logs": LINES, "index": [{"name": "m"}]})
+
+    assert (0, "", "") == (
+        (done := run("logs", "m")).exit_code,
+        done.stdout,
+        done.stderr,
+    )
+
+
+def test_a_server_without_models_is_explained(server: FakeServer) -> None:
+    server.answers["status"] = {**STATUS, "repositories": ["/srv/models"], "counts": []}
+
+    shown = run("explain").stdout
+    (finding,) = json.loads(run("explain", "-o", "json").stdout)
+
+    assert shown.startswith("the server: it has no models\n  It looks in /srv/models. ")
+    assert "it has no models" == finding["text"]
+
+
+def test_who_waits_for_many_models_is_told_some(server: FakeServer) -> None:
+    server.answers["index"] = MANY
+
+    late = run("wait", "--timeout", "0").stderr
+
+    assert late.startswith("error: not ready after 0 s: m0 version 1 is UNAVAILABLE, m1 version 1")
+    assert late.endswith(
+        "m9 version 1 is UNAVAILABLE and 190 more; `zmqtriton-ctl explain` says why\n"
+    )
