@@ -38,17 +38,17 @@ function headersOf(more = []) {
 }
 
 function python(request) {
-  const client = isInference(request.method, request.path)
+  const client = isInference(request)
     ? withClient("http", location.host, location.protocol === "https:", request) : null;
   return client ?? withUrllib(request);
 }
 
 function grpc(request) {
-  const host = `${location.hostname}:${request.grpcPort ?? 8001}`;
-  return withClient("grpc", host, false, request) ?? "# The body is no inference in JSON.";
+  const { port, tls } = request.grpc;
+  return withClient("grpc", `${location.hostname}:${port}`, tls, request) ?? "# The body is no inference in JSON.";
 }
 
-const isInference = (method, path) => method === "POST" && path.endsWith("/infer");
+const isInference = ({ method, path }) => method === "POST" && path.endsWith("/infer");
 
 /** The inference by NVIDIA's client; null if the body is not one. */
 function withClient(protocol, host, hasTls, { path, body }) {
@@ -98,5 +98,5 @@ function withUrllib({ method, path, body }) {
 export const CODE = {
   curl: { isFor: () => true, write: ({ method, path, body }) => curlCommand(method, path, body) },
   Python: { isFor: () => true, write: python },
-  gRPC: { isFor: isInference, write: grpc },
+  gRPC: { isFor: (request) => request.grpc && isInference(request), write: grpc },
 };

@@ -25,7 +25,7 @@ export class Operation {
     this.#method = method;
     this.#path = path;
     this.#operation = operation;
-    this.#server = { grpcPort: description.info["x-grpc-port"] };
+    this.#server = { grpc: description.info["x-grpc"] };
     /** Called if a key or a token is missing. */
     this.onRefused = () => {};
     const request = operation.requestBody?.content[JSON_TYPE];
@@ -75,7 +75,7 @@ export class Operation {
   #codes() {
     const tabs = element("div", { class: "tabs", role: "tablist", "aria-label": "Example" });
     for (const [name, { isFor }] of Object.entries(CODE)) {
-      if (!isFor(this.#method, this.#path)) continue;
+      if (!isFor({ method: this.#method, path: this.#path, ...this.#server })) continue;
       const tab = element("button", { type: "button", role: "tab" }, name);
       tab.addEventListener("click", () => this.#choose(name));
       this.#tabs.push(tab);

@@ -77,13 +77,20 @@ class Description:
                 "title": settings["id"],
                 "version": settings["server_version"],
                 "description": "The inference protocol of KServe v2 with Triton's extensions.",
-                **({"x-grpc-port": settings["grpc_port"]} if "grpc_port" in settings else {}),
+                **self._grpc(),
             },
             "servers": [{"url": "/"}],
             "tags": [{"name": tag} for tag in self._tags()],
             "paths": paths,
             "components": {"schemas": self._schemas(), **self._security_schemes()},
         }
+
+    def _grpc(self) -> dict[str, Any]:
+        """Return where gRPC is, for examples; nothing where it is off."""
+        settings = self._gateway.settings
+        if not settings["allow_grpc"]:
+            return {}
+        return {"x-grpc": {"port": settings["grpc_port"], "tls": settings["grpc_use_ssl"]}}
 
     def _tags(self) -> list[str]:
         """Return the tags in the order in which people look for them."""

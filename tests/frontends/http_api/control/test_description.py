@@ -123,6 +123,14 @@ def test_it_says_where_a_token_is_needed() -> None:
     assert not any("security" in row for _, _, row in operations(described()))
 
 
+def test_examples_over_grpc_can_know_where_that_is() -> None:
+    with_tls = described(FakeGateway(grpc_port=9001, grpc_use_ssl=True))
+    without = described(FakeGateway(allow_grpc=False))
+
+    assert {"port": 9001, "tls": True} == with_tls["info"]["x-grpc"]
+    assert "x-grpc" not in without["info"]
+
+
 def test_it_is_openapi() -> None:
     document = described()
 
