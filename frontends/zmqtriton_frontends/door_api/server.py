@@ -286,11 +286,11 @@ class DoorServer:
         if restriction is None:
             return
         key = keys.get(restriction.header) if type(keys) is dict else None
-        given = [key.encode()] if type(key) is str else []
-        if not restriction.admits(given):
+        values = [key.encode()] if type(key) is str else []
+        if not restriction.admits(values):
             raise Unavailable(
                 f"This protocol is restricted, expecting key '{restriction.header}'"
-                + restriction.why_not(given)
+                + restriction.why_not(values)
             )
 
 

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="zmqtriton_frontends.grpc_api")
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
     parser.add_argument("--socket", type=int, metavar="FD")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     prctl.set_name("zmqtriton-grpc")
     prctl.hide_memory()
     keep_freed_memory()
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
         logging.getLogger(library).setLevel(logging.INFO)
     logs.configure()
     try:
-        uvloop.run(run(given.lifeline, given.socket))
+        uvloop.run(run(options.lifeline, options.socket))
     except RuntimeError as error:
         _log.error("%s", error)
         return 1

@@ -89,12 +89,15 @@ def _restricted(rpc: Rpc, restriction: Restriction | None) -> Rpc:
         return rpc
 
     def check(call: Call) -> Call:
-        values = [value for name, value in call.metadata if name == restriction.name]
-        given = [value if isinstance(value, bytes) else value.encode() for value in values]
-        if not restriction.admits(given):
+        values = [
+            value if isinstance(value, bytes) else value.encode()
+            for name, value in call.metadata
+            if name == restriction.name
+        ]
+        if not restriction.admits(values):
             raise Unavailable(
                 f"This protocol is restricted, expecting header '{restriction.header}'"
-                + restriction.why_not(given)
+                + restriction.why_not(values)
             )
         return call
 

@@ -21,15 +21,15 @@ class Restriction:
         self.name = header.lower()
         self._value = value.encode()
 
-    def why_not(self, given: Sequence[bytes]) -> str:
+    def why_not(self, values: Sequence[bytes]) -> str:
         """Return a sentence about values that are not admitted, for behind the text of Triton."""
-        if not given:
+        if not values:
             return ". The request does not have it"
-        return ". It has a wrong value" if len(given) == 1 else ". The request has it twice"
+        return ". It has a wrong value" if len(values) == 1 else ". The request has it twice"
 
-    def admits(self, given: Sequence[bytes]) -> bool:
+    def admits(self, values: Sequence[bytes]) -> bool:
         """True if these are the values of the right header; any wrong one takes the same time."""
-        return len(given) == 1 and hmac.compare_digest(given[0], self._value)
+        return len(values) == 1 and hmac.compare_digest(values[0], self._value)
 
 
 def by_category(groups: Iterable[Any]) -> dict[str, Restriction]:

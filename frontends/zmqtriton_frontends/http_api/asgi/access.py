@@ -159,8 +159,8 @@ def _key_check(restriction: Restriction) -> Check:
     def check(req: Headers) -> str:
         value = req.header(name)
         # a header that was sent twice has a comma in it and is another value
-        given = [] if value is None else [value.encode("latin-1")]
-        return "" if restriction.admits(given) else text + restriction.why_not(given)
+        values = [] if value is None else [value.encode("latin-1")]
+        return "" if restriction.admits(values) else text + restriction.why_not(values)
 
     return check
 
