@@ -71,6 +71,7 @@ def _become(name: str, parent: str) -> str:
     help="The server's option: build for every model with a requirements.txt.",
 )
 @click.option("--model-config-name", default="", metavar="NAME", help="The server's option.")
+@click.option("--verbose", is_flag=True, help="Print what the programs that install print.")
 @with_format
 @click.pass_context
 def prepare(
@@ -78,6 +79,7 @@ def prepare(
     what: tuple[str, ...],
     build_environments: bool,
     model_config_name: str,
+    verbose: bool,
     form: str,
 ) -> None:
     """Prepare the environments that a server would make when it loads the models.
@@ -97,7 +99,7 @@ def prepare(
                 place, may_build=build_environments, config_name=model_config_name
             )
             for asked in found:
-                results.append(_prepare(asked, cache))
+                results.append(_prepare(asked, cache, verbose=verbose))
                 if form == "table":
                     _print_prepared(results[-1])
     if form != "table":
@@ -106,7 +108,7 @@ def prepare(
         sys.exit(EXIT_REFUSED)
 
 
-def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> dict[str, str]:
+def _prepare(asked: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool) -> dict[str, str]:
     """Prepare an environment; return its Python, which is "" if it is the server's own."""
     from zmqtriton.environments.demand import Environment
     from zmqtriton.environments.prepare import prepare_environment as prepare_one
@@ -117,7 +119,7 @@ def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> dict[str, str]
             raise asked.result
         if not isinstance(asked.result, Environment):
             with LiveLine(f"{asked.model}: preparing {asked.result}") as line:
-                found = prepare_one(asked.result, cache, _ShownSteps(line))
+                found = prepare_one(asked.result, cache, _ShownSteps(line, verbose=verbose))
             result["python"] = found.python
     except ZmqTritonError as error:
         result["error"] = error.text
@@ -125,13 +127,14 @@ def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> dict[str, str]
 
 
 class _ShownSteps:
-    """Shows what is done now; of the log, warnings and errors."""
+    """Shows what is done now; of the log, warnings and errors, or all of it."""
 
-    def __init__(self, line: LiveLine) -> None:
+    def __init__(self, line: LiveLine, *, verbose: bool) -> None:
         self._line = line
+        self._levels = "EWIV" if verbose else "EW"
 
     def log(self, level: str, text: str) -> None:
-        if level in "WE":
+        if level in self._levels:
             print_note(text)
 
     def progress(self, latest: StepProgress) -> None:

@@ -1,9 +1,9 @@
-"""The modules that stubs need and a model's Python lacks: a directory for each kind of Python.
+"""The modules that stubs need and a model's Python lacks.
 
-It comes last on the module path, so whatever the environment has comes first. For Pythons like the
-server's own it is a copy of what the server uses. For others it is installed, which needs the
-network once, or uv's cache: by uv, or where there is none by the environment's own pip or the
-server's.
+There is a directory for each kind of Python and each set of such modules. It comes last on the
+module path, so whatever the environment has comes first. For Pythons like the server's own it is a
+copy of what the server uses. For others it is installed, which needs the network once, or uv's
+cache: by uv, or where there is none by the environment's own pip or the server's.
 """
 
 from __future__ import annotations
@@ -41,24 +41,26 @@ def prepare_support_directory(
     """
     if not interpreter.missing_modules:
         return ""
-    name = _cache_name(interpreter)
+    kind = _kind(interpreter)
+    name = "-".join((kind, *interpreter.missing_modules))
+    source = f"{', '.join(_projects(interpreter))} for {kind}"
     if not cache.is_ready(SUPPORT, name):
         lacking = ", ".join(interpreter.missing_modules)
-        reporter.log("I", f"{interpreter.path} lacks {lacking}; preparing them once for {name}")
+        reporter.log("I", f"{interpreter.path} lacks {lacking}; preparing them once for {kind}")
 
     def fill(tree: Path) -> None:
-        reporter.progress(StepProgress(f"Copying {', '.join(_PROJECTS.values())} for {name}"))
+        reporter.progress(StepProgress(f"Copying {source}"))
         if not _copy_server_packages(interpreter, tree):
             _install(interpreter, tree, reporter)
 
-    return str(
-        cache.get_or_create(
-            SUPPORT, name, f"{', '.join(_PROJECTS.values())} for {name}", fill, reporter
-        )
-    )
+    return str(cache.get_or_create(SUPPORT, name, source, fill, reporter))
 
 
-def _cache_name(interpreter: Interpreter) -> str:
+def _projects(interpreter: Interpreter) -> list[str]:
+    return [_PROJECTS[module] for module in interpreter.missing_modules]
+
+
+def _kind(interpreter: Interpreter) -> str:
     number = "{}.{}".format(*interpreter.version)
     name = f"{interpreter.implementation}-{number}-{interpreter.abi}-{interpreter.platform}"
     return "".join(c if c.isalnum() or c in "-._" else "_" for c in name)
@@ -67,10 +69,10 @@ def _cache_name(interpreter: Interpreter) -> str:
 def _copy_server_packages(interpreter: Interpreter, tree: Path) -> bool:
     """Copy the server's own modules, without its other packages; False if they do not fit."""
     own = server_interpreter()
-    if own.missing_modules or _cache_name(own) != _cache_name(interpreter):
+    if own.missing_modules or _kind(own) != _kind(interpreter):
         return False
     try:
-        found = [distribution(project) for project in _PROJECTS.values()]
+        found = [distribution(project) for project in _projects(interpreter)]
     except PackageNotFoundError:
         return False
     return all([_copy_distribution(one, tree) for one in found])
@@ -106,7 +108,7 @@ def _refusal(interpreter: Interpreter, failures: list[str]) -> str:
     text = (
         f"The Python environment of {interpreter.path} lacks the module "
         f"'{interpreter.missing_modules[0]}', which every model needs. Install it with: "
-        f"{interpreter.path} -m pip install {' '.join(_PROJECTS.values())}"
+        f"{interpreter.path} -m pip install {' '.join(_projects(interpreter))}"
     )
     if any(map(programs.is_unreachable, failures)):
         text += (
@@ -121,7 +123,7 @@ def _installers(
     interpreter: Interpreter, tree: Path, reporter: Reporter
 ) -> Iterator[Callable[[], None]]:
     """Return what installs into a directory, the best first."""
-    projects = list(_PROJECTS.values())
+    projects = _projects(interpreter)
     what = f"Installing {', '.join(projects)}"
     more: dict[str, Any] = {"directory": str(tree), "within_s": _TIMEOUT_S}
     wheels = ["--target", str(tree), "--only-binary", ":all:"]

@@ -1,0 +1,36 @@
+"""Tests of the part of `zmqtriton-ctl env prepare` that needs programs which install."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ctl.fake_server import run
+from tests.environments.test_prepare import wheel
+
+pytestmark = pytest.mark.system
+
+
+def test_what_programs_print_is_shown_if_they_fail_or_if_it_is_asked_for(tmp_path: Path) -> None:
+    model = tmp_path / "m"
+    wheel(model / "wheels")
+    (model / "1").mkdir()
+    (model / "1" / "model.py").touch()
+    (model / "requirements.txt").write_text("--no-index\n--find-links wheels\ngreeting\n")
+
+    def env(*words: str) -> tuple[int, str, str]:
+        found = run("env", "--environment-directory", str(tmp_path / "cache"), *words)
+        return found.exit_code, found.stdout, found.stderr
+
+    prepare = ("prepare", "--build-environments", str(model))
+    status, ready, quiet = env(*prepare)
+    assert (0, "m: ready, ", "") == (status, ready[:10], quiet)
+
+    env("clean")
+    status, _, said = env(*prepare, "--verbose")
+    assert (0, True) == (status, "greeting==1.0" in said)
+
+    (model / "requirements.txt").write_text("--no-index\nnothing\n")
+    status, _, reason = env(*prepare)
+    assert (1, True) == (status, "nothing was not found" in reason)
