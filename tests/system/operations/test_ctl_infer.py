@@ -14,11 +14,12 @@ import pytest
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.operations.commands import OPTION, ctl, place
 
 pytestmark = pytest.mark.system
 
 MODELS = ("add_sub", "string_upper", "raising")
-OPTIONS = ("--runtime-directory=@DIRECTORY@/run", "--model-control-mode=explicit")
+OPTIONS = (OPTION, "--model-control-mode=explicit")
 ONES = ",".join("1" * 16)
 
 
@@ -27,19 +28,7 @@ def prepare(server: Server) -> None:
 
 
 def command(server: Server, *words: str) -> list[str]:
-    place = f"--runtime-directory={server.directory.parent}/run"
-    return [sys.executable, "-m", "zmqtriton.ctl.main", place, *words]
-
-
-def ctl(server: Server, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(server, *words),
-        capture_output=True,
-        text=True,
-        input=given,
-        timeout=60,
-        check=False,
-    )
+    return [sys.executable, "-m", "zmqtriton.ctl.main", place(server), *words]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,7 +42,7 @@ def test_inputs_are_words_files_and_json(server: Server, tmp_path: Path) -> None
     np.save(tmp_path / "twos.npy", np.full((16,), 2, np.float64))
 
     shown = ctl(server, "infer", "add_sub", f"INPUT0={ONES}", f"INPUT1=@{tmp_path}/twos.npy")
-    assert (0, "") == (shown.returncode, shown.stderr)
+    assert (0, "") == (shown.exit_code, shown.stderr)
     assert "OUTPUT0  FP32 [1, 16]\n  [[3., 3.," in shown.stdout
 
     document = json.dumps({"INPUT0": [1] * 16, "INPUT1": [[2] * 16]})
@@ -100,7 +89,7 @@ def test_texts_go_and_come(server: Server) -> None:
 def test_errors_help(server: Server, words: list[str], expected: str) -> None:
     refused = ctl(server, "infer", *words)
 
-    assert (1, "") == (refused.returncode, refused.stdout)
+    assert (1, "") == (refused.exit_code, refused.stdout)
     assert expected in refused.stderr
 
 
@@ -109,7 +98,7 @@ def test_waiting_ends_when_the_model_is_ready(server: Server) -> None:
     assert "add_sub is ready\n" == ctl(server, "wait", "add_sub").stdout
     assert "the server is ready\n" == ctl(server, "wait").stdout
     missing = ctl(server, "wait", "raising", "--timeout", "0")
-    assert (1, "") == (missing.returncode, missing.stdout)
+    assert (1, "") == (missing.exit_code, missing.stdout)
     assert "error: not ready after 0 s: raising: not ready: nobody has loaded it" in missing.stderr
 
     loading = subprocess.Popen(command(server, "load", "raising"), stdout=subprocess.PIPE)
@@ -126,7 +115,7 @@ def test_waiting_ends_when_the_model_is_ready(server: Server) -> None:
 
 @pytest.mark.row("L13")
 def test_statistics_have_rates_and_means(server: Server) -> None:
-    assert 0 == ctl(server, "infer", "add_sub", "--zeros").returncode
+    assert 0 == ctl(server, "infer", "add_sub", "--zeros").exit_code
 
     total = json.loads(ctl(server, "stats", "add_sub", "--total", "-o", "json").stdout)
     tables = ctl(server, "stats", "--interval=0.1", "--count=2").stdout.split("\n\n")

@@ -17,12 +17,12 @@ from typing import Any
 import click
 import pytest
 from click.shell_completion import BashComplete
-from click.testing import CliRunner, Result
 
 from tests.faults.canaries import add_version
 from tests.faults.stamps import MODEL, write_stamp
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.operations.commands import OPTION, ctl, place
 from zmqtriton.ctl.main import cli
 from zmqtriton.ctl.progress.live_line import LiveLine
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.system
 
 MODELS = [MODEL, "add_sub", "counting", "raising"]
 OPTIONS = (
-    "--runtime-directory=@DIRECTORY@/run",
+    OPTION,
     "--model-control-mode=explicit",
     *("--load-model=add_sub", "--load-model=counting", f"--load-model={MODEL}"),
 )
@@ -41,13 +41,7 @@ def prepare(server: Server) -> None:
 
 
 def command(server: Server, *words: str) -> list[str]:
-    place = f"--runtime-directory={server.directory.parent}/run"
-    return [sys.executable, "-m", "zmqtriton.ctl.main", place, *words]
-
-
-def ctl(server: Server, *words: str) -> Result:
-    """Run a command in this process, which takes a tenth of the time of one of its own."""
-    return CliRunner().invoke(cli, command(server, *words)[3:])
+    return [sys.executable, "-m", "zmqtriton.ctl.main", place(server), *words]
 
 
 def document(server: Server, *words: str) -> Any:
@@ -199,10 +193,9 @@ def test_canaries_are_steered_by_command(server: Server) -> None:
 
 def test_a_shell_completes_commands_and_models(server: Server) -> None:
     shell = BashComplete(cli, {}, "zmqtriton-ctl", "_ZMQTRITON_CTL_COMPLETE")
-    place = command(server)[3]
 
     def completed(*words: str) -> list[str]:
-        found = shell.get_completions([place, *words[:-1]], words[-1])
+        found = shell.get_completions([place(server), *words[:-1]], words[-1])
         return [item.value for item in found]
 
     assert {"bench", "config", "doctor", "fleet", "proxy", "reload"} <= set(completed(""))

@@ -5,30 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
+from click.testing import Result
 
 from tests.support.server import Server
 from tests.support.waiting import eventually
+from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 
 MODELS = ("add_sub", "counting")
 OPTIONS = (
-    "--runtime-directory=@DIRECTORY@/run",
+    OPTION,
     "--model-control-mode=none",
     "--http-restricted-api=shared-memory:x-key=SECRET",
 )
-
-
-def ctl(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "zmqtriton.ctl.main"]
-    place = f"--runtime-directory={server.directory.parent}/run"
-    return subprocess.run(
-        [*program, place, *words], capture_output=True, text=True, timeout=60, check=False
-    )
 
 
 @pytest.mark.row("L13")
@@ -46,13 +38,13 @@ def test_what_has_changed_is_reloaded_in_mode_none(server: Server) -> None:
     repaired = ctl(server, "reload", "add_sub")
     misspelt = ctl(server, "reload", "add_subb")
 
-    assert (0, "nothing has changed (2 models)\n") == (unchanged.returncode, unchanged.stdout)
-    assert (0, "loaded add_sub\n") == (changed.returncode, changed.stdout)
-    assert (1, "") == (broken.returncode, broken.stdout)
+    assert (0, "nothing has changed (2 models)\n") == (unchanged.exit_code, unchanged.stdout)
+    assert (0, "loaded add_sub\n") == (changed.exit_code, changed.stdout)
+    assert (1, "") == (broken.exit_code, broken.stdout)
     assert "error: add_sub: load failed" in broken.stderr
     assert "OSError: broken" in broken.stderr
     assert 200 == is_ready
-    assert (0, "loaded add_sub\n") == (repaired.returncode, repaired.stdout)
+    assert (0, "loaded add_sub\n") == (repaired.exit_code, repaired.stdout)
     assert "did you mean 'add_sub'?" in misspelt.stderr
 
 
@@ -71,7 +63,7 @@ def test_the_configuration_in_use_is_shown(server: Server) -> None:
     assert config["name"] == "counting"
     assert 'name: "counting"' in text.stdout
     assert config["instance_group"], "this is completed by the server"
-    assert 1 == unknown.returncode
+    assert 1 == unknown.exit_code
     assert "version 7 of model 'add_sub' does not serve" in unknown.stderr
 
 
@@ -82,7 +74,7 @@ def test_the_last_lines_of_a_dead_process_are_shown_with_the_reason(server: Serv
     eventually(lambda: server.stub_pids("counting") not in ([], [pid]), 60, "a new stub")
     eventually(lambda: server.status("/v2/models/counting/ready") == 200, 60, "ready")
 
-    def last_words() -> subprocess.CompletedProcess[str] | None:
+    def last_words() -> Result | None:
         shown = ctl(server, "logs", "--previous")
         return shown if "SIGSEGV" in shown.stderr and "Fatal" in shown.stdout else None
 

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
-from zmqtriton.ctl.main import cli
+from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 
 MODELS = ("add_sub",)
-OPTIONS = ("--runtime-directory=@DIRECTORY@/run",)
+OPTIONS = (OPTION,)
 
 
 def doctor(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -33,11 +33,6 @@ def doctor(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
         timeout=60,
         check=False,
     )
-
-
-def doctor_here(directory: Path, *words: str) -> Result:
-    """Run it in this process, which takes a tenth of the time of one of its own."""
-    return CliRunner().invoke(cli, [f"--runtime-directory={directory}", "doctor", *words])
 
 
 def faults(document: str) -> list[Any]:
@@ -54,10 +49,9 @@ def faults(document: str) -> list[Any]:
 
 @pytest.mark.row("L13")
 def test_a_server_that_is_well_and_one_that_is_stopped(server: Server) -> None:
-    place = server.directory.parent / "run"
-    well = doctor(place, "-o", "json")
-    shown = doctor_here(place)
-    stub, stopped = eventually(lambda: _stop_and_ask(server, place), 60, "it was seen")
+    well = doctor(server.directory.parent / "run", "-o", "json")
+    shown = ctl(server, "doctor")
+    stub, stopped = eventually(lambda: _stop_and_ask(server), 60, "it was seen")
     eventually(lambda: server.stub_pids("add_sub") not in ([], [stub]), 60, "a new stub")
     eventually(server.is_ready, 60, "ready")
 
@@ -69,13 +63,13 @@ def test_a_server_that_is_well_and_one_that_is_stopped(server: Server) -> None:
     assert 1 == stopped.exit_code
 
 
-def _stop_and_ask(server: Server, place: Path) -> tuple[int, Result] | None:
+def _stop_and_ask(server: Server) -> tuple[int, Result] | None:
     """Stop the stub; one that is stopped is replaced after three seconds, so it may go unseen."""
     pids = server.stub_pids("add_sub")
     if not pids:
         return None
     os.kill(pids[0], signal.SIGSTOP)
-    done = doctor_here(place, "-o", "json")
+    done = ctl(server, "doctor", "-o", "json")
     return (pids[0], done) if f"pid {pids[0]}" in done.stdout else None
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.operations import broken_models
+from tests.system.operations.commands import OPTION, ctl
 
 pytestmark = pytest.mark.system
 
@@ -21,7 +20,7 @@ ON_REQUEST = {"asleep", "loads_long"}
 OPTIONS = [
     *("--model-control-mode=explicit", "--load-on-demand", "--model-load-thread-count=8"),
     *("--exit-on-error=false", "--strict-readiness=false", "--exit-timeout-secs=1"),
-    *("--runtime-directory=@DIRECTORY@/run", "--model-repository=@DIRECTORY@/second"),
+    *(OPTION, "--model-repository=@DIRECTORY@/second"),
     *(f"--load-model={name}" for name in broken_models.MODELS if name not in ON_REQUEST),
 ]
 BODY = {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}]}
@@ -32,13 +31,6 @@ def prepare(server: Server) -> None:
     broken_models.write(server.directory.parent / "second", ["doubled"])
 
 
-def explain(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "zmqtriton.ctl.main"]
-    place = f"--runtime-directory={server.directory.parent}/run"
-    command = [*program, place, "explain", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 def models(server: Server) -> str:
     """Return the states of all models, but of one that loads for ever."""
     _, entries = server.request_json("/v2/repository/index", {})
@@ -47,8 +39,8 @@ def models(server: Server) -> str:
 
 def findings(server: Server, *words: str) -> dict[str, list[Any]]:
     """By model, the most important first."""
-    done = explain(server, *words, "-o", "json")
-    assert done.returncode == 0, done.stderr
+    done = ctl(server, "explain", *words, "-o", "json")
+    assert done.exit_code == 0, done.stderr
     found: dict[str, list[Any]] = {}
     for one in json.loads(done.stdout):
         found.setdefault(one["model"], []).append(one)
@@ -116,7 +108,7 @@ def test_each_model_that_is_not_ready_is_explained(server: Server) -> None:
 
 
 def test_it_reads_as_cause_advice_and_command(server: Server) -> None:
-    cause, advice, *commands = explain(server, "raises").stdout.splitlines()
+    cause, advice, *commands = ctl(server, "explain", "raises").stdout.splitlines()
 
     assert cause.startswith("raises: not ready: it raises ValueError")
     assert "  Correct the model, or what it needs there." == advice
@@ -159,10 +151,10 @@ def test_a_model_that_waits_for_a_request_is_explained_if_asked_for(server: Serv
 def test_an_operators_unload_and_a_wrong_name_are_explained(server: Server) -> None:
     assert "" == server.control_model("unload", "unloaded")
 
-    unloaded, misspelt = findings(server, "unloaded"), explain(server, "wroks")
+    tells(server, "unloaded", "an operator or a client has unloaded it")
 
-    assert "an operator or a client has unloaded it" in unloaded["unloaded"][0]["text"]
-    assert (1, "") == (misspelt.returncode, misspelt.stdout)
+    misspelt = ctl(server, "explain", "wroks")
+    assert (1, "") == (misspelt.exit_code, misspelt.stdout)
     assert "there is no such model; did you mean 'works'?" in misspelt.stderr
 
 
