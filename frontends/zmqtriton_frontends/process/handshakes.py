@@ -169,6 +169,7 @@ class _Opening(asyncio.Protocol):
         """Answer what has come, and what will come."""
         self._refusal = refusal
         self._answer(bytes(self.unread))
+        self.unread.clear()
 
     def _answer(self, data: bytes) -> None:
         refusal = self._refusal

@@ -19,8 +19,10 @@ _TOLD = call_headers.only_trailers(
     Unavailable.grpc_status,
     "this port speaks TLS: use a secure channel (with tritonclient: ssl=True)",
 )
-#: Of one connection; what comes beyond them is reset.
+#: Of one connection; what comes beyond them is reset, or not read.
 _MOST_ANSWERS = 100
+#: So much is read before the end of the answers is noticed.
+_STEP_BYTES = 4096
 
 
 class PlainCalls:
@@ -35,7 +37,10 @@ class PlainCalls:
         return self._http2.is_done
 
     def answer(self, data: bytes, /) -> bytes:
-        self._http2.receive(memoryview(data))
+        left = memoryview(data)
+        while left and not self.is_complete:
+            self._http2.receive(left[:_STEP_BYTES])
+            left = left[_STEP_BYTES:]
         return b"".join(self._http2.take_output())
 
     def _read(self, headers: Headers) -> Begin | None:
