@@ -4,6 +4,7 @@ Run by path, by any Python that a model names, with the variables that its insta
 it must at least start on those that are too old for anything else here. Imports nothing of ours.
 """
 
+import errno
 import json
 import os
 import sys
@@ -26,7 +27,24 @@ def describe():
         "platform": sysconfig.get_platform(),
         "executable": os.path.realpath(sys.executable),
         "lacks": [name for name in NEEDED if not _has(name)],
+        "closed": [path for path in _package_directories(sysconfig) if _is_closed(path)],
     }
+
+
+def _package_directories(sysconfig):
+    # type: (object) -> "list[str]"
+    paths = sysconfig.get_paths()  # type: ignore[attr-defined]
+    return sorted({paths["purelib"], paths["platlib"]})
+
+
+def _is_closed(path):
+    # type: (str) -> bool
+    """Return True if this user may not look into a directory; Python says nothing of that."""
+    try:
+        os.listdir(path)
+    except OSError as error:
+        return error.errno == errno.EACCES
+    return False
 
 
 def _has(name):

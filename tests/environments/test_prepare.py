@@ -164,8 +164,17 @@ def script(path: Path, text: str) -> str:
         ("\x7fELF of another machine", "cannot be run: Exec format error"),
         ("#!/bin/sh\necho no libpython >&2; exit 127\n", "does not work: no libpython"),
         (
+            "#!/bin/sh\nPYTHONHOME=/nowhere exec " + sys.executable + " -c 1\n",
+            "ModuleNotFoundError: No module named 'encodings'",
+        ),
+        (
             "#!/bin/sh\necho 'zmqtriton-probe {\"version\": [3, 7, 9]}'\n",
             "is Python 3.7.9; models need Python 3.8 or newer",
+        ),
+        (
+            "#!/bin/sh\necho 'zmqtriton-probe "
+            '{"version": [3, 9], "lacks": ["zmq"], "closed": ["/x"]}\'\n',
+            "cannot see its packages: Permission denied for the user",
         ),
     ],
 )

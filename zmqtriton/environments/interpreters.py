@@ -5,9 +5,11 @@ Runs in the child process that prepares environments, or in `zmqtriton-ctl`.
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -26,6 +28,8 @@ _OUTPUT_MARK = "zmqtriton-probe "
 #: A cold disk may take long; a program that hangs must end.
 _TIMEOUT_S = 60
 _MIN_VERSION = (3, 8)
+#: What Python writes behind the reason for which it could not begin.
+_SAYS_NOTHING = re.compile(r"\s*$|Current thread 0x|  <no Python frame>")
 _VERSIONED_NAME = re.compile(r"python(3\.[0-9]+)")
 
 
@@ -65,18 +69,26 @@ def probe(environment: Environment) -> Interpreter:
             preexec_fn=prctl.die_with_parent,
         )
     except OSError as error:
-        raise InternalError(f"The interpreter {python} cannot be run: {error.strerror}") from error
+        whom = f" for {_user()}" if error.errno == errno.EACCES else ""
+        text = f"The interpreter {python} cannot be run: {error.strerror}{whom}"
+        raise InternalError(text) from error
     except subprocess.TimeoutExpired as error:
         raise InternalError(f"The interpreter {python} said nothing for {_TIMEOUT_S} s") from error
     said = [line for line in answer.stdout.splitlines() if line.startswith(_OUTPUT_MARK)]
     if answer.returncode or not said:
-        words = answer.stderr.strip().splitlines()[-3:] or [f"status {answer.returncode}"]
+        lines = [line for line in answer.stderr.splitlines() if not _SAYS_NOTHING.match(line)]
+        words = lines[-3:] or [f"status {answer.returncode}"]
         raise InternalError(f"The interpreter {python} does not work: {' / '.join(words)}")
     found = json.loads(said[-1][len(_OUTPUT_MARK) :])
     version = tuple(found["version"])
     if version < _MIN_VERSION:
         number = ".".join(map(str, version))
         raise InternalError(f"{python} is Python {number}; models need Python 3.8 or newer")
+    if found["lacks"] and found["closed"]:
+        raise InternalError(
+            f"The interpreter {python} cannot see its packages: Permission denied for {_user()} in "
+            f"{' and '.join(found['closed'])}"
+        )
     return Interpreter(
         python,
         version,
@@ -86,6 +98,14 @@ def probe(environment: Environment) -> Interpreter:
         found["executable"],
         tuple(found["lacks"]),
     )
+
+
+def _user() -> str:
+    """Return the user who tries it, in words: the models' where they have another."""
+    try:
+        return f"the user '{pwd.getpwuid(os.geteuid()).pw_name}'"
+    except KeyError:
+        return f"the user {os.geteuid()}"
 
 
 def find_interpreter(named: str) -> str:

@@ -53,6 +53,13 @@ REASONS = {
     "instance 'm_0': exited with status 4 (given up after 6 deaths)": "given up after 6 deaths",
     "Internal: Failed to get the canonical path for /no/such.tar.gz.": "its environment does not",
     "Internal: environment of /m cannot be prepared (exited with status 1): pip": "cannot be made",
+    "Internal: The interpreter /e/python cannot be run: Permission denied for the user 'm'": (
+        "its Python cannot be run: Permission denied for the user 'm'"
+    ),
+    "Internal: The interpreter /e/python cannot see its packages: Permission denied for the user "
+    "'m' in /e/lib": "its Python cannot see its packages: Permission denied for the user 'm' in",
+    "Internal: The interpreter /e/bin/python does not work: Python runtime state: core initialized "
+    "/ ModuleNotFoundError: No module named 'encodings'": "its Python cannot start: Python runtime",
     "model appears in two or more repositories": "two repositories have a model of this name",
     "unexpected directory name 'm' for model 'n', directory name must": "its config.pbtxt calls it",
     "at least one version must be available under the version policy of model 'm'": "no version",

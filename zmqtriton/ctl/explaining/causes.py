@@ -159,6 +159,20 @@ _CAUSES = (
         (_ENVIRONMENT, _RESTART),
     ),
     _Cause(
+        r"The interpreter (\S+) (cannot be run|cannot see its packages): (Permission denied .*)",
+        "its Python {1}: {2}",
+        "That user must be allowed to read it and to enter each directory on the way, also of what "
+        "links lead to: `namei -l {0}` shows who may.",
+        (_LOAD,),
+    ),
+    _Cause(
+        r"The interpreter (\S+) (?:cannot be run|does not work): (.*)",
+        "its Python cannot start: {1}",
+        "Run `{0} -c 1` as the user of the models to see it; a Python that was moved, or whose "
+        "environment was, must be installed or packed again.",
+        (_LOAD,),
+    ),
+    _Cause(
         r"No module named '([^']*)'",
         "cannot import '{0}'{at}: the module is missing in its environment",
         "List it in {model}/requirements.txt (with --build-environments), or have it in the "
