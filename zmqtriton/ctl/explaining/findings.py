@@ -310,7 +310,10 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     busy_ms = row["busy_s"] / row["executions"] * 1e3
     if whole_ms > _WORTH_MENTIONING_MS and whole_ms > _WAITING_FACTOR * busy_ms:
         text = f"requests take {whole_ms:.1f} ms, and only {busy_ms:.1f} ms of that in the model"
-        advice = "They wait for an instance: more of them, or larger batches, make that shorter."
+        advice = (
+            "They wait for an instance, which more of them or larger batches make shorter; or for "
+            "others in their batch, if there is a max_queue_delay_microseconds."
+        )
         command = f"zmqtriton-ctl scale {facts.word} {_more(facts)}"
         yield Finding(text, advice, (f"zmqtriton-ctl stats {facts.word}", command))
 
