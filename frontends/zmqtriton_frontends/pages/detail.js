@@ -38,10 +38,6 @@ export class Detail {
     this.trials = new Trials(find("#try"), events.onRefusal, events.onRelease);
   }
 
-  get isChosen() {
-    return this.#subject !== undefined;
-  }
-
   /** Choose a model, or the server for null, and a part of what there is to see of it. */
   choose(subject, part) {
     const key = subject && keyOf(subject);
@@ -73,7 +69,7 @@ export class Detail {
     setText(this.version, version ? `zmqtriton ${version}` : "");
     this.#setState(ready.word, ready.kind);
     this.reason.hidden = true;
-    this.#setFacts([["up", duration(uptimeS)]]);
+    this.#setFacts([["since its start", duration(uptimeS)]]);
     this.#showProcesses(processes, (process) => process.role !== "stub", "Processes", "Process");
     this.#showEnvironments(environments);
     this.actions.show(null, {});

@@ -35,7 +35,7 @@ export class Operation {
     this.#useExample();
   }
 
-  /** Changes of the server are for who knows what they do: the page sends questions and inferences. */
+  /** Changes of the server are for those who know what they do: the page sends questions and inferences. */
   get #canBeSent() {
     const { tags } = this.#operation;
     return tags.includes("inference") || (this.#method === "GET" && !tags.includes("pages"));

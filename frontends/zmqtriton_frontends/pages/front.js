@@ -2,21 +2,21 @@
 
 import { accessForm, setText } from "./api.js";
 import { Detail } from "./detail.js";
-import { askRecent } from "./history.js";
 import { ModelTable, keyOf } from "./models.js";
 import { Poll } from "./polling.js";
-import { attempt, look } from "./sources.js";
+import { look } from "./sources.js";
 import { Tiles } from "./tiles.js";
 
 const STATUS_MS = 2000;
-const HISTORY_MS = 5000;
 const byId = (id) => document.getElementById(id);
 
 /** What the server answered last. */
 let found = null;
-/** The last samples of all models. */
-let recent = null;
 let lastHeard = null;
+/** What is shown where no address says more: the only model, or "" for the server. Decided once, so
+ * that nobody is taken elsewhere when a model comes or goes. */
+let home = null;
+let chosenKey = "";
 /** The part that was looked at last, so that it is the same for the next model. */
 let part = "overview";
 /** Refusals of parts of the page, by what they would have shown. */
@@ -25,7 +25,6 @@ const withheld = new Map();
 const access = accessForm(byId("access"), () => {
   detail.trials.forget();
   statusPoll.hurry();
-  historyPoll.hurry();
   detail.plots.hurry();
 });
 const table = new ModelTable(byId("list"));
@@ -37,7 +36,6 @@ const detail = new Detail(byId("detail"), {
   say: withhold,
 });
 const statusPoll = new Poll(STATUS_MS, keepStatus);
-const historyPoll = new Poll(HISTORY_MS, keepHistory);
 
 // ------------------------------------------------------------------ asking
 
@@ -48,24 +46,13 @@ async function keepStatus(signal) {
     byId("alarm").hidden = true;
     document.body.classList.remove("stale");
   } catch (error) {
-    console.debug(error);
-    showSilence();
-    return;
+    return showSilence(error);
   }
   showAccess();
   showServer();
   table.show(found);
-  table.showHistory(recent);
-  tiles.showStatus(found);
+  tiles.show(found);
   await showChosen();
-}
-
-async function keepHistory(signal) {
-  const { value, refused } = await attempt(askRecent(signal)).catch(() => ({}));
-  withhold("history", refused);
-  recent = value;
-  tiles.showHistory(recent);
-  table.showHistory(recent);
 }
 
 // ------------------------------------------------------------------ the server
@@ -81,7 +68,8 @@ function showServer() {
   setText(byId("ready"), ready.word);
 }
 
-function showSilence() {
+function showSilence(error) {
+  console.debug(error);
   const heard = lastHeard ? ` It was last heard at ${lastHeard.toLocaleTimeString()}.` : "";
   setText(byId("alarm"), `The server does not answer.${heard} This page goes on trying.`);
   byId("alarm").hidden = false;
@@ -123,28 +111,37 @@ byId("use-key").addEventListener("click", () => {
 /** The key and the part that the address has: "#NAME/VERSION/PART", or "#/PART" for the server. */
 function addressed() {
   const [name, version, chosenPart] = location.hash.slice(1).split("/");
-  if (version === undefined) return { key: table.keys.length === 1 ? table.keys[0] : "", part };
+  // "#models" is a place on the page.
+  if (version === undefined) return { key: name ? chosenKey : home ?? "", part };
   if (!name) return { key: "", part: version || "overview" };
   return { key: `${name}/${version}`, part: chosenPart || part };
 }
 
+/** A model that the address names and the server does not; null if nothing can have that name. */
+function unlisted(key) {
+  try {
+    const [name, version] = key.split("/").map(decodeURIComponent);
+    return { name, version, reason: found.unlisted ? "" : "The server has no model of this name now." };
+  } catch {
+    return null;
+  }
+}
+
 async function showChosen() {
-  const chosen = addressed();
-  const model = chosen.key ? table.get(chosen.key) : null;
-  // Not another one by itself, when it is away for a moment.
-  if (model === undefined && detail.isChosen) return;
-  part = chosen.part;
+  if (!found.unlisted) home ??= table.keys.length === 1 ? table.keys[0] : "";
+  ({ key: chosenKey, part } = addressed());
+  const model = chosenKey ? table.get(chosenKey) ?? unlisted(chosenKey) : null;
   table.choose(model ? keyOf(model) : "");
-  detail.choose(model ?? null, part);
-  await detail.show(model ?? null, found).catch(showSilence);
+  detail.choose(model, part);
+  await detail.show(model, found).catch(showSilence);
 }
 
 addEventListener("hashchange", async () => {
-  if (!found || !location.hash.includes("/")) return;
+  if (!found) return;
   await showChosen();
+  if (!location.hash.includes("/")) return;
   byId("detail-title").focus({ preventScroll: true });
   byId("detail").scrollIntoView({ block: "nearest" });
 });
 
 statusPoll.run();
-historyPoll.run();

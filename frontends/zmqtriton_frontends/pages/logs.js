@@ -13,17 +13,19 @@ export class Logs {
   /** The model; "" for the server, null while no log is looked at. */
   #model = null;
   #last = 0;
+  /** When the log began that it is from. */
+  #startedS = 0;
 
   /** `say` gets the refusal where the log may not be read, or nothing. */
   constructor(section, say) {
     this.list = section.querySelector("ol");
     this.follows = section.querySelector("[name=follow]");
-    this.gravely = section.querySelector("[name=gravely]");
+    this.severe = section.querySelector("[name=severe]");
     this.note = section.querySelector(".hint");
     this.say = say;
     this.poll = new Poll(PAUSE_MS, (signal) => this.#look(signal));
-    this.gravely.addEventListener("change", () =>
-      this.list.classList.toggle("gravely", this.gravely.checked));
+    this.severe.addEventListener("change", () =>
+      this.list.classList.toggle("severe", this.severe.checked));
     this.follows.addEventListener("change", () => this.poll.hurry());
     this.poll.run();
   }
@@ -50,7 +52,15 @@ export class Logs {
     setText(this.note, refused || this.list.children.length ? "" : "There are no lines yet.");
   }
 
-  #append({ lines, last }) {
+  #append({ lines, last, started_s: startedS }) {
+    const isOfAnother = this.#last && startedS !== this.#startedS;
+    this.#startedS = startedS;
+    if (isOfAnother) {
+      // The server was started anew, and has numbered its lines anew.
+      this.#last = 0;
+      this.poll.hurry();
+      return;
+    }
     const { list } = this;
     // Who has scrolled up reads there.
     const isAtEnd = list.scrollTop + list.clientHeight > list.scrollHeight - 40;

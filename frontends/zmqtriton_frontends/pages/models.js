@@ -1,8 +1,7 @@
 // The table of models: one row for each version, found by name or state, in the server's order.
 
 import { element, setText } from "./api.js";
-import { rateOf } from "./history.js";
-import { NOTHING, bytes, short, stateOf } from "./words.js";
+import { NOTHING, bytes, short, stateOf, sum } from "./words.js";
 
 const FILTER_FROM = 9;
 /** Those that narrow screens have too. */
@@ -47,12 +46,15 @@ class Row {
     setText(this.text, reason);
     const ready = processes.filter(({ state }) => state === "READY").length;
     setText(this.instances, processes.length ? `${ready} of ${processes.length}` : NOTHING);
+    setText(this.rate, short(model.requests_per_s));
     setText(this.waiting, short(model.pending));
-    setText(this.memory, bytes(memoryOf(processes)));
+    setText(this.memory, bytes(sum(processes.map(({ memory_bytes: memory }) => memory))));
   }
 
-  showHistory(recent) {
-    setText(this.rate, short(rateOf(recent, this.model)));
+  mark(isChosen) {
+    this.line.classList.toggle("chosen", isChosen);
+    if (isChosen) this.link.setAttribute("aria-current", "true");
+    else this.link.removeAttribute("aria-current");
   }
 }
 
@@ -100,24 +102,17 @@ export class ModelTable {
     this.#applyFilter();
   }
 
-  showHistory(recent) {
-    for (const row of this.#rows.values()) row.showHistory(recent);
-  }
-
   choose(key) {
     this.#chosen = key;
-    for (const [each, { line, link }] of this.#rows) {
-      line.classList.toggle("chosen", each === key);
-      if (each === key) link.setAttribute("aria-current", "true");
-      else link.removeAttribute("aria-current");
-    }
+    for (const [each, row] of this.#rows) row.mark(each === key);
   }
 
   #rowOf(model) {
     const key = keyOf(model);
     if (!this.#rows.has(key)) {
-      this.#rows.set(key, new Row(model));
-      this.choose(this.#chosen);
+      const row = new Row(model);
+      row.mark(key === this.#chosen);
+      this.#rows.set(key, row);
     }
     return this.#rows.get(key);
   }
@@ -159,12 +154,6 @@ export class ModelTable {
       row.reason.hidden = !isShown || !row.hasReason;
     }
   }
-}
-
-/** Of all instances; null where none is measured. */
-function memoryOf(processes) {
-  const known = processes.map(({ memory_bytes: memory }) => memory).filter(Number.isFinite);
-  return known.length ? known.reduce((total, memory) => total + memory) : null;
 }
 
 const keyOfOwner = ({ model, version }) => keyOf({ name: model, version });

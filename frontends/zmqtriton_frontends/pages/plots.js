@@ -1,10 +1,10 @@
 // Plots of what the server has measured, over a time range that the reader chooses.
 
 import { element, setText } from "./api.js";
-import { attempt } from "./sources.js";
 import { askSamples } from "./history.js";
 import { Plot } from "./plot.js";
 import { Poll } from "./polling.js";
+import { attempt } from "./sources.js";
 import { bytes, percent, short } from "./words.js";
 
 const PAUSE_MS = 5000;
@@ -34,7 +34,7 @@ const OF_MODEL = [
   },
   { title: "Mean batch size", format: short, lines: [line("batch", "requests")] },
   MEMORY,
-  { title: "Instances", format: short, isWhole: true, lines: [line("instances", "ready")] },
+  { title: "Instances", format: short, isWhole: true, lines: [line("instances", "running")] },
 ];
 /** A plot has some 250 points beside each other: a longer range needs to be asked for less often. */
 const POINTS = 240;
@@ -91,7 +91,5 @@ export class Plots {
   }
 }
 
-function noteOf({ leftOut, columns }) {
-  if (leftOut) return `Without the ${leftOut} models whose last request is longest ago.`;
-  return Object.keys(columns).length ? "" : "It had no requests in this time, so nothing was measured.";
-}
+const noteOf = ({ columns }) =>
+  (Object.keys(columns).length ? "" : "It had no requests in this time, so nothing was measured.");

@@ -9,7 +9,7 @@ export class Poll {
   #wake = () => {};
   #isNeeded = false;
 
-  /** `job` gets a signal that ends when the answer comes too late; what it throws is its own affair. */
+  /** `job` gets a signal that ends when the answer comes too late. */
   constructor(pauseMs, job) {
     this.pauseMs = pauseMs;
     this.#job = job;
@@ -26,7 +26,11 @@ export class Poll {
     for (;;) {
       this.#isNeeded = false;
       const began = performance.now();
-      await this.#job(AbortSignal.timeout(LATE_MS));
+      try {
+        await this.#job(AbortSignal.timeout(LATE_MS));
+      } catch (error) {
+        console.error(error); // the next answer may be one that can be shown
+      }
       const pause = Math.max(this.pauseMs, SHARE * (performance.now() - began));
       await this.#sleep(Math.min(pause, LATE_MS));
       while (document.hidden && !this.#isNeeded) await this.#sleep();

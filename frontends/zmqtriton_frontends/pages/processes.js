@@ -14,7 +14,7 @@ const COLUMNS = [
   ["Memory", "number", ({ memory_bytes: number }) => bytes(number)],
   ["GPU", "number", gpuOf],
 ];
-const GOOD = ["READY", "running"];
+const KINDS = { READY: "good", running: "good", FAILED: "bad" };
 
 function gpuOf({ kind, device, gpu_memory_bytes: memory }) {
   if (kind !== "GPU") return NOTHING;
@@ -22,9 +22,8 @@ function gpuOf({ kind, device, gpu_memory_bytes: memory }) {
 }
 
 function stateOf({ state, is_connected: isConnected = true }) {
-  if (state && !GOOD.includes(state)) return { word: state, kind: "busy" };
-  // An arbiter has no connection to lose.
-  return { word: state || (isConnected ? "connected" : "running"), kind: "good" };
+  if (state) return { word: state, kind: KINDS[state] ?? "busy" };
+  return isConnected ? { word: "running", kind: "good" } : { word: "not connected", kind: "busy" };
 }
 
 class Row {

@@ -1,8 +1,7 @@
 // A few numbers about all models together.
 
 import { setText } from "./api.js";
-import { totalsOf } from "./history.js";
-import { bytes, percent, short } from "./words.js";
+import { bytes, percent, short, sum } from "./words.js";
 
 export class Tiles {
   constructor(section) {
@@ -10,19 +9,13 @@ export class Tiles {
       [...section.querySelectorAll("strong")].map((strong) => [strong.id, strong]));
   }
 
-  showStatus({ models }) {
-    const known = models.filter(({ pending }) => pending !== undefined);
-    setText(this.values.waiting, short(known.length ? sum(known.map(({ pending }) => pending)) : null));
-  }
-
-  showHistory(recent) {
-    const totals = recent ? totalsOf(recent) : {};
-    const last = (name) => totals[name]?.at(-1);
-    setText(this.values.rate, short(last("requests_per_s")));
-    setText(this.values.failures, short(last("failures_per_s")));
-    setText(this.values.cpu, percent(last("cpu_percent")));
-    setText(this.values.memory, bytes(last("memory_bytes")));
+  show({ models, processes = [] }) {
+    const say = (tile, format, rows, figure) =>
+      setText(this.values[tile], format(sum(rows.map((row) => row[figure]))));
+    say("rate", short, models, "requests_per_s");
+    say("failures", short, models, "failures_per_s");
+    say("waiting", short, models, "pending");
+    say("cpu", percent, processes, "cpu_percent");
+    say("memory", bytes, processes, "memory_bytes");
   }
 }
-
-const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);

@@ -9,6 +9,12 @@ const ASLEEP = "not loaded: ";
 
 const isNothing = (value) => value === null || value === undefined;
 
+/** The sum of those numbers that are known; null if none is. */
+export function sum(numbers) {
+  const known = numbers.filter(Number.isFinite);
+  return known.length ? known.reduce((total, number) => total + number) : null;
+}
+
 /** As many digits as say something. */
 export function short(number) {
   if (isNothing(number)) return NOTHING;

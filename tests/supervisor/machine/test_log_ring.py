@@ -137,3 +137,9 @@ def test_the_beginning_is_told_once_lines_were_dropped(ring: LogRing) -> None:
     first = ring.read_last("", 0, 10)
 
     assert first["lines"][0]["time_s"] == first["begins_s"]
+
+
+def test_another_log_is_known_by_its_start(ring: LogRing) -> None:
+    began = [each.read_last("", 0, 10)["started_s"] for each in (ring, ring, LogRing())]
+
+    assert began[0] == began[1] < began[2]

@@ -36,7 +36,7 @@ def test_its_refusal_comes_back_too() -> None:
 def test_who_does_not_answer_is_not_awaited_for_ever() -> None:
     world = started("metrics")
 
-    call = world.call("usage")
+    call = world.call("latest")
     world.advance(10.0)
 
     assert Unavailable.number == call.error[0]

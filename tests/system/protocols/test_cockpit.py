@@ -28,6 +28,10 @@ DRAWN = (
     ".getImageData(0, 0, canvas.width, canvas.height).data.some((byte) => byte))"
 )
 ASLEEP = 200
+LONG = "n" * 200
+STATUS = "/v2/zmqtriton/status"
+#: Has the page look at the server now, if it does not look already.
+LOOK = "document.dispatchEvent(new Event('visibilitychange'))"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     code.write_text(LOADED + code.read_text())
     for number in range(ASLEEP):
         running.add_model("string_upper", f"model_{number:03}")
+    running.add_model("string_upper", LONG)
     with running:
         yield running
 
@@ -69,6 +74,24 @@ def infer(server: Server, shape: tuple[int, int] = (1, 16)) -> None:
     body = json.dumps({"inputs": inputs}).encode()
     with urllib.request.urlopen(f"{server.url}/v2/models/add_sub/infer", body, 60) as answer:
         assert 200 == answer.status
+
+
+def wait_for_a_look(browser: Browser) -> None:
+    """Waits until the page has asked for the state anew, and shows it."""
+    looks = f"performance.getEntriesByName(location.origin + {STATUS!r}).length"
+    before = browser.evaluate(looks)
+    browser.wait_for(f"({LOOK}, {looks} > {before + 1})")
+
+
+def change_status(browser: Browser, change: str) -> None:
+    """Has the page see another state than the server's: JavaScript that changes `status`."""
+    browser.evaluate(
+        "window.realFetch ??= window.fetch; void (window.fetch = async (path, options) => {"
+        " const response = await window.realFetch(path, options);"
+        f" if (path !== {STATUS!r}) return response;"
+        f" const status = await response.json(); {change};"
+        f" return new Response(JSON.stringify(status)); }}, {LOOK})"
+    )
 
 
 def press(browser: Browser, label: str) -> None:
@@ -107,6 +130,102 @@ def test_every_part_fits_its_window_and_its_owners_colours(
         assert width == struct.unpack(">I", picture[16:20])[0]
         # What is blank is packed into a tenth of it.
         assert len(picture) > 20_000
+
+
+def test_a_name_of_200_characters_fits_everywhere(browser: Browser) -> None:
+    browser.set_viewport(420, 900)
+    look_at(browser, LONG)
+    press(browser, "Load")
+    browser.wait_for("document.querySelector('#processes tbody th').checkVisibility()")
+
+    for name in ("logs", "try", "overview"):
+        part(browser, name)
+        if name == "try":
+            browser.wait_for("document.querySelector('#try textarea') !== null")
+        assert 420 == browser.evaluate("document.documentElement.scrollWidth"), name
+    press(browser, "Unload")
+    dialog = "document.querySelector('#confirm')"
+    assert browser.evaluate(f"{dialog}.scrollWidth <= {dialog}.clientWidth")
+    browser.click("#confirm [value=yes]")
+    browser.wait_for("document.querySelector('#detail-reason').innerText === 'unloaded'")
+
+
+def test_the_tiles_add_up_all_models_and_leave_out_what_is_not_known(browser: Browser) -> None:
+    change_status(
+        browser,
+        "status.models.forEach((model, at) => { model.requests_per_s = at % 2 ? 3 : null;"
+        " model.failures_per_s = null; model.pending = 2; });"
+        "status.processes = [{role: 'broker', cpu_percent: 12, memory_bytes: 1048576},"
+        " {role: 'http', cpu_percent: 8, memory_bytes: null}]",
+    )
+
+    browser.wait_for(f"{_tile('waiting')} === '{2 * (ASLEEP + 3)}'")
+    expected = [str(3 * ((ASLEEP + 3) // 2)), "–", "20 %", "1 MiB"]
+    assert expected == [
+        browser.evaluate(_tile(name)) for name in ("rate", "failures", "cpu", "memory")
+    ]
+
+
+def _tile(name: str) -> str:
+    return f"document.querySelector('#{name}').textContent"
+
+
+def test_an_answer_that_cannot_be_shown_does_not_end_the_page(browser: Browser) -> None:
+    change_status(browser, "status.models = [{}]")
+    eventually(lambda: browser.evaluate("1") and browser.complaints, 30, "it cannot be shown")
+    change_status(browser, "status.models[0].state = 'ODD'")
+
+    browser.wait_for("document.querySelector('#rows .state').textContent === 'ODD'")
+    assert all("TypeError" in complaint for complaint in browser.complaints)
+    browser.complaints.clear()
+
+
+def test_what_is_looked_at_stays_when_its_model_goes(browser: Browser) -> None:
+    # Given a model that is looked at
+    look_at(browser, "tokens")
+
+    # When somebody goes to the list, which is a place on the same page
+    browser.evaluate("void (location.hash = '#models')")
+    wait_for_a_look(browser)
+    assert "tokens" == browser.text("#detail-title")
+
+    # When the server has it no longer
+    change_status(browser, "status.models = status.models.filter(({ name }) => name !== 'tokens')")
+    browser.wait_for("document.querySelector('#detail-state').innerText === 'unknown'")
+
+    # Then that is said of it, until it is there again
+    assert "tokens" == browser.text("#detail-title")
+    assert "has no model of this name" in browser.text("#detail-reason")
+    change_status(browser, "")
+    browser.wait_for("document.querySelector('#detail-state').innerText === 'READY'")
+
+
+@pytest.mark.parametrize(
+    ("address", "title"), [("#nothing/7/overview", "nothing"), ("#%zz/1/overview", "triton")]
+)
+def test_an_address_of_nothing_shows_no_other_model(
+    browser: Browser, address: str, title: str
+) -> None:
+    look_at(browser, "tokens")
+
+    browser.evaluate(f"void (location.hash = {address!r})")
+
+    browser.wait_for(f"document.querySelector('#detail-title').innerText === {title!r}")
+    browser.evaluate("void (location.hash = '')")
+    browser.wait_for("document.querySelector('#detail-title').innerText === 'triton'")
+
+
+def test_an_instance_that_is_given_up_is_no_busy_one(browser: Browser) -> None:
+    change_status(
+        browser,
+        "for (const process of status.processes) if (process.role === 'stub')"
+        " process.state = 'FAILED'",
+    )
+    look_at(browser, "tokens")
+
+    state_of_it = "document.querySelector('#processes tbody .state')"
+    browser.wait_for(f"{state_of_it}.textContent === 'FAILED'")
+    assert "bad" == browser.evaluate(f"{state_of_it}.dataset.kind")
 
 
 def test_an_address_with_a_part_that_is_not_there_shows_the_first_one(browser: Browser) -> None:
@@ -194,7 +313,11 @@ def test_a_models_log_is_followed(browser: Browser, server: Server) -> None:
 
     browser.wait_for(f"({lines}.match(/loaded by/g) ?? []).length > 1")
     assert "string_upper" not in browser.evaluate(lines)
-    browser.click("#logs [name=gravely]")
+    # The longest level has room in one line.
+    level = "document.querySelector('#logs li .level')"
+    height = browser.evaluate(f"{level}.clientHeight")
+    assert height == browser.evaluate(f"({level}.textContent = 'warning', {level}.clientHeight)")
+    browser.click("#logs [name=severe]")
     assert "loaded by" not in browser.evaluate(lines)
 
 
@@ -249,15 +372,14 @@ def test_a_tab_that_nobody_sees_asks_for_nothing(browser: Browser) -> None:
     count = "performance.getEntriesByType('resource').length"
     browser.wait_for(DRAWN)
     hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
-    tell = "void document.dispatchEvent(new Event('visibilitychange'))"
     pause = "new Promise((resolve) => setTimeout(resolve, %d))"
 
-    browser.evaluate(hide % "true" + tell)
+    browser.evaluate(hide % "true" + f"void {LOOK}")
     browser.evaluate(pause % 300)  # for what is under way
     before = browser.evaluate(count)
     browser.evaluate(pause % 2500)
     asleep = browser.evaluate(count)
-    browser.evaluate(hide % "false" + tell)
+    browser.evaluate(hide % "false" + f"void {LOOK}")
 
     assert before == asleep
     browser.wait_for(f"{count} > {before}")
@@ -266,8 +388,8 @@ def test_a_tab_that_nobody_sees_asks_for_nothing(browser: Browser) -> None:
 def test_two_hundred_models_that_sleep_are_found_and_no_failures(browser: Browser) -> None:
     # Given models that the next request loads
     rows = "document.querySelectorAll('#rows tr:not(.reason)').length"
-    browser.wait_for(f"{rows} === {ASLEEP + 2}")
-    assert f"2 ready · {ASLEEP} not loaded or asleep" == browser.text("#summary")
+    browser.wait_for(f"{rows} === {ASLEEP + 3}")
+    assert f"2 ready · {ASLEEP + 1} not loaded or asleep" == browser.text("#summary")
     assert "ASLEEP" == browser.evaluate(state("model_077"))
     browser.fill("#filter", "077")
     assert ["model_077"] == shown(browser)
@@ -276,9 +398,7 @@ def test_two_hundred_models_that_sleep_are_found_and_no_failures(browser: Browse
     browser.fill("#filter", "model_")
     scroll = "document.querySelector('#list .scroll')"
     browser.evaluate(f"void ({scroll}.scrollTop = 2000)")
-    looks = "performance.getEntriesByName(location.origin + '/v2/zmqtriton/status').length"
-    before = browser.evaluate(looks)
-    browser.wait_for(f"{looks} > {before}")
+    wait_for_a_look(browser)
 
     # Then all stands where it was, and one that is loaded is ready
     assert 2000 == browser.evaluate(f"{scroll}.scrollTop")

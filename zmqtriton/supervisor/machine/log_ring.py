@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -54,6 +55,7 @@ class LogRing(logging.Handler):
         self._max_lines = max_lines
         self._room = max_characters
         self._last = 0
+        self._started_s = time.time()
         self._processes = ProcessLines()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -78,7 +80,8 @@ class LogRing(logging.Handler):
     def read_last(self, model: str, after: int, limit: int) -> dict[str, Any]:
         """Return the last lines after this number, of all or of one model.
 
-        `last` is the number to continue from; `lost` lines were dropped unread.
+        `last` is the number to continue from; `lost` lines were dropped unread. With another
+        `started_s` it is another server's log, whose lines have numbers of their own.
         """
         first = self._lines[0].number if self._lines else self._last + 1
         lost = max(0, first - after - 1) if after else 0
@@ -87,7 +90,13 @@ class LogRing(logging.Handler):
         ]
         chosen = [line._asdict() for line in found[-limit:]]
         begins_s = self._lines[0].time_s if first > 1 and self._lines else 0.0
-        return {"lines": chosen, "last": self._last, "lost": lost, "begins_s": begins_s}
+        return {
+            "lines": chosen,
+            "last": self._last,
+            "lost": lost,
+            "begins_s": begins_s,
+            "started_s": self._started_s,
+        }
 
     def process_lines(self, model: str) -> list[dict[str, Any]]:
         """Return what is kept of each process of this model, or of all, the newest last."""

@@ -16,9 +16,8 @@ from zmqtriton.supervisor.server_processes.roles import METRICS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported
 
-#: The verbs that it answers.
-HISTORY, USAGE = "history", "usage"
-VERBS = frozenset({HISTORY, USAGE})
+#: The verbs that it answers: about the last hour, and about the last few seconds.
+VERBS = frozenset({"history", "latest"})
 #: It answers from memory.
 _WITHIN_S = 5.0
 _NONE = "there is no process that keeps a history: the server runs with --allow-metrics=false"

@@ -274,6 +274,7 @@ SCHEMAS: dict[str, Any] = {
             ),
             "last": _COUNT,
             "lost": _COUNT,
+            **{name: _NUMBER for name in ("begins_s", "started_s")},
         },
         *("lines", "last", "lost"),
     ),

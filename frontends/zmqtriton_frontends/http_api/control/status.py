@@ -39,6 +39,9 @@ _LARGEST = 10**15
 #: who may see all of them.
 _OF_MODELS = ("processes", "environments", "counts", "quotas", "drains")
 _OF_SERVER = ("server", "malformed")
+#: The rates of a version that had no requests lately, and of one of which that is not known.
+_IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0}
+_UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)
 
 
 def _may_read_logs(settings: Mapping[str, Any]) -> bool:
@@ -64,10 +67,10 @@ class Status:
         ]
 
     async def status(self, req: Request, resp: falcon.asgi.Response) -> None:
-        found, index, usage = await asyncio.gather(
+        found, index, latest = await asyncio.gather(
             self._gateway.call("status", {}),
             self._gateway.call("index", {"ready": False}),
-            self._usage(),
+            self._latest(),
         )
         now_s = time.time()
         started_s = found["processes"][0]["started_s"]
@@ -81,31 +84,27 @@ class Status:
             "may_restart": self._may_restart and may_control,
         }
         for process in found["processes"]:
-            process |= _process_figures(process, usage, now_s)
-        counts = found["counts"] or ()
+            process |= _process_figures(process, latest["processes"], now_s)
         visible = [entry for entry in index if may_see(req.grant, entry["name"])]
-        found["models"] = _models(visible, counts)
+        found["models"] = _models(visible, found["counts"] or (), latest["rates"])
         for environment in found["environments"]:
             environment["since_s"] = now_s - environment.pop("age_s")
         resp.data = json_documents.write(found)
 
-    async def _usage(self) -> dict[str, Any]:
-        """Return what processes take, by pid; nothing where nobody measures it."""
+    async def _latest(self) -> dict[str, Any]:
+        """Return what was measured last; nothing where nobody measures."""
         try:
-            found: dict[str, Any] = await self._gateway.call("usage", {})
+            found: dict[str, Any] = await self._gateway.call("latest", {})
         except ZmqTritonError:
-            return {}
+            return {"processes": {}, "rates": None}
         return found
 
     async def history(self, req: Request, resp: falcon.asgi.Response) -> None:
         seconds, model = _number(req, "seconds", 3600), _text(req, "model")
-        found = await self._gateway.call("history", {"seconds": seconds, "model": model})
-        found["models"] = {
-            name: columns
-            for name, columns in found["models"].items()
-            if may_see(req.grant, name.rpartition(":")[0])
-        }
-        resp.data = json_documents.write(found)
+        asked: dict[str, Any] = {"seconds": seconds, "model": model}
+        if req.grant is not None and not req.grant.is_for_all_models:
+            asked["visible_models"] = req.grant.models
+        resp.data = json_documents.write(await self._gateway.call("history", asked))
 
     async def logs(self, req: Request, resp: falcon.asgi.Response) -> None:
         model, limit = _text(req, "model"), int(_number(req, "lines", 100, least=1))
@@ -170,14 +169,17 @@ def _process_figures(
 
 
 def _models(
-    index: Iterable[Mapping[str, Any]], counts: Iterable[Mapping[str, Any]]
+    index: Iterable[Mapping[str, Any]],
+    counts: Iterable[Mapping[str, Any]],
+    rates: Mapping[str, Mapping[str, float]] | None,
 ) -> list[dict[str, Any]]:
-    """Return the entries of the index, with the counts of each."""
+    """Return the entries of the index, with the counts and rates of each; None where unknown."""
     by_version = {(row["model"], str(row["version"])): row for row in counts}
     found = []
     for entry in index:
         name, version = entry["name"], entry.get("version", "")
-        row = by_version.get((name, version), {})
+        row = by_version.get((name, version))
+        at_rest = _UNKNOWN if row is None or rates is None else _IDLE
         found.append(
             {
                 "name": name,
@@ -185,10 +187,16 @@ def _models(
                 "state": entry.get("state", ""),
                 "reason": entry.get("reason", ""),
                 "is_asleep": entry.get("reason", "").startswith(ASLEEP),
-                "pending": row.get("pending", 0),
-                "in_flight": max(0, row.get("unanswered", 0) - row.get("pending", 0)),
-                "succeeded": row.get("succeeded", 0),
-                "failed": row.get("failed", 0),
+                **_counts(row),
+                **(rates or {}).get(f"{name}:{version}", at_rest),
             }
         )
     return found
+
+
+def _counts(row: Mapping[str, Any] | None) -> dict[str, int | None]:
+    """Return the counts of a version; None where the broker has not told them."""
+    if row is None:
+        return dict.fromkeys(("pending", "in_flight", "succeeded", "failed"))
+    in_flight = max(0, row["unanswered"] - row["pending"])
+    return {**{key: row[key] for key in ("pending", "succeeded", "failed")}, "in_flight": in_flight}

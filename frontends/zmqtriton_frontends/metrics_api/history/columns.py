@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _NONE = math.nan
 #: Decimals that are shown; more are no news.
@@ -15,7 +15,7 @@ class Columns:
     """The columns of one thing. All rings of a history have the same length and place."""
 
     def __init__(self, names: Sequence[str], length: int) -> None:
-        # four bytes for a number: they are drawn, and not added up
+        # four bytes for a number: they are drawn
         self._columns = {name: array("f", [_NONE]) * length for name in names}
 
     def put(self, place: int, values: Sequence[float | None]) -> None:
@@ -26,6 +26,12 @@ class Columns:
     def clear(self, place: int) -> None:
         for column in self._columns.values():
             column[place] = _NONE
+
+    def sum(self, name: str, places: Iterable[int]) -> float:
+        """Return the sum of a column; what is not there adds nothing."""
+        column = self._columns[name]
+        # only NaN differs from itself
+        return sum(column[place] for place in places if column[place] == column[place])
 
     def read(self, places: Sequence[int]) -> dict[str, list[float | None]]:
         """Return the samples of these places, None where there was nothing."""

@@ -7,7 +7,7 @@ one whose last request is the longest ago.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton_frontends.metrics_api.history.columns import Columns
@@ -19,6 +19,8 @@ LENGTH = 720
 MOST_MODELS = 500
 #: An answer about all models has the busiest of them.
 MOST_SHOWN = 20
+#: The columns of models that the server has sums of.
+TOTALS = ("requests_per_s", "failures_per_s", "pending")
 
 
 class ServerSample(NamedTuple):
@@ -67,7 +69,7 @@ class _Kept:
 class History:
     def __init__(self) -> None:
         self._times = array("d", [0.0]) * LENGTH
-        self._server = Columns(ServerSample._fields, LENGTH)
+        self._server = Columns((*ServerSample._fields, *TOTALS), LENGTH)
         self._models: dict[str, _Kept] = {}
         #: How many samples there were.
         self._count = 0
@@ -79,14 +81,14 @@ class History:
         models: Mapping[str, ModelSample] | None,
         processes: Mapping[str, ProcessesSample],
     ) -> None:
-        """Add a sample.
+        """Add a sample; its time is of a clock that nobody sets.
 
         A model that is not among `models` had no requests; None if that is not known of any.
         """
         place = self._count % LENGTH
         self._count += 1
         self._times[place] = time_s
-        self._server.put(place, server)
+        self._server.put(place, (*server, *_totals(models)))
         for name, sample in (models or {}).items():
             if sample.has_requests:
                 self._find(name).last_busy = self._count
@@ -107,25 +109,71 @@ class History:
             self._models[name] = _Kept()
         return self._models[name]
 
-    def document(self, seconds: float, model: str = "") -> dict[str, Any]:
-        """Return the samples of the last seconds: of the server, and of a model or the busiest."""
-        wanted = min(int(seconds / INTERVAL_S), LENGTH, self._count)
-        places = [number % LENGTH for number in range(self._count - wanted, self._count)]
-        names = self._busy_names(self._count - wanted, model)
-        shown = names if model else names[:MOST_SHOWN]
+    def document(
+        self,
+        seconds: float,
+        model: str = "",
+        is_visible: Callable[[str], bool] | None = None,
+        clock_offset_s: float = 0.0,
+    ) -> dict[str, Any]:
+        """Return the samples of the last seconds: of the server, and of a model or the busiest.
+
+        `is_visible` takes the name of a model, None if the reader may see all of them; the offset
+        is what has to be added to the times of the samples.
+        """
+        number = min(int(min(seconds, LENGTH * INTERVAL_S) / INTERVAL_S), self._count)
+        places = [one % LENGTH for one in range(self._count - number, self._count)]
+        names = self._busy_names(self._count - number, model, is_visible)
+        shown = names if model else self._busiest(names, places)
+        server = self._server.read(places)
+        if is_visible is not None:
+            server |= self._add_up(names, places)
         return {
             "interval_s": INTERVAL_S,
-            "times": [round(self._times[place], 3) for place in places],
-            "server": self._server.read(places),
+            "times": [round(self._times[place] + clock_offset_s, 3) for place in places],
+            "server": server,
             "models": {name: self._models[name].columns.read(places) for name in shown},
             "models_left_out": len(names) - len(shown),
         }
 
-    def _busy_names(self, since: int, model: str) -> Sequence[str]:
-        """Return the versions that had requests since this sample, the latest first."""
-        found = [
-            (kept.last_busy, name)
+    def _busy_names(
+        self, since: int, model: str, is_visible: Callable[[str], bool] | None
+    ) -> list[str]:
+        """Return the versions that had requests since this sample."""
+        return [
+            name
             for name, kept in self._models.items()
-            if kept.last_busy > since and model in ("", name.rpartition(":")[0])
+            if kept.last_busy > since
+            and model in ("", _model_of(name))
+            and (is_visible is None or is_visible(_model_of(name)))
         ]
-        return [name for _, name in sorted(found, reverse=True)]
+
+    def _busiest(self, names: list[str], places: Sequence[int]) -> list[str]:
+        """Return those that had most requests, the busiest first."""
+
+        def busyness(name: str) -> float:
+            columns = self._models[name].columns
+            return sum(columns.sum(rate, places) for rate in ("requests_per_s", "failures_per_s"))
+
+        return sorted(names, key=busyness, reverse=True)[:MOST_SHOWN]
+
+    def _add_up(self, names: Sequence[str], places: Sequence[int]) -> dict[str, list[float | None]]:
+        """Return the totals of these models alone."""
+        columns = [self._models[name].columns for name in names]
+        return {
+            total: [
+                round(sum(each.sum(total, (place,)) for each in columns), 3) for place in places
+            ]
+            for total in TOTALS
+        }
+
+
+def _totals(models: Mapping[str, ModelSample] | None) -> list[float | None]:
+    if models is None:
+        return [None] * len(TOTALS)
+    return [sum(getattr(sample, total) for sample in models.values()) for total in TOTALS]
+
+
+def _model_of(name: str) -> str:
+    """Return the model of `model:version`."""
+    return name.rpartition(":")[0]

@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import time
+from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -29,6 +32,9 @@ _log = logging.getLogger(__name__)
 
 #: A sample that takes longer is left out, so that they stay apart.
 _WITHIN_S = INTERVAL_S - 1
+_RATES = ("requests_per_s", "failures_per_s")
+#: Nobody sets it, and it goes on while the machine sleeps.
+_CLOCK = time.CLOCK_BOOTTIME
 #: A row of the supervisor's answer: the pid, the model or "", the version.
 _Process = tuple[int, str, int]
 
@@ -38,6 +44,8 @@ class Sampler:
         self._gateway = gateway
         self._history = History()
         self._processes = Processes()
+        #: Those of the last sample that had requests, None if that is not known.
+        self._busy_models: dict[str, ModelSample] | None = None
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -51,7 +59,8 @@ class Sampler:
         self._processes.look([pid for pid, _, _ in known], time.monotonic())
         usage = self._processes.usage
         server = _server_sample([usage[pid] for pid, _, _ in known if pid in usage])
-        self._history.add(time.time(), server, models, _by_model(known, usage))
+        self._busy_models = models
+        self._history.add(time.clock_gettime(_CLOCK), server, models, _by_model(known, usage))
 
     async def _read_models(self) -> dict[str, ModelSample] | None:
         question = self._gateway.statistics(kind=wire.READINGS)
@@ -82,14 +91,38 @@ class Sampler:
         return wire.CallResult(call.id, 0, "", json.dumps(result))
 
     def _find(self, verb: str, arguments: dict[str, Any]) -> Any:
-        if verb == "usage":
-            return {str(pid): usage._asdict() for pid, usage in self._processes.usage.items()}
+        if verb == "latest":
+            return self._describe_latest()
         if verb != "history":
             raise Unsupported(f"'{verb}' cannot be asked here")
         seconds, model = arguments.get("seconds", 3600), arguments.get("model", "")
-        if type(seconds) not in (int, float) or not seconds > 0 or type(model) is not str:
+        if (
+            type(seconds) not in (int, float)
+            or not 0 < seconds < math.inf
+            or type(model) is not str
+        ):
             raise InvalidArgument("'seconds' must be a positive number, and 'model' a string")
-        return self._history.document(seconds, model)
+        offset_s = time.time() - time.clock_gettime(_CLOCK)
+        is_visible = _visibility(arguments.get("visible_models"))
+        return self._history.document(seconds, model, is_visible, offset_s)
+
+    def _describe_latest(self) -> dict[str, Any]:
+        """Return the last sample: what each process takes, and the rates of busy models."""
+        processes = {str(pid): usage._asdict() for pid, usage in self._processes.usage.items()}
+        if self._busy_models is None:
+            return {"processes": processes, "rates": None}
+        rates = {
+            name: {key: round(getattr(sample, key), 3) for key in _RATES}
+            for name, sample in self._busy_models.items()
+        }
+        return {"processes": processes, "rates": rates}
+
+
+def _visibility(globs: list[str] | None) -> Callable[[str], bool] | None:
+    """Return a test for the names of models that a reader may see; None if it may see all."""
+    if globs is None:
+        return None
+    return lambda name: any(fnmatchcase(name, glob) for glob in globs)
 
 
 def _server_sample(usages: list[Usage]) -> ServerSample:

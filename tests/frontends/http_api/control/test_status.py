@@ -49,8 +49,11 @@ class Gateway(FakeGateway):
         self.answers: dict[str, Any] = {
             "status": FOUND,
             "index": INDEX,
-            "usage": {"2": {"cpu_percent": 12.5, "memory_bytes": 4096}},
-            "history": {"times": [1.0], "models": {"good:1": {}, "other:1": {}}},
+            "latest": {
+                "processes": {"2": {"cpu_percent": 12.5, "memory_bytes": 4096}},
+                "rates": {},
+            },
+            "history": {"times": [1.0], "models": {"good:1": {}}},
             "logs": {"lines": LINES, "last": 9, "lost": 0},
         }
 
@@ -81,9 +84,11 @@ def test_it_has_what_each_process_takes() -> None:
 
 def test_without_a_metrics_process_it_has_all_else() -> None:
     gateway = Gateway()
-    gateway.answers["usage"] = gateway.answers["history"] = Unsupported("--allow-metrics=false")
+    gateway.answers["latest"] = gateway.answers["history"] = Unsupported("--allow-metrics=false")
 
-    assert 4 == len(get(gateway, STATUS).json["processes"])
+    found = get(gateway, STATUS).json
+    assert 4 == len(found["processes"])
+    assert {None} == {model["requests_per_s"] for model in found["models"]}
     refused = get(gateway, HISTORY)
     assert (501, {"error": "--allow-metrics=false"}) == (refused.status_code, refused.json)
 
@@ -95,6 +100,24 @@ def test_a_model_that_waits_for_a_request_is_asleep() -> None:
     assert (2, 3, 7, 1) == tuple(
         models["good"][key] for key in ("pending", "in_flight", "succeeded", "failed")
     )
+
+
+def test_each_model_has_its_counts_and_rates_and_null_where_they_are_unknown() -> None:
+    gateway = Gateway()
+    rates = {"requests_per_s": 0.5, "failures_per_s": 0.25}
+    keys = ("pending", "succeeded", "requests_per_s", "failures_per_s")
+
+    def figures() -> list[list[Any]]:
+        models = get(gateway, STATUS).json["models"]
+        return [[model[key] for key in keys] for model in models if model["name"] != "asleep"]
+
+    assert [[2, 7, 0.0, 0.0], [None] * 4] == figures()
+    gateway.answers["latest"]["rates"] = {"good:1": rates, "other:1": rates}
+    assert [[2, 7, 0.5, 0.25], [None, None, 0.5, 0.25]] == figures()
+
+    # When the broker does not answer
+    gateway.answers["status"] = {**FOUND, "counts": None}
+    assert [[None, None, 0.5, 0.25]] * 2 == figures()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +169,9 @@ def test_a_token_for_some_models_shows_those(tokens: str) -> None:
     assert ["good"] == [model["name"] for model in found["models"]]
     assert not {"repositories", "environments"} & {key for key in found if found[key]}
     assert (False, False) == (found["server"]["may_load"], found["server"]["may_restart"])
-    assert ["good:1"] == [*get(gateway, HISTORY, **token).json["models"]]
+    get(gateway, HISTORY, **token)
+    _, asked = gateway.calls[-1]
+    assert ("good",) == asked["visible_models"]
 
 
 def test_the_log_is_for_those_who_control_all_models(tokens: str) -> None:

@@ -37,7 +37,8 @@ def test_it_is_in_columns_of_the_same_length() -> None:
     found = history.document(HOUR_S)
 
     assert [0.0, 5.0, 10.0] == found["times"]
-    assert {"cpu_percent": [50.0] * 3, "memory_bytes": [1024.0] * 3} == found["server"]
+    assert [50.0] * 3 == found["server"]["cpu_percent"]
+    assert [1024.0] * 3 == found["server"]["memory_bytes"]
     of_model = found["models"]["m:1"]
     assert [2.5, 0.0, None] == of_model["requests_per_s"]
     assert [1.25, None, None] == of_model["latency_p50_ms"], "without requests there is none"
@@ -78,13 +79,41 @@ def test_the_model_that_was_idle_for_longest_makes_room() -> None:
     assert ["m7:1"] == [*history.document(HOUR_S, "m7")["models"]]
 
 
-def test_an_answer_has_a_limited_number_of_models() -> None:
-    history = filled({f"m{number}:1": BUSY for number in range(MOST_SHOWN + 3)}, {"m1:1": BUSY})
+MANY = {f"m{number}:1": BUSY for number in range(MOST_SHOWN + 3)}
+
+
+def test_an_answer_has_those_models_that_had_most_requests() -> None:
+    busiest = {"m1:1": ModelSample(failures_per_s=9.0)}
+    history = filled({**MANY, **busiest}, {"m2:1": BUSY}, {"m3:1": ModelSample(pending=1)})
 
     found = history.document(HOUR_S)
 
     assert (MOST_SHOWN, 3) == (len(found["models"]), found["models_left_out"])
-    assert "m1:1" == next(iter(found["models"]))
+    assert ["m1:1", "m2:1"] == [*found["models"]][:2]
+
+
+def test_the_totals_have_the_models_that_are_left_out_too() -> None:
+    server = filled(MANY, {"m1:1": ModelSample(failures_per_s=1.0, pending=2)}, None).document(60)[
+        "server"
+    ]
+
+    assert [2.5 * len(MANY), 0.0, None] == server["requests_per_s"]
+    assert [0.0, 1.0, None] == server["failures_per_s"]
+    assert [0.0, 2.0, None] == server["pending"]
+
+
+def test_who_may_see_some_models_gets_their_part_of_the_totals() -> None:
+    history = filled({**MANY, "own:1": BUSY, "own:2": BUSY}, {"m1:1": BUSY})
+
+    found = history.document(HOUR_S, is_visible=lambda name: name == "own")
+
+    assert {"own:1", "own:2"} == found["models"].keys()
+    assert 0 == found["models_left_out"]
+    assert [5.0, 0.0] == found["server"]["requests_per_s"]
+
+
+def test_the_times_are_those_of_the_clock_as_it_is_now() -> None:
+    assert [100.0, 105.0] == filled({}, {}).document(60, clock_offset_s=100.0)["times"]
 
 
 def test_a_model_has_several_versions() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from typing import Any
 
@@ -53,7 +54,43 @@ def test_what_is_not_known_of_an_interval_is_none() -> None:
     assert [1.0, None, None] == of_model["requests_per_s"]
     assert [1, None, None] == of_model["instances"]
     assert all(found["server"]["memory_bytes"])
-    assert {str(os.getpid())} == ask(sampler, "usage").keys()
+    assert [1.0, None, None] == found["server"]["requests_per_s"]
+
+
+def test_the_last_sample_has_each_process_and_the_rates_of_busy_models() -> None:
+    gateway = Gateway()
+    sampler = Sampler(gateway)  # type: ignore[arg-type]
+
+    asyncio.run(sampler.sample())
+    found = ask(sampler, "latest")
+    assert {"m:1": {"requests_per_s": 1.0, "failures_per_s": 0.0}} == found["rates"]
+    assert {str(os.getpid())} == found["processes"].keys()
+
+    gateway.answer = Unavailable("no broker")
+    asyncio.run(sampler.sample())
+    assert ask(sampler, "latest")["rates"] is None
+
+
+def test_a_clock_that_is_set_leaves_the_samples_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sampler = Sampler(Gateway())  # type: ignore[arg-type]
+    asyncio.run(sampler.sample())
+
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    asyncio.run(sampler.sample())
+
+    times = ask(sampler, "history")["times"]
+    assert [1000.0, 1000.0] == pytest.approx(times, abs=60)
+    assert sorted(times) == times
+
+
+def test_a_reader_gets_the_models_that_it_may_see() -> None:
+    sampler = Sampler(Gateway())  # type: ignore[arg-type]
+    asyncio.run(sampler.sample())
+
+    for globs, expected in ((["m*", "x"], {"m:1"}), (["x"], set())):
+        assert expected == ask(sampler, "history", visible_models=globs)["models"].keys()
 
 
 @pytest.mark.parametrize(
@@ -61,6 +98,7 @@ def test_what_is_not_known_of_an_interval_is_none() -> None:
     [
         ("history", {"seconds": 0}, InvalidArgument),
         ("history", {"seconds": "60"}, InvalidArgument),
+        ("history", {"seconds": math.inf}, InvalidArgument),
         ("history", {"model": 1}, InvalidArgument),
         ("stop", {}, Unsupported),
     ],
