@@ -37,12 +37,23 @@ class AttributedOutput(io.TextIOWrapper):
             # otherwise what was printed last is lost in a crash
             line_buffering=True,
         )
+        self._stream = stream
         self._is_at_start = True
+
+    @property
+    def name(self) -> str:
+        """The name of the stream, "<stdout>" for one."""
+        return self._stream.name
+
+    @property
+    def mode(self) -> str:
+        """The mode of the stream, for libraries that look."""
+        return self._stream.mode
 
     def write(self, text: str) -> int:
         beginning = logs.name_requests(callers.request_ids())
         shown = text
-        if beginning and text:
+        if beginning and text and isinstance(text, str):  # what is none, super() refuses
             is_within = not self._is_at_start or text[0] in "\r\n"
             shown = ("" if is_within else beginning) + _LATER_LINE.sub(lambda _: beginning, text)
         super().write(shown)
