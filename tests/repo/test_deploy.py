@@ -230,3 +230,9 @@ def test_a_server_that_does_not_come_back_leaves_the_package_whole(tmp_path: Pat
 
     assert 0 == upgraded.returncode
     assert "systemctl status" in upgraded.stderr
+
+
+def test_variables_of_models_which_may_be_secrets_are_not_for_everybody() -> None:
+    for page in (DEPLOY / "README.md", ROOT / "deploy" / "debian" / "build.sh"):
+        [mode] = re.findall(r"install -D -m (\d+) \S*environment\b", page.read_text("utf-8"))
+        assert "640" == mode
