@@ -31,7 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent
 #: are not even collected.
 SLOW = (
     *("system/", "faults/", "conformance/", "deploy/", "protos/", "repo/", "testing/"),
-    *("announcing/test_places.py", "fleet/test_fleet.py", "tracing/test_open_telemetry.py"),
+    *("announcing/test_places.py", "fleet/test_fleet.py", "fleet/test_haproxy.py"),
+    "tracing/test_open_telemetry.py",
     *("broker/simulation/", "broker/sequences/test_sequence_floods.py", "broker/test_timers.py"),
     *("checking/test_command.py", "checking/test_loads.py", "checking/test_repositories.py"),
     *("command_line/", "ctl/doctor/test_prepared_faults.py", "ctl/proxy/"),

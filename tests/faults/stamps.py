@@ -20,7 +20,6 @@ from typing import NamedTuple
 from tests.support.server import Server
 
 MODEL = "stamped"
-_PATH = f"/v2/models/{MODEL}/infer"
 _BODY = json.dumps({"inputs": [{"name": "ID", "datatype": "INT32", "shape": [1, 1], "data": [1]}]})
 
 
@@ -39,9 +38,10 @@ class Answer(NamedTuple):
 class SteadyLoad:
     """So many requests a second from several connections, until the block ends."""
 
-    def __init__(self, port: int, *, per_second: int, clients: int = 8) -> None:
+    def __init__(self, port: int, *, per_second: int, clients: int = 8, model: str = MODEL) -> None:
         self.answers: list[Answer] = []
         self._port = port
+        self._path = f"/v2/models/{model}/infer"
         self._clients = clients
         self._every_s = 1 / per_second
         self._turns = itertools.count()
@@ -74,7 +74,7 @@ class SteadyLoad:
             sent_ns = time.monotonic_ns()
             stamps: tuple[int, ...] = ()
             try:
-                connection.request("POST", _PATH, _BODY)
+                connection.request("POST", self._path, _BODY)
                 answer = connection.getresponse()
                 status, text = answer.status, answer.read().decode()
             except (OSError, http.client.HTTPException) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,8 @@ def build_fleet(
     engine = make_engine(
         server_options(settings.model_repositories, replicas, settings.server_options)
     )
-    directory = settings.directory or Path(tempfile.mkdtemp(prefix="zmqtriton-fleet-"))
+    temporary = Path(tempfile.gettempdir()) / f"zmqtriton-fleet-{secrets.token_hex(8)}"
+    directory = settings.directory or temporary
     proxy = None
     if settings.proxy is not None:
         proxy = HaProxy(directory / _HAPROXY_FILE, settings.proxy, settings.sequence_header)

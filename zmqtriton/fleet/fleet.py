@@ -7,10 +7,11 @@ proxy. Servers are asked over HTTP, as anybody else would.
 from __future__ import annotations
 
 import json
+import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +20,9 @@ from zmqtriton.ctl.fleet import nodes, rolling
 from zmqtriton.ctl.fleet.node_service import NodeService, ask, ask_all
 from zmqtriton.ctl.fleet.nodes import Node
 from zmqtriton.ctl.fleet.rollout import Rollout
+from zmqtriton.fleet.copies import NodeView
 from zmqtriton.fleet.engine import Engine, Report
-from zmqtriton.fleet.plan import NodeView, Plan, Task
+from zmqtriton.fleet.plan import Action, Plan, Task
 from zmqtriton.fleet.replicas import ModelLoad, ReplicaLimits
 from zmqtriton.fleet.routing import Routing
 from zmqtriton_floor.errors import Unavailable
@@ -28,13 +30,23 @@ from zmqtriton_floor.errors import Unavailable
 _LOOK_EVERY_S = 0.5
 #: For what a server answers from memory, and for a load.
 _LOOK_WITHIN_S, _LOAD_WITHIN_S = 2.0, 600.0
+#: For what comes to a server all the same, when one of its models drains.
+_DRAIN_WITHIN_S = 60.0
 _READY = "ready"
 #: States in which a server takes requests for what is ready.
 _SERVING = frozenset({_READY, "unready", "draining"})
 
 
+_DEEDS: Mapping[Action, Callable[[NodeService, str], str]] = {
+    Action.LOAD: NodeService.load,
+    Action.DRAIN: lambda service, model: service.drain(model, _DRAIN_WITHIN_S),
+    Action.UNDRAIN: NodeService.undrain,
+    Action.UNLOAD: NodeService.unload,
+}
+
+
 class Proxy(Protocol):
-    def update(self, nodes: list[Node]) -> None: ...
+    def update(self, nodes: list[Node], models: Collection[str]) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -58,12 +70,15 @@ class Fleet:
         self._engine = engine
         self._proxy = proxy
         self._plan = Plan(replicas or {})
-        self._places = bool(replicas)
+        self._placed = frozenset(replicas or ())
+        #: The number of nodes of some models goes by their load.
+        self._scales = any(limit.least < limit.most for limit in (replicas or {}).values())
         self._routing = Routing()
         self._headers = headers or {}
         self._tell = tell
-        self._lock = threading.Lock()
         self._tasks = ThreadPoolExecutor(thread_name_prefix="fleet-task")
+        #: Tasks that have ended, and whether they have failed.
+        self._ended = queue.SimpleQueue[tuple[Task, bool]]()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="fleet")
         self._shown: dict[str, str] = {}
@@ -71,9 +86,13 @@ class Fleet:
         self._is_whole = False
 
     def __enter__(self) -> Fleet:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(0o700 if self._is_temporary else 0o777, parents=True, exist_ok=True)
         self._remove_announcements()
-        self._engine.start()
+        try:
+            self._engine.start()
+        except BaseException:
+            self._clean_up()
+            raise
         self._thread.start()
         return self
 
@@ -84,9 +103,7 @@ class Fleet:
         self._tasks.shutdown(cancel_futures=True)
         if self._proxy is not None:
             self._proxy.stop()
-        self._remove_announcements()
-        if self._is_temporary:
-            shutil.rmtree(self.directory)
+        self._clean_up()
 
     @property
     def is_whole(self) -> bool:
@@ -127,9 +144,10 @@ class Fleet:
         serving = {name: node for name, node in found.items() if _serves(node)}
         if self._proxy is not None:
             told = {n: (node, reports[n].announcement or {}) for n, node in serving.items()}
-            self._proxy.update(self._routing.route(told))
+            models = self._placed.union(*(node.models or () for node in serving.values()))
+            self._proxy.update(self._routing.route(told), models)
         is_whole = all(name in found and found[name].state == _READY for name in reports)
-        if self._places:
+        if self._placed:
             is_whole &= self._place(serving, len(reports))
         self._show(reports, found, is_whole=is_whole)
         self._is_whole = is_whole
@@ -161,29 +179,43 @@ class Fleet:
         for path in self.directory.glob("node-*.json"):
             path.unlink()
 
+    def _clean_up(self) -> None:
+        self._remove_announcements()
+        if self._is_temporary:
+            shutil.rmtree(self.directory)
+
     def _place(self, serving: Mapping[str, Node], nodes_wanted: int) -> bool:
         """Load and unload what the plan says; return whether all is where it should be."""
-        seen = self._look_at_models(serving)
+        # before the look, which must not be older than what is told to have ended
         now_s = time.monotonic()
-        with self._lock:
-            for task in self._plan.decide(seen, now_s, nodes_wanted):
-                self._tasks.submit(self._perform, task, serving[task.node])
-            return self._plan.is_whole(seen)
+        while not self._ended.empty():
+            task, has_failed = self._ended.get()
+            self._plan.finish(task, now_s, has_failed=has_failed)
+        seen = self._look_at_models(serving)
+        for task in self._plan.decide(seen, now_s, nodes_wanted):
+            self._tasks.submit(self._perform, task, serving[task.node])
+        return self._plan.is_whole(seen)
 
     def _look_at_models(self, serving: Mapping[str, Node]) -> dict[str, NodeView]:
         names = {node: name for name, node in serving.items()}
         services = [self._service(node, _LOOK_WITHIN_S) for node in names]
-        replies = ask_all(services, lambda s: (s.index(), s.load_figures()))
-        return {names[r.node]: _view(*r.found) for r in replies if r.found is not None}
+        replies = ask_all(services, self._look_at)
+        return {names[r.node]: r.found for r in replies if r.found is not None}
+
+    def _look_at(self, service: NodeService) -> NodeView:
+        return _view(service.index(), service.load_figures()["models"] if self._scales else [])
 
     def _perform(self, task: Task, node: Node) -> None:
         self._tell(f"{task.node}: {task.action.value} {task.model}")
-        service = self._service(node, _LOAD_WITHIN_S)
-        reply = ask(service, lambda s: getattr(s, task.action.value)(task.model))
-        if reply.problem:
-            self._tell(f"{task.node}: {reply.problem}")
-        with self._lock:
-            self._plan.finish(task, time.monotonic(), has_failed=bool(reply.problem))
+        problem = "it has not ended"
+        try:
+            service = self._service(node, _LOAD_WITHIN_S)
+            problem = ask(service, lambda asked: _DEEDS[task.action](asked, task.model)).problem
+        finally:
+            # otherwise its node would get no other
+            self._ended.put((task, bool(problem)))
+        if problem:
+            self._tell(f"{task.node}: {problem}")
 
     def _service(self, node: Node, within_s: float) -> NodeService:
         return NodeService(node, self._headers, within_s)
@@ -206,9 +238,9 @@ def _serves(node: Node) -> bool:
     return node.state in _SERVING
 
 
-def _view(index: list[dict[str, Any]], figures: Mapping[str, Any]) -> NodeView:
+def _view(index: list[dict[str, Any]], figures: list[dict[str, Any]]) -> NodeView:
     loads: dict[str, ModelLoad] = {}
-    for entry in figures["models"]:
+    for entry in figures:
         load = ModelLoad(entry["queued"], entry["instances"]["ready"], entry["utilization"])
         loads[entry["name"]] = loads.get(entry["name"], ModelLoad()) + load
     meant = [e for e in index if "state" in e and e.get("reason") != "unloaded"]

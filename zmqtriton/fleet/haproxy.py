@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from zmqtriton.ctl.fleet.nodes import Node
 from zmqtriton.ctl.proxy import haproxy
 from zmqtriton.ctl.proxy.layout import Layout, is_plain
+from zmqtriton.supervisor.backoff import PROVEN_AFTER_S, Backoff
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.prctl import die_with_parent
 
@@ -47,11 +49,16 @@ class HaProxy:
         self._program = find_program()
         self._text = ""
         self._process: subprocess.Popen[bytes] | None = None
+        self._backoff = Backoff()
+        self._started_s = self._may_start_s = 0.0
 
-    def update(self, nodes: Sequence[Node]) -> None:
-        """Have requests go to these servers, if there are any: to nobody helps nobody."""
-        text = self._render(nodes) if nodes else self._text
-        has_ended = self._process is not None and self._process.poll() is not None
+    def update(self, nodes: Sequence[Node], models: Collection[str]) -> None:
+        """Have requests go to these servers, if there are any: to nobody helps nobody.
+
+        Those for one of the models get 503 while no server has it, and may be sent again.
+        """
+        text = self._render(nodes, models) if nodes else self._text
+        has_ended = self._has_ended()
         if text == self._text and not has_ended:
             return
         draft = self._configuration.with_suffix(".new")
@@ -59,7 +66,8 @@ class HaProxy:
         draft.replace(self._configuration)
         self._text = text
         if self._process is None or has_ended:
-            self._start()
+            if time.monotonic() >= self._may_start_s:
+                self._start()
         else:
             # its master starts a worker with the new file, and the old one ends what it has begun
             self._process.send_signal(signal.SIGUSR2)
@@ -75,7 +83,19 @@ class HaProxy:
             self._process.kill()
             self._process.wait()
 
+    def _has_ended(self) -> bool:
+        """Return whether it is to be started again, with pauses if it ends each time."""
+        if self._process is None or self._process.poll() is None:
+            return False
+        if self._started_s:
+            now_s = time.monotonic()
+            had_worked = now_s - self._started_s > PROVEN_AFTER_S
+            self._backoff.record_death(now_s, had_worked=had_worked)
+            self._may_start_s, self._started_s = now_s + self._backoff.pause_s, 0.0
+        return True
+
     def _start(self) -> None:
+        self._started_s = time.monotonic()
         self._process = subprocess.Popen(
             [self._program, "-W", "-q", "-f", str(self._configuration)],
             stdin=subprocess.DEVNULL,
@@ -83,9 +103,8 @@ class HaProxy:
             preexec_fn=die_with_parent,
         )
 
-    def _render(self, nodes: Sequence[Node]) -> str:
+    def _render(self, nodes: Sequence[Node], models: Collection[str]) -> str:
         ordered = sorted(nodes, key=lambda node: node.http)
-        models = {model for node in nodes for model in node.models or ()}
         layout = Layout(
             nodes=tuple(ordered),
             models=tuple(sorted(filter(is_plain, models))),

@@ -1,4 +1,4 @@
-"""The choice of nodes for a model. Pure."""
+"""The choice of nodes for a model, and of a model for a node that has few. Pure."""
 
 from __future__ import annotations
 
@@ -20,3 +20,12 @@ def choose_nodes(
 
     # of those that have it, the fullest goes first
     return set(sorted(others, key=price)[:count])
+
+
+def uneven_nodes(placed: Mapping[str, Collection[str]]) -> tuple[str, str] | None:
+    """Return the nodes with the most models and with the fewest, if one less there is more even."""
+    if not placed:
+        return None
+    ordered = sorted(placed, key=lambda node: (len(placed[node]), node))
+    fewest, most = ordered[0], ordered[-1]
+    return (most, fewest) if len(placed[most]) - len(placed[fewest]) > 1 else None

@@ -24,6 +24,8 @@ from zmqtriton.fleet.node_server import NodeServer
 pytestmark = pytest.mark.system
 
 PER_SECOND, CLIENTS = 100, 16
+#: The first by name, so it is the one that moves.
+MOVING = "a_moving_model"
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +33,17 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("repository")
     for model in (MODEL, "add_sub"):
         shutil.copytree(Path("tests/models") / model, path / model)
+    shutil.copytree(path / MODEL, path / MOVING)
+    settings = path / MOVING / "config.pbtxt"
+    settings.write_text(settings.read_text().replace(f'"{MODEL}"', f'"{MOVING}"'))
     return path
 
 
 @pytest.fixture(scope="module")
 def fleet(repository: Path) -> Iterator[FleetProcess]:
     find("haproxy")
-    with FleetProcess("--engine=local", "--replicas=add_sub=1", repository=repository) as found:
+    options = ["--engine=local", "--replicas=add_sub=1", f"--replicas={MOVING}=1"]
+    with FleetProcess(*options, repository=repository) as found:
         yield found
 
 
@@ -52,19 +58,32 @@ def nodes_with(fleet: FleetProcess, model: str) -> list[int]:
     return []
 
 
-def test_a_killed_server_comes_back_and_its_models_move(fleet: FleetProcess) -> None:
+def test_models_of_a_killed_server_move_and_it_gets_one_when_it_is_back(
+    fleet: FleetProcess,
+) -> None:
     [victim] = eventually(lambda: nodes_with(fleet, "add_sub"), 60)
+    [other] = eventually(lambda: nodes_with(fleet, MOVING), 60)
     assert 2 == len(nodes_with(fleet, MODEL)), "every server has it"
+    assert victim != other
+    eventually(lambda: fleet.status(f"/v2/models/{MOVING}/ready") == 200, 60)
 
-    with SteadyLoad(fleet.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
+    with (
+        SteadyLoad(fleet.http_port, per_second=PER_SECOND // 2, clients=CLIENTS) as asking,
+        SteadyLoad(fleet.http_port, per_second=PER_SECOND // 2, model=MOVING) as of_moving,
+    ):
         eventually(lambda: len(asking.answers) > PER_SECOND, 60)
         os.kill(victim, signal.SIGKILL)
         fleet.wait_until_ready(without=victim)
-        eventually(lambda: len(nodes_with(fleet, "add_sub")) == 1, 60)
+        eventually(lambda: nodes_with(fleet, "add_sub") == [other], 60)
         eventually(lambda: fleet.status("/v2/models/add_sub/ready") == 200, 60)
+        # drained where it was, and asked for at the new place alone
+        eventually(lambda: {*nodes_with(fleet, MOVING)} == fleet.pids() - {other}, 60)
+        count = len(of_moving.answers)
+        eventually(lambda: len(of_moving.answers) > count + PER_SECOND, 60)
 
     assert victim not in fleet.pids()
     assert len(asking.failed()) <= CLIENTS, "only what it was executing"
+    assert [] == of_moving.failed()
     assert "was killed by SIGKILL" in fleet.log
 
 

@@ -23,6 +23,8 @@ defaults
     # After a reload a client hears that its connection ends with an answer, not with silence.
     option idle-close-on-response
     default-server check inter 500ms fall 2 rise 1
+    # Else a server that is only busy has as little time as lies between two checks.
+    timeout check 2s
     # Nobody has begun with the request, so a client may send it again.
     http-error status 503 content-type application/json string '{"error":"no server is ready"}' \
 hdr Retry-After 1
