@@ -128,9 +128,9 @@ def _follow(client: Client, model: str, instance: str) -> dict[str, Any]:
         found: dict[str, Any] = client.call("drain.state", asked, QUICK_TIMEOUT_S)
         if found["state"] not in _UNDER_WAY:
             break
-        count = found["under_way"]
-        line = f"{name}: {found['state']}, {'?' if count is None else count} under way"
-        if line != shown:
+        line = f"{name}: {found['state']}, {found['under_way']} under way"
+        # at first it is not counted yet
+        if line != shown and found["under_way"] is not None:
             print_note(line)
             shown = line
         time.sleep(_LOOK_EVERY_S)
