@@ -71,6 +71,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in headings, f"{page.name} links to {target}"
 
 
+def test_the_site_has_every_page_in_its_menu() -> None:
+    menu = re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
+    kinds = [f"deployment/{path.parent.name}.md" for path in ROOT.glob("deploy/*/README.md")]
+    assert [] == [page for page in [*pages, *kinds] if page not in menu]
+
+
 def test_the_architecture_fits_into_a_head() -> None:
     assert len(ARCHITECTURE.splitlines()) <= 180
 
