@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import http.client
 import ssl
+import string
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 #: Statuses after which the same message may be accepted later.
 _RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
@@ -21,10 +23,10 @@ _MOST_ANSWER = 64 << 10
 class PostError(Exception):
     """Raised if a message was not accepted."""
 
-    def __init__(self, text: str, *, may_pass: bool) -> None:
+    def __init__(self, text: str, *, is_retryable: bool) -> None:
         super().__init__(text)
-        #: It may be accepted later.
-        self.is_retryable = may_pass
+        #: The same message may be accepted later.
+        self.is_retryable = is_retryable
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
@@ -34,7 +36,7 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 class Poster:
     def __init__(self, url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
-        self._url = url
+        self._url = _in_ascii(url)
         self._headers = dict(headers)
         secured = urllib.request.HTTPSHandler(context=tls)
         self._opener = urllib.request.build_opener(secured, _NoRedirection)
@@ -51,9 +53,18 @@ class Poster:
         except urllib.error.HTTPError as error:
             with error:
                 text = f"it answered {error.code}"
-            raise PostError(text, may_pass=error.code in _RETRYABLE_STATUSES) from None
+            raise PostError(text, is_retryable=error.code in _RETRYABLE_STATUSES) from None
         except (OSError, http.client.HTTPException) as error:
-            raise PostError(_reason(error), may_pass=True) from None
+            raise PostError(_reason(error), is_retryable=True) from None
+        except UnicodeError:
+            raise PostError("its name can be that of no host", is_retryable=False) from None
+
+
+def _in_ascii(url: str) -> str:
+    """Return a URL whose path and query are in ASCII, as HTTP sends them."""
+    parts = urlsplit(url)
+    path, query = (quote(part, safe=string.punctuation) for part in (parts.path, parts.query))
+    return parts._replace(path=path, query=query).geturl()
 
 
 def _reason(error: BaseException | str) -> str:

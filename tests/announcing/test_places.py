@@ -69,6 +69,20 @@ def test_a_url_gets_a_post_with_the_token_of_the_moment(receiver: Receiver, tmp_
     assert ["Bearer first", "Bearer second"] == receiver.authorizations
 
 
+def test_a_url_may_have_any_letters(receiver: Receiver) -> None:
+    open_place(f"{receiver.url}/\u00fc?who=\u00fc%20b", "")(LINE, WITHIN_S)
+
+    assert [json.loads(LINE)] == receiver.received
+
+
+def test_a_host_that_cannot_be_is_an_error() -> None:
+    url = f"http://{'a' * 70}.example/servers"
+
+    with pytest.raises(AnnounceError, match="its name can be that of no host"):
+        open_place(url, "")(LINE, WITHIN_S)
+    assert own_host(url) == own_host("a.json")
+
+
 def test_a_token_that_is_none_is_sent_nowhere(receiver: Receiver, tmp_path: Path) -> None:
     token_file = tmp_path / "token"
     tell = open_place(receiver.url, str(token_file))

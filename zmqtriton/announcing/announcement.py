@@ -41,7 +41,7 @@ class Process(NamedTuple):
 def describe_server(
     settings: Mapping[str, Any], process: Process, find_host: Callable[[], str]
 ) -> dict[str, Any]:
-    """Return what stays as it is; `find_host` finds this machine's name for others."""
+    """Return what its models do not change; `find_host` finds this machine's name for others."""
     found = {
         "format": FORMAT,
         "id": settings.get("id", ""),

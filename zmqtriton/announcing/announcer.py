@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from zmqtriton.announcing import announcement, places
@@ -42,8 +43,8 @@ class Courier:
     def __init__(self, place: str, settings: Mapping[str, Any], process: Process) -> None:
         self._place = place.partition("?")[0]  # what follows may be secret
         self._tell = places.open_place(place, settings["announce_token_file"])
-        self._server = announcement.describe_server(
-            settings, process, lambda: places.own_host(place)
+        self._describe = partial(
+            announcement.describe_server, settings, process, lambda: places.own_host(place)
         )
         self._news: dict[str, Any] = {}
         self._stamp = Stamp()
@@ -78,9 +79,8 @@ class Courier:
 
     async def _attempt(self, within_s: float) -> bool:
         self._pace.begin()
-        line = self._stamp.stamp(self._server, self._news, time.time())
         loop = asyncio.get_running_loop()
-        telling = loop.run_in_executor(self._thread, self._tell, line, within_s)
+        telling = loop.run_in_executor(self._thread, self._tell_news, self._news, within_s)
         was_failing = self._pace.is_failing
         try:
             await telling
@@ -94,6 +94,13 @@ class Courier:
             _log.info("this server is announced to %s again", self._place)
         self._pace.succeeded(time.monotonic())
         return True
+
+    def _tell_news(self, news: dict[str, Any], within_s: float) -> None:
+        """Tell, with the addresses of this moment: the network may come up after the server.
+
+        Runs in the thread, since a name server may be slow. Raises AnnounceError.
+        """
+        self._tell(self._stamp.stamp(self._describe(), news, time.time()), within_s)
 
 
 class Announcer:

@@ -106,8 +106,8 @@ def _resolve(host: str) -> list[tuple[int, str]]:
         return []
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-    except OSError:
-        return []  # it may be known later; the default route will do
+    except (OSError, UnicodeError):
+        return []  # it may be known later, or never; the default route will do
     return [(family, str(address[0])) for family, _, _, _, address in found]
 
 
