@@ -32,19 +32,22 @@ def run_deploy(words: list[str]) -> int:
     """Run the command and return the exit status."""
     arguments = _parser().parse_args(words)
     try:
-        if arguments.kind is None:
-            sys.stdout.write(_overview())
-            return 0
-        source = _find(arguments.kind)
-        directory = Path(arguments.directory or f"zmqtriton-{arguments.kind}")
-        written = write_files(source, directory, overwrites=arguments.force)
+        said = _write(arguments) if arguments.kind is not None else _overview()
     except (DeployError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
+    sys.stdout.write(said)
+    return 0
+
+
+def _write(arguments: argparse.Namespace) -> str:
+    """Write the files; return what to say of them."""
+    source = _find(arguments.kind)
+    directory = Path(arguments.directory or f"zmqtriton-{arguments.kind}")
+    written = write_files(source, directory, overwrites=arguments.force)
     names = "".join(f"  {directory / name}\n" for name in written)
     guide = terminal_text(opening((source / _README).read_text("utf-8")))
-    sys.stdout.write(f"Written:\n{names}\n{guide}\nThis directory is {directory}.\n")
-    return 0
+    return f"Written:\n{names}\n{guide}\nThis directory is {directory}.\n"
 
 
 def _parser() -> argparse.ArgumentParser:

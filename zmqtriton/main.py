@@ -6,7 +6,10 @@ Returns the exit status.
 from __future__ import annotations
 
 import importlib
+import os
+import select
 import sys
+from collections.abc import Callable
 
 from zmqtriton.command_line import read_options
 
@@ -30,8 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] in _COMMANDS:
         module, function = _COMMANDS[words[0]]
-        status: int = getattr(importlib.import_module(module), function)(words[1:])
-        return status
+        return _run(getattr(importlib.import_module(module), function), words[1:])
     options = read_options(words)
     if isinstance(options, int):
         return options
@@ -39,3 +41,23 @@ def main(arguments: list[str] | None = None) -> int:
     from zmqtriton.supervisor.service import run
 
     return run(options)
+
+
+def _run(command: Callable[[list[str]], int], words: list[str]) -> int:
+    """Run a command; `| head`, which has enough of its output, is no error."""
+    try:
+        status = command(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _has_no_reader(sys.stdout.fileno()):
+            raise
+        # Python would complain when it flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def _has_no_reader(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return bool(poll.poll(0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -36,22 +38,23 @@ def _guide(directory: Path) -> str:
     names = " ".join(NAMES)
     packages = ",".join(f"M{name}=./{Path(name).stem}" for name in NAMES[2:])
     packages = ",".join([*(f"M{name}=./inference" for name in NAMES[:2]), packages])
+    folder = shlex.quote(str(directory))
     return f"""\
 {directory} has {", ".join(NAMES[:-1])} and {NAMES[-1]}. Clients are made of them in the
 current directory:
 
 Python (needs: pip install grpcio-tools)
 
-  python -m grpc_tools.protoc -I {directory} --python_out=. --grpc_python_out=. {names}
+  python -m grpc_tools.protoc -I {folder} --python_out=. --grpc_python_out=. {names}
 
 Go (needs: protoc, protoc-gen-go and protoc-gen-go-grpc)
 
-  protoc -I {directory} --go_out=. --go-grpc_out=. --go_opt={packages} --go-grpc_opt={packages} \
+  protoc -I {folder} --go_out=. --go-grpc_out=. --go_opt={packages} --go-grpc_opt={packages} \
 {names}
 
 JavaScript (needs: npm install @grpc/grpc-js @grpc/proto-loader), which reads them when it runs
 
-  const files = {{ includeDirs: ["{directory}"] }};
+  const files = {{ includeDirs: [{json.dumps(str(directory))}] }};
   const {{ inference }} = require("@grpc/grpc-js").loadPackageDefinition(
       require("@grpc/proto-loader").loadSync("grpc_service.proto", files));
 """

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from zmqtriton.main import main
@@ -32,3 +37,20 @@ def test_a_variable_that_sends_traces_nowhere_is_refused(
     assert 1 == main(["--model-repository=/nowhere", _MODE])
 
     assert f'Bad option: "{variable}".\n{text}\n' == capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["check", "."], ["deploy"], ["protos", "protos"]])
+def test_a_pipe_that_nobody_reads_any_more_is_no_error(words: list[str], tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with open(theirs, "wb") as nobody:
+        done = subprocess.run(
+            [sys.executable, "-m", "zmqtriton", *words],
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            timeout=60,
+            check=False,
+        )
+
+    assert (1, b"") == (done.returncode, done.stderr)

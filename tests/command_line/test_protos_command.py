@@ -17,7 +17,7 @@ def test_the_line_for_python_makes_a_client(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert 0 == main(["protos", "api/protos"])
+    assert 0 == main(["protos", "our api/protos"])
 
     printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
     line = next(line for line in printed if line.startswith("python "))

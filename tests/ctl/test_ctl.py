@@ -268,6 +268,14 @@ def test_no_server_says_what_was_found_instead(
     assert f"error: no running server found in {directory} ({reason})\n" == found.stderr
 
 
+def test_a_path_that_no_socket_can_have_is_told(temporary: Path) -> None:
+    path = f"{temporary}/{'x' * 150}"
+
+    found = run("--runtime-directory", path, "status")
+
+    assert f"error: no running server found in {path} (AF_UNIX path too long)\n" == found.stderr
+
+
 def test_a_server_that_ends_meanwhile_is_status_2(server: FakeServer) -> None:
     server.answers["status"] = "hang up"
 

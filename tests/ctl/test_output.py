@@ -11,6 +11,7 @@ from zmqtriton.ctl.output import print_document
 DOCUMENTS: dict[str, Any] = {
     "nested": {"a": [1, 2.5, {"b": None, "c": [True, []]}], "d": {}, "e": [[1], [2]]},
     "texts": ["plain", "no", "1.0", "a: b", "two\nlines", "- x", "", "caf\u00e9", "~", "#"],
+    "letters": ["\U0001f600 \\ud83d", "\x85\x7f\u2028", '"\\'],
     "keys": {"with space": 1, "yes": 2, "1": 3},
     "empty": [],
     "scalar": 3,

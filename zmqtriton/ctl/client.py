@@ -163,7 +163,7 @@ def connect_all(wanted: ServerSelector = ANY_SERVER) -> list[Client]:
             end.connect(str(directory / _SOCKET))
         except OSError as error:
             end.close()
-            reason = _REASONS.get(error.errno or 0, error.strerror)
+            reason = _REASONS.get(error.errno or 0, error.strerror or str(error))
             found.append(f"{directory} ({reason})")
             continue
         clients.append(Client(end, directory))

@@ -98,7 +98,7 @@ def _print_aside(text: str, document: dict[str, Any]) -> None:
 
 
 def yaml_lines(value: Any) -> Iterator[str]:
-    """Yield the lines of a YAML document; texts are quoted as in JSON, which YAML includes."""
+    """Yield the lines of a YAML document; texts are quoted nearly as in JSON."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _nested(f"{_scalar(key)}:", inner, "  ")
@@ -123,7 +123,13 @@ def _scalar(value: Any) -> str:
     is_plain = isinstance(value, str) and value.replace("_", "a").isalpha() and value.isascii()
     if is_plain and value.lower() not in _NOT_TEXT:
         return str(value)
-    return json.dumps(value)
+    return _quote(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _quote(text: str) -> str:
+    """Quote a text as in JSON, whose pairs of escapes for one letter YAML does not know."""
+    letters = (json.dumps(c)[1:-1] if c < "\U00010000" else f"\\U{ord(c):08x}" for c in text)
+    return f'"{"".join(letters)}"'
 
 
 #: Words that YAML reads as something else than a text.

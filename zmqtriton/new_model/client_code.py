@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from urllib.parse import quote
 
 from zmqtriton.new_model.draft import Draft, Kind
 
@@ -105,5 +107,5 @@ def curl_text(draft: Draft, server: str = f"localhost:{HTTP_PORT}") -> str:
     if draft.kind is Kind.SEQUENCE:
         flags = {"sequence_id": 7, "sequence_start": True, "sequence_end": True}
         body = {"parameters": flags, **body}
-    url = f"{server}/v2/models/{draft.name}/{verb}"
-    return f"curl -sN {url} -d '{json.dumps(body)}'"
+    url = f"{server}/v2/models/{quote(draft.name, safe='')}/{verb}"
+    return f"curl -sN {shlex.quote(url)} -d {shlex.quote(json.dumps(body))}"

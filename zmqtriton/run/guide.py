@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,18 +17,20 @@ _EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
 def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> str:
     """Return the text; without a configuration the model could not be loaded."""
+    word = shlex.quote(name)
     if not config:
-        again = "save it again" if options.reload else f"zmqtriton-ctl load {name}"
+        again = "save it again" if options.reload else f"zmqtriton-ctl load {word}"
         return (
             f"\n{name} is not served yet: what is above says why. When it is repaired: {again}\n\n"
         )
     host = "localhost" if options.http_address in _EVERYWHERE else options.http_address
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     url = f"{'https' if options.http_use_ssl else 'http'}://{host}:{port}"
     lines = "".join(f"  {line}\n" for line in _requests(name, config, url, port))
     after = (
         "It is loaded again whenever its files are saved."
         if options.reload
-        else f"After a change `zmqtriton-ctl load --server {port} {name}` loads it again."
+        else f"After a change `zmqtriton-ctl load --server {port} {word}` loads it again."
     )
     ask = f"In another terminal:\n\n{lines}\n" if lines else ""
     return f"\n{name} is served. {ask}A browser finds it on {url}. {after} Ctrl-C stops it.\n\n"
@@ -38,7 +41,7 @@ def _requests(name: str, config: Mapping[str, Any], url: str, port: int) -> Iter
     if line := curl_text(draft, url.removeprefix("http://")):
         yield line
     if draft.kind is Kind.PLAIN:
-        yield f"zmqtriton-ctl infer --server {port} {name} --zeros"
+        yield f"zmqtriton-ctl infer --server {port} {shlex.quote(name)} --zeros"
 
 
 def _draft(name: str, config: Mapping[str, Any]) -> Draft:
