@@ -139,6 +139,29 @@ def test_a_model_that_does_not_come_back_says_why() -> None:
     assert "failed" == state(world, model="m")
 
 
+def test_a_version_that_does_not_come_back_takes_no_other_along() -> None:
+    # Given two versions, of which one still answers
+    policy = {"control_mode": "explicit", "startup_models": ("m",)}
+    world = SupervisorHarness(make_blueprint("m", versions=(1, 2)), **policy).start()
+    count(world, 0)
+    [late] = [one.serial for one in world.generation("m", 2).instances]
+    world.stub_names[late] = "late"
+    world.stubborn.add("late")
+
+    # When the other one does not come back
+    asked = drain(world, model="m", then="restart")
+    world.advance(0.5)
+    world.stub_behaviours["m"] = "no luck"
+    world.advance(2.0)
+    del world.stub_behaviours["m"]
+    world.kill_process(late)
+    world.advance(2.0)
+
+    # Then that one does, and who waits hears of both
+    assert "no luck" in asked.error[1]
+    assert InstanceState.READY in {one.state for one in world.generation("m", 2).instances}
+
+
 def test_when_the_time_is_over_what_is_left_is_ended() -> None:
     world = serve()
     world.is_busy = True

@@ -89,10 +89,7 @@ class ModelStatistics:
         self.cache_miss.add(1, lookup_ns)
 
     def record_cache_insertion(self, lookup_ns: int, insertion_ns: int) -> None:
-        """Count a request that missed the cache, the time of the lookup.
-
-        Its answer as inserted.
-        """
+        """Add the time of an insertion to those of a request that missed the cache."""
         self.cache_miss.add(0, insertion_ns)
 
     def record_rejection(self) -> None:

@@ -20,7 +20,7 @@ from zmqtriton.supervisor.models.version import serving_generations
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, NotFound
+from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 
 #: An entry of the broker's counts.
 Count = Mapping[str, Any]
@@ -166,15 +166,18 @@ class ModelTarget:
         self._replacements = [
             Replacement(one, list(one.instances)) for one in serving if one.instances
         ]
-        left = set(self._replacements)
+        left = len(self._replacements)
+        errors: list[ZmqTritonError] = []
+
+        def ended(error: ZmqTritonError | None) -> None:
+            # each version comes back by itself, also if another one does not
+            nonlocal left
+            left -= 1
+            errors.extend([error] if error is not None else [])
+            if not left:
+                done(errors[0] if errors else None)
+
         for replacement in self._replacements:
-
-            def ended(error: Any, one: Replacement = replacement) -> None:
-                left.discard(one)
-                if error is not None or not left:
-                    left.clear()
-                    done(error)
-
             if is_late:
                 self._plan.call_later(GRACE_S, partial(replacement.end_now, _LATE))
             replacement.start(ended)
