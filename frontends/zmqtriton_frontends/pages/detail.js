@@ -124,11 +124,11 @@ export class Detail {
     this.environments.hidden = !environments.length;
     const list = this.environments.querySelector("ul");
     while (list.children.length > environments.length) list.lastChild.remove();
-    environments.forEach(({ model, step, progress, since_s: seconds }, at) => {
+    environments.forEach(({ model, step, progress, seconds }, at) => {
       if (!list.children[at]) list.append(element("li", {}, element("span"), element("progress", { max: 1 })));
       const [text, bar] = list.children[at].children;
       const share = progress === null || progress === undefined ? "" : `, ${percent(100 * progress)}`;
-      setText(text, `${model}: ${step}${share}, ${duration(Date.now() / 1000 - seconds)} so far`);
+      setText(text, `${model}: ${step}${share}, ${duration(seconds)} so far`);
       bar.setAttribute("aria-label", `The preparation of ${model}`);
       if (share) bar.value = progress;
       else bar.removeAttribute("value");

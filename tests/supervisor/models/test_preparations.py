@@ -83,7 +83,7 @@ def test_the_status_shows_how_far_it_is() -> None:
     watched.receive(process, wire.PreparationProgress(0, "Installing numpy", 0, 0))
     assert [("m", "Installing numpy", None)] == preparing()
     watched.advance(60.0)
-    assert 60.0 <= watched.call("status").result["environments"][0]["age_s"]
+    assert 60.0 <= watched.call("status").result["environments"][0]["seconds"]
 
     answer(watched, "m")
     watched.receive(process, wire.PreparationProgress(0, "late", 1, 2))

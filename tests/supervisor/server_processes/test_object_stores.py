@@ -249,7 +249,7 @@ def test_a_copy_says_how_far_it_is_until_it_ends() -> None:
         watched.stores.handle_progress(watched.serial + 1, message._replace(done=19))
     watched.plan.advance_to(70.0)
 
-    row = {"model": "m", "step": "Copying m", "progress": 0.25, "age_s": 60.0}
+    row = {"model": "m", "step": "Copying m", "progress": 0.25, "seconds": 60.0}
     assert [row] == watched.stores.describe_preparations()
     assert "Copying m: 25 %" == watched.stores.copy_phase("m")
     watched.answer(there())

@@ -240,9 +240,9 @@ SCHEMAS: dict[str, Any] = {
                 "type": ["number", "null"],
                 "description": "Between 0 and 1; null: nobody knows how much there is to do.",
             },
-            "since_s": {**_NUMBER, "description": "Seconds since 1970."},
+            "seconds": {**_NUMBER, "description": "The time since it was begun."},
         },
-        *("model", "step", "progress", "since_s"),
+        *("model", "step", "progress", "seconds"),
     ),
     "Columns": {
         "type": "object",

@@ -87,8 +87,6 @@ class Status:
             process |= _process_figures(process, latest["processes"], now_s)
         visible = [entry for entry in index if may_see(req.grant, entry["name"])]
         found["models"] = _models(visible, found["counts"] or (), latest["rates"])
-        for environment in found["environments"]:
-            environment["since_s"] = now_s - environment.pop("age_s")
         resp.data = json_documents.write(found)
 
     async def _latest(self) -> dict[str, Any]:

@@ -29,5 +29,5 @@ class PreparationStatus:
             "model": self._model,
             "step": self._latest.title,
             "progress": self._latest.share,
-            "age_s": now_s - self._began_s,
+            "seconds": round(now_s - self._began_s, 3),
         }
