@@ -21,7 +21,9 @@ function gpuOf({ kind, device, gpu_memory_bytes: memory }) {
   return memory ? `${device}: ${bytes(memory)}` : String(device);
 }
 
-function stateOf({ state, is_connected: isConnected = true }) {
+function stateOf({ role, state, is_connected: isConnected = true }) {
+  // The step that it takes, and how far it is, stands above the table.
+  if (role === "environment") return { word: "preparing", kind: "busy" };
   if (state) return { word: state, kind: KINDS[state] ?? "busy" };
   return isConnected ? { word: "running", kind: "good" } : { word: "not connected", kind: "busy" };
 }

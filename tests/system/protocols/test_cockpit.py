@@ -425,3 +425,7 @@ def test_an_environment_is_shown_as_long_as_it_is_made(browser: Browser, server:
         browser.wait_for("document.querySelector('#environments progress').checkVisibility()")
         assert "requirements.txt" in browser.text("#environments")
         assert "LOADING" == browser.text("#detail-state")
+        browser.evaluate("void (location.hash = '#/overview')")
+        browser.wait_for("document.querySelector('#processes').innerText.includes('preparing')")
+        table = "document.querySelector('#processes')"
+        assert browser.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
