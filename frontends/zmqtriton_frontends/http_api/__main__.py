@@ -52,7 +52,7 @@ def main() -> int:
         return 0
     settings = json.loads(bootstrap.settings)
     logs.configure(logs.LogOptions.of(settings))
-    if not AllowedHosts(settings["http_address"], settings["http_allowed_host"]).is_checked:
+    if not AllowedHosts(settings["http_bound_address"], settings["http_allowed_host"]).is_checked:
         _log.info("HTTP answers requests for any name of a host; --http-allowed-host limits that")
     given = {name: vars(arguments)[name.replace("-", "_")] for name in SOCKETS}
     sockets = {name: number for name, number in given.items() if number is not None}

@@ -178,7 +178,7 @@ class _Errors:
         An unknown path, a wrong method, a missing key.
         """
         if req.path == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
-            error = falcon.HTTPNotFound()  # for all but browsers this path is unknown
+            error = falcon.HTTPNotFound()  # of Triton's paths it is none
         resp.status = error.status
         headers = dict(error.headers or {})
         if "Allow" in headers:  # Falcon includes OPTIONS, which we answer with 405, too

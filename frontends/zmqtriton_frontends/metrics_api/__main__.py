@@ -91,7 +91,7 @@ async def _page(gateway: Gateway, listener: socket.socket) -> AsyncIterator[None
     if gpus is not None:
         gpus.watch(interval_s)
     scraper = Scraper(gateway, interval_s, machine, gpus)
-    hosts = AllowedHosts(settings["metrics_address"], settings["http_allowed_host"])
+    hosts = AllowedHosts(listener.getsockname()[0], settings["http_allowed_host"])
     tokens = bearer_tokens_of(settings)
     page = Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens)
     await page.start(listener)

@@ -61,6 +61,10 @@ class BoundSocket:
     is_passed: bool = False
 
     @property
+    def address(self) -> str:
+        return str(self.socket.getsockname()[0])
+
+    @property
     def port(self) -> int:
         return int(self.socket.getsockname()[1])
 

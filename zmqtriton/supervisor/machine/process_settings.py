@@ -69,6 +69,9 @@ def process_settings(
     ):
         if role in sockets:
             settings[name] = sockets[role].port
+    # the option may be a name, and who can reach the server depends on what that means
+    bound = sockets.get(listeners.HTTP)
+    settings["http_bound_address"] = bound.address if bound else options.http_address
     return settings
 
 

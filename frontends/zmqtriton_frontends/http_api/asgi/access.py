@@ -47,7 +47,7 @@ class Access:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._restrictions = by_category(settings["http_restricted_api"])
         self._origins = frozenset(settings["http_allowed_origin"])
-        self._hosts = AllowedHosts(settings["http_address"], settings["http_allowed_host"])
+        self._hosts = AllowedHosts(settings["http_bound_address"], settings["http_allowed_host"])
         #: None if no request needs one.
         self.tokens = bearer_tokens_of(settings)
 

@@ -47,7 +47,7 @@ _UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)
 def _may_read_logs(settings: Mapping[str, Any]) -> bool:
     guarded = by_category(settings["http_restricted_api"])
     is_guarded = LOGS in guarded or GENERAL_OF_LOGS in guarded or bool(settings["tokens"])
-    return is_guarded or is_loopback(settings["http_address"])
+    return is_guarded or is_loopback(settings["http_bound_address"])
 
 
 class Status:

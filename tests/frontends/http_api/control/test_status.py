@@ -186,7 +186,7 @@ def test_the_log_is_closed_to_other_machines_unless_it_is_guarded() -> None:
     assert 403 == refused.status_code
     assert "--http-restricted-api=logs:KEY=VALUE" in refused.json["error"]
 
-    assert 200 == get(Gateway(http_address="127.0.0.1"), LOGS).status_code
+    assert 200 == get(Gateway(http_bound_address="127.0.0.1"), LOGS).status_code
     for category in ("logs", "logging"):
         guarded = Gateway(http_restricted_api=[[[category], "k", "v"]])
         assert 403 == get(guarded, LOGS).status_code
@@ -194,7 +194,7 @@ def test_the_log_is_closed_to_other_machines_unless_it_is_guarded() -> None:
 
 
 def test_lines_of_the_log_are_chosen() -> None:
-    gateway = Gateway(http_address="127.0.0.1")
+    gateway = Gateway(http_bound_address="127.0.0.1")
 
     found = get(gateway, f"{LOGS}?since=7&lines=2").json
     assert ["8", "9"] == [line["text"] for line in found["lines"]]
@@ -211,6 +211,6 @@ def test_lines_of_the_log_are_chosen() -> None:
     ],
 )
 def test_what_is_no_number_is_refused(path: str) -> None:
-    refused = get(Gateway(http_address="127.0.0.1"), path)
+    refused = get(Gateway(http_bound_address="127.0.0.1"), path)
 
     assert 400 == refused.status_code, refused.json
