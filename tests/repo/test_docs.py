@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 _ROOTS = ("", "zmqtriton", "stub/zmqtriton_floor", "stub", "frontends/zmqtriton_frontends")
 #: `module.Class.method` and `module.function`, as ARCHITECTURE.md writes them.
@@ -77,6 +78,20 @@ def test_the_site_has_every_page_in_its_menu() -> None:
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
     kinds = [f"deployment/{path.parent.name}.md" for path in ROOT.glob("deploy/*/README.md")]
     assert [] == [page for page in [*pages, *kinds] if page not in menu]
+
+
+def test_no_entry_of_the_changelog_is_torn_or_stands_twice() -> None:
+    """Changes of several branches are merged line by line."""
+    unreleased = CHANGELOG.partition("## [Unreleased]\n\n")[2].partition("\n## ")[0]
+    blocks = [block.splitlines() for block in unreleased.strip().split("\n\n")]
+    titles, lists = blocks[::2], blocks[1::2]
+    entries = re.split("^- ", "\n".join(line for block in lists for line in block), flags=re.M)[1:]
+
+    assert [["### Changed"], ["### Fixed"], ["### Added"]] == titles
+    assert all(line.startswith(("- ", "  ")) for block in lists for line in block)
+    assert [] == [entry for entry in entries if not entry.strip().endswith(".")]
+    begins = [entry[:60] for entry in entries]
+    assert [] == [begin for begin in begins if begins.count(begin) > 1]
 
 
 def test_the_architecture_fits_into_a_head() -> None:
