@@ -51,9 +51,10 @@ class Spawner:
         self._cache_locks: dict[str, int | None] = {}
         withheld = model_environment.withheld(os.environ, options.model_env)
         if withheld:
-            text = "models do not get %d variables: --log-verbose=1 names, --model-env passes them"
+            text = "models do not get %d variables of the environment; --log-verbose=1 names them"
             _log.info(text, len(withheld))
-            _log.debug("variables that models do not get: %s", ", ".join(withheld))
+            text = "variables that models get only if --model-env names them: %s"
+            _log.debug(text, ", ".join(withheld))
         added = model_environment.FRESH_CODE if options.reload else {}
         children.model_variables = {**dict.fromkeys(withheld), **added}
 
