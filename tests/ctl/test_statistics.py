@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.ctl.fake_server import run
 from zmqtriton.ctl.statistics import Rates, compute_rates
 
 
@@ -37,3 +38,10 @@ def test_a_version_that_is_loaded_anew_counts_from_zero() -> None:
     (found,) = compute_rates([before], [after], 1.0)
 
     assert (2.0, 2.0) == (found.requests_per_s, found.mean_ms)
+
+
+def test_a_total_is_not_repeated() -> None:
+    refused = run("stats", "--total", "--count", "2")
+
+    assert 2 == refused.exit_code
+    assert "--total prints one table" in refused.stderr

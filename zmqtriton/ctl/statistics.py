@@ -103,6 +103,8 @@ def stats(
 
     They are those of the next --interval seconds.
     """
+    if total and count > 1:
+        raise click.UsageError("--total prints one table, since it waits for nothing: --count")
 
     def question(client: Client) -> None:
         readings = _totals(client, model) if total else _readings(client, model, interval)

@@ -1,4 +1,4 @@
-"""A plan whose requests cannot even be sent."""
+"""A plan whose requests cannot be sent, or get odd answers."""
 
 from __future__ import annotations
 
@@ -6,28 +6,41 @@ import asyncio
 import base64
 from typing import Any
 
+import pytest
+
+from tests.ctl.inferring.answering import answering
 from zmqtriton.ctl.benching.worker import PlanRun
 
 
-async def _run(plan: dict[str, Any]) -> dict[str, Any]:
-    return await PlanRun(plan, asyncio.Event()).run()
+async def _run(asked: dict[str, Any]) -> dict[str, Any]:
+    return await PlanRun(asked, asyncio.Event()).run()
+
+
+def plan(address: str, **more: Any) -> dict[str, Any]:
+    of_one = {"concurrency": 1, "rate": 0.0, "seconds": 1.0, "timeout_s": 1.0, "request": ""}
+    return {"kind": "http", "address": address, "has_tls": False, **of_one, **more}
 
 
 def test_what_ends_a_client_is_a_failure() -> None:
-    no_port = 99999
-    plan: dict[str, Any] = {
-        "kind": "http",
-        "address": f"127.0.0.1:{no_port}",
-        "has_tls": False,
-        "request": base64.b64encode(b"").decode(),
-        "concurrency": 2,
-        "rate": 0.0,
-        "seconds": 1.0,
-        "timeout_s": 1.0,
-    }
-
-    report = asyncio.run(_run(plan))
+    report = asyncio.run(_run(plan("127.0.0.1:99999", concurrency=2)))
 
     ((text, count),) = report["failures"].items()
     assert 2 == count
     assert "port must be 0-65535" in text
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "has no Content-Length"),
+        (b"Content-Length: 9\r\n\r\n{}", "the server has closed the connection"),
+    ],
+)
+def test_an_answer_that_cannot_be_followed_is_a_failure(head: bytes, reason: str) -> None:
+    request = base64.b64encode(b"POST / HTTP/1.1\r\n\r\n").decode()
+    with answering(b"HTTP/1.1 200 OK\r\n" + head) as url:
+        address = url.partition("://")[2]
+        report = asyncio.run(_run(plan(address, request=request, seconds=0.2)))
+
+    assert [] == report["latencies"]
+    assert any(reason in text for text in report["failures"])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-
 import pytest
 
+from tests.ctl.inferring.answering import answering
 from zmqtriton.ctl.client import NoServerError
 from zmqtriton.ctl.inferring.http_service import (
     Answer,
@@ -18,26 +16,8 @@ from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument
 
 
 def ask(answer: bytes, timeout_s: float = 10.0, *, ends: bool = False) -> bytes:
-    """Ask a server that sends this answer, and closes; with an empty one it says nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        done = threading.Event()
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(answer)
-                if not (answer or ends):
-                    done.wait(30)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        try:
-            return HttpService(url, {}, timeout_s).request("/").body
-        finally:
-            done.set()
-            thread.join()
+    with answering(answer, ends=ends) as url:
+        return HttpService(url, {}, timeout_s).request("/").body
 
 
 def test_a_port_with_tls_is_recognized() -> None:

@@ -31,8 +31,10 @@ def read(text: str, datatype: str = "FP32", shape: tuple[int, ...] = (2,)) -> An
         ("1,2", "INT32", (-1, 2), np.array([[1, 2]], np.int32)),
         ("1,2,3", "INT64", (-1, -1), np.array([[1, 2, 3]])),
         ("true,false", "BOOL", (2,), np.array([True, False])),
-        ("hello, you", "BYTES", (-1, 1), np.array([["hello, you"]], object)),
-        ('["a", "b"]', "BYTES", (2,), np.array(["a", "b"], object)),
+        ("hello, you", "BYTES", (-1, 1), np.array([[b"hello, you"]], object)),
+        ("\u00e9\udcff", "BYTES", (1,), np.array([b"\xc3\xa9\xff"], object)),
+        ("[1, 2]", "BYTES", (2,), np.array([b"1", b"2"], object)),
+        ('["a", "b"]', "BYTES", (2,), np.array([b"a", b"b"], object)),
     ],
 )
 def test_values_get_the_type_and_the_shape_that_the_model_takes(
@@ -64,6 +66,23 @@ def test_what_cannot_be_meant_is_refused_with_what_the_model_takes(
         values.read_inputs(words, [info()])
 
     assert expected in refused.value.text
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "null is no text"),
+        ([True], "true is no text"),
+        ({"a": 1}, '{"a": 1} is no text'),
+        (["\ud800"], "surrogates not allowed"),
+    ],
+)
+def test_what_is_no_text_is_refused(value: Any, reason: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        values.read_document({"X": value}, [info("BYTES", (1,))])
+
+    assert refused.value.text.startswith("input 'X' cannot be made BYTES: ")
+    assert reason in refused.value.text
 
 
 def test_numbers_must_fit_into_the_type() -> None:

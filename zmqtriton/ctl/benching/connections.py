@@ -101,8 +101,12 @@ class _HttpConnection(asyncio.Protocol):
         if self._left >= 0:
             self._left -= len(data)
         elif (end := self._received.find(b"\r\n\r\n")) >= 0:
-            length = _LENGTH.search(self._received, 0, end)
-            self._left = (int(length[1]) if length else 0) - (len(self._received) - end - 4)
+            length = _LENGTH.search(self._received, 0, end + 2)
+            if length is None:
+                self._fail("the answer has no Content-Length, as from a proxy that changes it")
+                self.close()
+                return
+            self._left = int(length[1]) - (len(self._received) - end - 4)
         if self._left == 0 and self._answer is not None and not self._answer.done():
             if self._is_good():
                 self._answer.set_result(None)
@@ -114,8 +118,11 @@ class _HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self._fail("the server has closed the connection")
+
+    def _fail(self, reason: str) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(RequestFailed("the server has closed the connection"))
+            self._answer.set_exception(RequestFailed(reason))
 
 
 def _error_text(received: bytes) -> str:

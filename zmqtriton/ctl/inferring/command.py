@@ -18,6 +18,8 @@ from zmqtriton.ctl.tables import terminal_width
 from zmqtriton_floor.errors import DeadlineExceeded
 
 _USUAL_WIDTH = 100
+#: Refusals that say themselves what is missing.
+_ABOUT_ACCESS = (401, 403)
 
 
 @click.command()
@@ -38,6 +40,8 @@ def infer(context: click.Context, asked: RequestOptions, form: str) -> None:
             return _ask(service, asked.path, asked.prepare(service))
         except (DeadlineExceeded, RefusedRequest) as error:
             check_name(client, asked.model)
+            if isinstance(error, RefusedRequest) and error.status in _ABOUT_ACCESS:
+                raise
             hint = f"`zmqtriton-ctl explain {asked.model}` may say why"
             raise RefusedRequest(f"{error.text.rstrip()}; {hint}") from None
 

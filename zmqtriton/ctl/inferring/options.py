@@ -16,7 +16,12 @@ from zmqtriton.ctl.selecting import MODEL
 _PARAMETERS = (
     click.argument("model", type=MODEL),
     click.argument("inputs", nargs=-1, metavar="[NAME=VALUE]..."),
-    click.option("--version", default="", metavar="N", help="Version; by default the server's."),
+    click.option(
+        "--version",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Version; by default the server's.",
+    ),
     click.option("--json", "file", metavar="FILE", help="Read the inputs from here; - is stdin."),
     click.option(
         "--zeros",
@@ -49,7 +54,7 @@ class RequestOptions(NamedTuple):
 
     model: str
     inputs: tuple[str, ...]
-    version: str
+    version: int | None
     #: With the inputs as JSON; None for none.
     file: str | None
     #: Other inputs are filled with "zeros" or "random" values; "" leaves them out.

@@ -30,9 +30,9 @@ class PreparedRequest(NamedTuple):
         return head + b"".join(self.pieces), headers
 
 
-def model_path(model: str, version: str) -> str:
+def model_path(model: str, version: int | None) -> str:
     path = f"/v2/models/{quote(model, safe='')}"
-    return path + (f"/versions/{quote(version, safe='')}" if version else "")
+    return path + (f"/versions/{version}" if version else "")
 
 
 def read_json(file: str) -> Any:

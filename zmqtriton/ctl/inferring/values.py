@@ -130,12 +130,22 @@ def _to_array(value: Any, info: TensorInfo) -> Any:
                     raise ValueError(f"outside {limits.min} to {limits.max}")
             return array.astype(kind)
         if kind is np.object_:
-            return array.astype(np.object_)
+            texts = [_encode_text(element) for element in array.astype(np.object_).ravel().tolist()]
+            return np.array(texts, np.object_).reshape(array.shape)
     except (ValueError, OverflowError) as error:
         raise InvalidArgument(
             f"input '{info.name}' cannot be made {info.datatype.name}: {error}"
         ) from None
     raise InvalidArgument(f"input '{info.name}' is {info.datatype.name}, not {array.dtype}")
+
+
+def _encode_text(element: Any) -> bytes:
+    """Return the bytes of a text, which on a command line may be any, or of a number."""
+    if isinstance(element, bytes):
+        return element
+    if isinstance(element, bool) or not isinstance(element, (str, int, float)):
+        raise ValueError(f"{json.dumps(element)} is no text")
+    return str(element).encode("utf-8", "surrogateescape")
 
 
 def _fit(array: Any, info: TensorInfo) -> Any:
