@@ -20,7 +20,7 @@ NO_CLASSES: Classes = MappingProxyType({})
 
 #: Datatypes that have an order, as far as Triton knows.
 _NUMPY = {
-    d.number: d.numpy
+    d.number: d.numpy_name
     for d in DATATYPES
     if d.name.startswith(("INT", "UINT")) or d.name in ("FP32", "FP64")
 }
