@@ -8,7 +8,6 @@ import { keyOf } from "./models.js";
 import { stateOf } from "./words.js";
 
 const LATE_MS = 15000;
-const TRIED = ["good", "unknown"];
 
 export class Trials {
   /** What is shown: the key of its model, how that was, and what its form was made of. */
@@ -33,7 +32,8 @@ export class Trials {
     const key = keyOf(model);
     if (this.#shown.key !== key) this.#begin(key, model);
     const { word, kind } = stateOf(model);
-    const isTried = TRIED.includes(kind);
+    // Of one that is unknown for no reason only the server can tell.
+    const isTried = kind === "good" || (kind === "unknown" && !model.reason);
     this.#tell(isTried ? "" : `It cannot be tried now. ${model.reason || `It is ${word}.`}`);
     const isNews = this.#shown.kind !== kind;
     this.#shown.kind = kind;

@@ -17,7 +17,7 @@ import pytest
 from tests.support.browser import Browser
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.protocols.front_page import look_at, part, row, shown, state
+from tests.system.protocols.front_page import choose, look_at, part, row, shown, state
 
 pytestmark = pytest.mark.system
 
@@ -181,8 +181,8 @@ def test_an_answer_that_cannot_be_shown_does_not_end_the_page(browser: Browser) 
 
 
 def test_what_is_looked_at_stays_when_its_model_goes(browser: Browser) -> None:
-    # Given a model that is looked at
-    look_at(browser, "tokens")
+    # Given a model that is tried
+    choose(browser, "tokens")
 
     # When somebody goes to the list, which is a place on the same page
     browser.evaluate("void (location.hash = '#models')")
@@ -195,7 +195,8 @@ def test_what_is_looked_at_stays_when_its_model_goes(browser: Browser) -> None:
 
     # Then that is said of it, until it is there again
     assert "tokens" == browser.text("#detail-title")
-    assert "has no model of this name" in browser.text("#detail-reason")
+    for place in ("#detail-reason", "#try-note"):
+        assert "has no model of this name" in browser.text(place)
     change_status(browser, "")
     browser.wait_for("document.querySelector('#detail-state').innerText === 'READY'")
 
