@@ -130,6 +130,7 @@ def test_a_group_is_named_where_there_are_several(repository: ModelDirectory) ->
         ({"count": 1025}, InvalidArgument.number, "must be from 1 to 1024"),
         ({"count": "2"}, InvalidArgument.number, "'count' must be an integer"),
         ({"count": True}, InvalidArgument.number, "'count' must be an integer"),
+        ({"count": 2, "gruop": "c"}, InvalidArgument.number, "a scale has no setting 'gruop'"),
         ({"count": 2, "group": 1}, InvalidArgument.number, "'group' a string"),
         ({"count": 2, "model": "x"}, NotFound.number, "there is no model 'x'"),
         ({"count": 2, "model": ""}, InvalidArgument.number, "Model name cannot be empty"),

@@ -249,6 +249,7 @@ def test_a_client_without_tls_is_told_what_to_do(server: TlsServer, closes: bool
     assert {"error": "this port speaks TLS: use https://"} == document
 
 
+@pytest.mark.row("D42")
 def test_a_grpc_client_without_tls_is_told_what_to_do(server: TlsServer) -> None:
     text = "this port speaks TLS: use a secure channel (with tritonclient: ssl=True)"
     with grpc.insecure_channel(server.grpc_address) as channel:

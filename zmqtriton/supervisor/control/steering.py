@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from zmqtriton.supervisor.control.arguments import required_model_name
+from zmqtriton.supervisor.control.arguments import check_names, required_model_name
 from zmqtriton.supervisor.models.blueprint import Scale
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import describe_instances
@@ -41,6 +41,7 @@ class Steering:
     def _scale(
         self, model: Model, arguments: dict[str, Any], answer: Callable[[Any], None]
     ) -> None:
+        check_names("a scale", arguments, ("model", "count", "group"))
         count, group = arguments["count"], arguments.get("group", "")
         if type(count) is not int or type(group) is not str:
             raise InvalidArgument("'count' must be an integer, and 'group' a string")
