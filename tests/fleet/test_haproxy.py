@@ -67,7 +67,8 @@ def test_one_that_ends_at_once_is_started_with_pauses(tmp_path: Path) -> None:
     def has_started(times: int) -> bool:
         proxy.update(nodes, ())
         log = tmp_path / "log"
-        return log.exists() and log.read_text().count("started") == times
+        # the script writes when it likes, the next one may have been started before
+        return log.exists() and log.read_text().count("started") >= times
 
     for times in (1, 2, 3):
         eventually(lambda times=times: has_started(times), 60)  # type: ignore[misc]
