@@ -6,11 +6,10 @@ Returns the exit status.
 from __future__ import annotations
 
 import importlib
-import os
-import select
 import sys
 from collections.abc import Callable
 
+from zmqtriton import standard_output
 from zmqtriton.command_line import read_options
 
 #: The functions of the subcommands. A module is imported with its command: the others need not wait
@@ -45,19 +44,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(command: Callable[[list[str]], int], words: list[str]) -> int:
     """Run a command; `| head`, which has enough of its output, is no error."""
+    standard_output.escape_unencodable()
     try:
         status = command(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        if not _has_no_reader(sys.stdout.fileno()):
+        if not standard_output.is_unread():
             raise
-        # Python would complain when it flushes at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        standard_output.discard()
         return 1
     return status
-
-
-def _has_no_reader(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, 0)
-    return bool(poll.poll(0))

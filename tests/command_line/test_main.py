@@ -54,3 +54,29 @@ def test_a_pipe_that_nobody_reads_any_more_is_no_error(words: list[str], tmp_pat
         )
 
     assert (1, b"") == (done.returncode, done.stderr)
+
+
+def test_a_letter_that_the_terminal_lacks_is_escaped(tmp_path: Path) -> None:
+    version = tmp_path / "models" / "\u540d" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text("x = (")
+    programs = {
+        "zmqtriton": ["check", "models"],
+        "zmqtriton.ctl.main": ["env", "--environment-directory=cache", "prepare", "models"],
+    }
+
+    checked, asked = (
+        subprocess.run(
+            [sys.executable, "-m", program, *words],
+            capture_output=True,
+            env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+            cwd=tmp_path,
+            timeout=60,
+            check=False,
+        )
+        for program, words in programs.items()
+    )
+
+    assert b"\\u540d" in checked.stdout
+    assert b"\\u540d" in asked.stdout
+    assert (b"", b"") == (checked.stderr, asked.stderr)

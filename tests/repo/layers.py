@@ -304,6 +304,7 @@ LAYERS = (
             "zmqtriton.ctl",
             "zmqtriton.environments",
             "zmqtriton.long_steps",
+            "zmqtriton.standard_output",
         ),
         ("click", "numpy", "rich"),
         "asks a running server and must not need one to be imported",

@@ -66,9 +66,9 @@ def run_check(words: list[str]) -> int:
     report = check_all(options)
     lines = list(_report_lines(report))
     if _JSON in words:
-        _print(json.dumps(_json_document(report, lines), indent=2) + "\n")
+        sys.stdout.write(json.dumps(_json_document(report, lines), indent=2) + "\n")
     else:
-        _print("".join(map(_format_line, lines)) + _summary_line(report, lines))
+        sys.stdout.write("".join(map(_format_line, lines)) + _summary_line(report, lines))
     return EXIT_PROBLEMS if any(line.is_error for line in lines) else EXIT_CLEAN
 
 
@@ -148,8 +148,3 @@ def _json_document(report: Report, lines: list[_ReportLine]) -> dict[str, Any]:
             for line in lines
         ],
     }
-
-
-def _print(text: str) -> None:
-    """Print a line; names of files may hold bytes that are not text."""
-    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode())

@@ -9,6 +9,7 @@ import importlib
 
 import click
 
+from zmqtriton import standard_output
 from zmqtriton.ctl.client import ServerSelector
 from zmqtriton.ctl.selecting import ServerGroup, parse_server
 from zmqtriton_floor import __version__
@@ -82,6 +83,7 @@ def cli(context: click.Context, runtime_directory: str, server: str) -> None:
 
 def main() -> None:
     """The entry point."""
+    standard_output.escape_unencodable()
     cli.main(prog_name="zmqtriton-ctl")
 
 

@@ -1,3 +1,5 @@
+"""Moments on the command line."""
+
 from __future__ import annotations
 
 from datetime import datetime

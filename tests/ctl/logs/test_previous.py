@@ -1,3 +1,5 @@
+"""The processes that instances had before."""
+
 from __future__ import annotations
 
 from typing import Any

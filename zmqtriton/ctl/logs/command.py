@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import click
 
+from zmqtriton import standard_output
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.logs.moments import parse_moment
@@ -113,8 +113,7 @@ def logs(
     except KeyboardInterrupt:
         return  # the usual end of --follow
     except BrokenPipeError:
-        # `| head` has enough; Python would complain when it flushes at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        standard_output.discard()  # `| head` has enough
 
 
 def _read_last(client: Client, wanted: _Selection, write: Callable[[dict[str, Any]], None]) -> int:
