@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -65,8 +66,12 @@ class FleetProcess:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """End it by a signal, and return its exit status."""
+        os.kill(self.pid, number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end, and return its exit status."""
         assert self._process is not None
-        self._process.send_signal(number)
         return self._process.wait(_START_WITHIN_S)
 
     def announced(self) -> list[dict[str, Any]]:

@@ -99,10 +99,6 @@ class Fleet:
     def __exit__(self, *error: object) -> None:
         self._is_over.set()
         self._thread.join()
-        self._engine.stop()
-        self._tasks.shutdown(cancel_futures=True)
-        if self._proxy is not None:
-            self._proxy.stop()
         self._clean_up()
 
     @property
@@ -136,6 +132,17 @@ class Fleet:
             except Exception as error:  # noqa: BLE001 - one turn fails, and the fleet goes on
                 self._tell(f"error: {type(error).__name__}: {error}")
             self._is_over.wait(_LOOK_EVERY_S)
+        # here, since the kernel ends a proxy together with the thread that has started it
+        self._stop()
+
+    def _stop(self) -> None:
+        try:
+            self._engine.stop()
+        except Exception as error:  # noqa: BLE001 - the proxy ends nevertheless
+            self._tell(f"error: {type(error).__name__}: {error}")
+        self._tasks.shutdown(cancel_futures=True)
+        if self._proxy is not None:
+            self._proxy.stop()
 
     def _turn(self) -> None:
         reports = self._engine.look()

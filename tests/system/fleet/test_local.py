@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +21,7 @@ import pytest
 from tests.ctl.proxy.programs import find
 from tests.faults.stamps import MODEL, SteadyLoad
 from tests.fleet.fleet_process import FleetProcess
+from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.waiting import eventually
 from zmqtriton.fleet.node_server import NodeServer
 
@@ -29,10 +33,18 @@ MOVING = "a_moving_model"
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of the model `journal`."""
+    return tmp_path_factory.mktemp("scratch") / "journal"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory, journal: Path) -> Path:
     path = tmp_path_factory.mktemp("repository")
-    for model in (MODEL, "add_sub"):
+    for model in (MODEL, "add_sub", "journal"):
         shutil.copytree(Path("tests/models") / model, path / model)
+    settings = path / "journal" / "config.pbtxt"
+    settings.write_text(settings.read_text().replace("@SCRATCH@", str(journal.parent)))
     shutil.copytree(path / MODEL, path / MOVING)
     settings = path / MOVING / "config.pbtxt"
     settings.write_text(settings.read_text().replace(f'"{MODEL}"', f'"{MOVING}"'))
@@ -106,8 +118,25 @@ def test_a_new_version_is_rolled_out_through_the_announcements(
     assert {7} == set(asking.answers[-1].stamps)
 
 
-def test_after_a_signal_it_ends_in_order(fleet: FleetProcess) -> None:
-    assert 0 == fleet.stop()
+def test_after_a_signal_it_ends_in_order_with_what_was_begun(
+    fleet: FleetProcess, journal: Path
+) -> None:
+    url = f"http://127.0.0.1:{fleet.http_port}/v2/models/journal/infer"
+    inputs = [
+        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": ["held"]},
+        {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [UNTIL_RELEASED]},
+    ]
+    body = json.dumps({"inputs": inputs}).encode()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(lambda: urllib.request.urlopen(url, body, timeout=60).status)
+        eventually(lambda: executions(journal) == {"held": 1}, 60)
+
+        os.kill(fleet.pid, signal.SIGTERM)
+        eventually(lambda: fleet.status("/v2/health/ready") != 200, 60, "the servers stop")
+        release_execution(journal, "held")
+
+        assert 200 == answer.result()
+    assert 0 == fleet.wait()
     assert [] == fleet.announced()
 
 
