@@ -178,6 +178,7 @@ class Core:
         if generation is None:
             return
         self._retirement.close(generation)
+        self._reports.generation_removed(generation)
         error = Unavailable(message.reason)
         self.ensembles.remove(generation, error, now_ns)
         for request in generation.queued():

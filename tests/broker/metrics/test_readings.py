@@ -72,6 +72,20 @@ def test_a_model_without_news_is_left_out(world: BrokerHarness) -> None:
     assert [1] == [row["succeeded"] for row in read(world)["readings"]]
 
 
+def test_what_was_removed_since_the_last_question_is_not_forgotten(world: BrokerHarness) -> None:
+    read(world)
+    answer(world, 1, MILLISECOND)
+    world.infer(F, request(2))
+
+    world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
+    world.tick(1)
+
+    [row] = read(world)["readings"]
+    assert ["m", 1, 1, 0] == [row[key] for key in ("model", "succeeded", "failed", "pending")]
+    world.tick(1)
+    assert [] == read(world)["readings"]
+
+
 def test_quantiles_of_a_busy_model_are_of_all_the_interval(world: BrokerHarness) -> None:
     """The first interval tells how busy it is; in the second every fourth request is slow."""
     counters = world.core.generations[1].statistics

@@ -5,6 +5,7 @@ Asked every few seconds, so a model about which there is no news costs next to n
 
 from __future__ import annotations
 
+from collections import deque
 from math import ceil
 from operator import sub
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 from zmqtriton.broker.metrics.statistics import MOST_LATENCIES, ModelStatistics
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
+
+_MOST_REMOVED = 256
 
 
 class _Counters(NamedTuple):
@@ -45,6 +48,12 @@ class Readings:
         #: By the number of the generation.
         self._known: dict[int, _Counters] = {}
         self._asked_ns = 0
+        #: Those that were removed since the last question. Bounded: there may be nobody who asks.
+        self._removed: deque[Generation] = deque(maxlen=_MOST_REMOVED)
+
+    def generation_removed(self, generation: Generation) -> None:
+        """Take note that a generation is gone, and had perhaps failed for that reason."""
+        self._removed.append(generation)
 
     def document(self, now_ns: int) -> dict[str, Any]:
         """Return the growth since the last question, and how long ago that was.
@@ -55,8 +64,8 @@ class Readings:
         seconds = (now_ns - self._asked_ns) / 1e9 if self._asked_ns else 0.0
         known, self._known, self._asked_ns = self._known, {}, now_ns
         rows = []
-        for number, generation in self._generations.by_number.items():
-            counters = generation.statistics
+        for generation in (*self._generations.by_number.values(), *self._removed):
+            number, counters = generation.number, generation.statistics
             before = known.get(number, _NO_COUNTERS)
             has_grown = before[:2] != (counters.success.count, counters.fail.count)
             if has_grown or generation.unanswered:
@@ -65,6 +74,7 @@ class Readings:
             elif number in known:
                 self._known[number] = before
                 counters.latencies_mask = 0
+        self._removed.clear()
         return {"seconds": seconds, "readings": rows if seconds else []}
 
 

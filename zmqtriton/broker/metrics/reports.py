@@ -43,6 +43,7 @@ class Reports:
         self._model_metrics = model_metrics
         self._loads = LoadReports(generations, limits)
         self._readings = Readings(generations)
+        self.generation_removed = self._readings.generation_removed
 
     def answer(
         self, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
