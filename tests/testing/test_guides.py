@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.conftest import ROOT
+from zmqtriton.main import main
 from zmqtriton.testing import InferenceRequest, load_model
 
 GUIDES = ROOT / "docs" / "guides"
@@ -75,6 +79,24 @@ def test_a_lit_api_as_a_model(tmp_path: Path) -> None:
         answers = model.execute([{"input": [[4]]}, {"input": [[2], [3]]}])
 
     assert [[[16]], [[4], [9]]] == [answer.outputs["output"].tolist() for answer in answers]
+
+
+def test_what_the_guide_for_tests_prints_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "zmqtriton" / "demo" / "models", tmp_path / "models")
+    monkeypatch.chdir(tmp_path)
+    assert 0 == main(["new", "totals", "--sequence"])
+    text = (GUIDES / "testing.md").read_text("utf-8")
+    *codes, alone = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+    names: dict[str, Any] = {}
+    for code in codes:
+        exec(code, names)
+    names["test_sums"]()
+    monkeypatch.syspath_prepend(tmp_path / "models" / "add_sub" / "1")
+    exec(alone, {})
+    sys.modules.pop("model")
 
 
 @pytest.mark.parametrize("guide", sorted(path.name for path in GUIDES.glob("*.md")))
