@@ -8,6 +8,7 @@ import os
 import pwd
 import re
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -266,6 +267,18 @@ def test_no_server_says_what_was_found_instead(
 
     assert found.exit_code == 2
     assert f"error: no running server found in {directory} ({reason})\n" == found.stderr
+
+
+def test_who_may_write_nowhere_is_answered_too(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+
+    found = run("--runtime-directory", str(temporary), "status")
+
+    assert 2 == found.exit_code
+    assert f"error: no running server found in {temporary} (there is none)" in found.stderr
 
 
 def test_a_path_that_no_socket_can_have_is_told(temporary: Path) -> None:

@@ -109,13 +109,20 @@ def find_directories(given: str = "") -> Iterator[Path]:
 
 def _candidates() -> Iterator[tuple[Path, int]]:
     """Return the directories with their owners."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for path in Path(_temporary_directory()).glob(f"{_PREFIX}*"):
         try:
             status = path.lstat()
         except OSError:
             continue  # it ends at this moment
         if stat.S_ISDIR(status.st_mode):
             yield path, status.st_uid
+
+
+def _temporary_directory() -> str:
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        return "/tmp"  # this user may write nowhere; others may have servers all the same
 
 
 def _started_s(directory: Path) -> float:
@@ -169,7 +176,7 @@ def connect_all(wanted: ServerSelector = ANY_SERVER) -> list[Client]:
         clients.append(Client(end, directory))
     if clients:
         return clients
-    where = ", ".join(found) or f"{tempfile.gettempdir()}/{_PREFIX}* or {_SERVICE}"
+    where = ", ".join(found) or f"{_temporary_directory()}/{_PREFIX}* or {_SERVICE}"
     raise NoServerError(f"no running server found in {where}{_other_users_hint()}")
 
 

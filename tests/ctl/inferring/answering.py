@@ -1,4 +1,4 @@
-"""A port that gives one answer, whatever it is asked."""
+"""A port that gives one answer, whatever it is asked, and is closed then."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ def answering(answer: bytes, *, ends: bool = False) -> Iterator[str]:
 
         def serve() -> None:
             connection, _ = listener.accept()
+            listener.close()
             with connection:
                 connection.recv(65536)
                 connection.sendall(answer)
                 if not (answer or ends):
                     done.wait(30)
 
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread = threading.Thread(target=serve)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            yield url
         finally:
             done.set()
             thread.join()
