@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.waiting import eventually
 from zmqtriton.fleet.engine import Report
 from zmqtriton.fleet.fleet import Fleet
+from zmqtriton_floor.errors import Unavailable
 
 
 class _FailingOnce:
@@ -24,6 +27,21 @@ class _FailingOnce:
         return {}
 
     def stop(self) -> None: ...
+
+
+class _Unable(_FailingOnce):
+    def start(self) -> None:
+        raise Unavailable("no cluster")
+
+
+def test_a_fleet_that_cannot_begin_leaves_no_directory(tmp_path: Path) -> None:
+    directory = tmp_path / "temporary"
+    fleet = Fleet(_Unable(), directory, is_temporary=True)
+
+    with pytest.raises(Unavailable), fleet:
+        pass
+
+    assert not directory.exists()
 
 
 def test_a_turn_that_fails_is_told_and_the_next_one_follows(tmp_path: Path) -> None:

@@ -78,10 +78,9 @@ def _make_engine(arguments: argparse.Namespace, options: list[str]) -> Engine:
 
 
 def _parse_count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise ValueError
-    return count
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -83,6 +83,7 @@ class Fleet:
         self._thread = threading.Thread(target=self._run, daemon=True, name="fleet")
         self._shown: dict[str, str] = {}
         self._written: dict[str, Mapping[str, Any] | None] = {}
+        self._serving: list[Node] = []
         self._is_whole = False
 
     def __enter__(self) -> Fleet:
@@ -115,8 +116,8 @@ class Fleet:
             time.sleep(_LOOK_EVERY_S / 5)
 
     def servers(self) -> list[Node]:
-        """Return the servers that take requests."""
-        return [node for node in self._find(self._engine.look()).values() if _serves(node)]
+        """Return the servers that take requests, as they were seen last."""
+        return self._serving
 
     def rollout(self, model: str, *, drains: bool = False, ready_within_s: float = 300) -> Rollout:
         """Load a model again on one server after the other; return what became of it."""
@@ -149,6 +150,7 @@ class Fleet:
         found = self._find(reports)
         self._write(reports)
         serving = {name: node for name, node in found.items() if _serves(node)}
+        self._serving = list(serving.values())
         if self._proxy is not None:
             told = {n: (node, reports[n].announcement or {}) for n, node in serving.items()}
             models = self._placed.union(*(node.models or () for node in serving.values()))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from zmqtriton.ctl.fleet.nodes import Node
 from zmqtriton.ctl.proxy import haproxy
-from zmqtriton.ctl.proxy.layout import Layout, is_plain
+from zmqtriton.ctl.proxy.layout import Layout, check_header, check_listener, is_plain
 from zmqtriton.supervisor.backoff import PROVEN_AFTER_S, Backoff
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.prctl import die_with_parent
@@ -43,6 +43,10 @@ def find_program() -> str:
 
 class HaProxy:
     def __init__(self, configuration: Path, listeners: Listeners, sequence_header: str) -> None:
+        """Raises InvalidArgument for what is no address or no name of a header, and NotFound."""
+        for address in listeners:
+            check_listener(address)
+        check_header(sequence_header)
         self._configuration = configuration
         self._listeners = listeners
         self._sequence_header = sequence_header

@@ -73,12 +73,16 @@ class NodeServer:
             with self._lock:
                 if self._is_over.is_set():
                     return
-                process = self._process = self._start()
-            status = process.wait()
+                try:
+                    self._process = self._start()
+                except OSError as error:
+                    self._problem = f"the server cannot be started: {error}"
+            if self._process is not None:
+                status = self._process.wait()
+                self._problem = f"the server {_describe_end(status)}"
+                self._process = None
             with self._lock:
                 self._leave()
-            self._process = None
-            self._problem = f"the server {_describe_end(status)}"
             self._backoff.record_death(time.monotonic(), had_worked=self._has_worked)
             self._is_over.wait(self._backoff.pause_s)
 

@@ -40,6 +40,14 @@ def test_an_address_a_list_an_announcement_and_a_directory(tmp_path: Path) -> No
     assert [*plain, ("d:1", "ready"), ("e:1", "ready"), ("f:1", "ended")] == found
 
 
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(b"\x7fELF\xd0\x00")
+
+    with pytest.raises(InvalidArgument, match="neither there nor an address"):
+        names(str(path))
+
+
 def test_a_file_that_is_not_replaced_any_more_tells_of_a_server_that_is_gone(
     tmp_path: Path,
 ) -> None:

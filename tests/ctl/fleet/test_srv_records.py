@@ -83,6 +83,25 @@ def test_a_server_that_refuses_leaves_the_question_to_the_next_one() -> None:
         look_up(NAME, [("127.0.0.1", 9)])
 
 
+def test_a_server_that_ends_the_connection_is_no_answer() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.socket(type=socket.SOCK_DGRAM) as end,
+    ):
+        end.bind(listener.getsockname())
+
+        def serve() -> None:
+            question, client = end.recvfrom(4096)
+            end.sendto(answer(question, flags=0x8380), client)
+            listener.accept()[0].close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(InvalidArgument, match="no answer about"):
+            look_up(NAME, [end.getsockname()])
+        thread.join(30)
+
+
 def test_what_is_no_answer_is_refused() -> None:
     question = encode_question(7, NAME)
     whole = answer(question)

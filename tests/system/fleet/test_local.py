@@ -172,6 +172,7 @@ def test_wrong_options_are_refused_before_anything_starts(repository: Path) -> N
     assert "--no-such-option" in refusal(models, "--no-such-option=1")
     assert "no repository has the model 'other'" in refusal(models, "--replicas=other=1")
     assert "MODEL=N" in refusal(models, "--replicas=other")
+    assert "'8000' is not HOST:PORT" in refusal(models, "--proxy-http=8000")
     assert "--announce is the fleet's own" in refusal(models, "--announce=/tmp/x.json")
     if importlib.util.find_spec("ray") is None:
         assert "pip install 'zmqtriton[ray]'" in refusal(models, "--engine=ray")

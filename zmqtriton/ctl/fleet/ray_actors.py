@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument
@@ -38,7 +39,10 @@ def find_announcements(address: str) -> list[tuple[Mapping[str, Any], float]]:
 
 
 def _ask(ray: Any) -> list[tuple[Mapping[str, Any], float]]:
-    actors = [ray.get_actor(name) for name in sorted(ray.util.list_named_actors())]
+    actors = []
+    for name in sorted(ray.util.list_named_actors()):
+        with suppress(ValueError):  # its fleet has ended since
+            actors.append(ray.get_actor(name))
     answers = [actor.look.remote() for actor in actors]
     if answers:
         answers, _ = ray.wait(answers, num_returns=len(answers), timeout=_ANSWER_WITHIN_S)
@@ -46,7 +50,7 @@ def _ask(ray: Any) -> list[tuple[Mapping[str, Any], float]]:
     for answer in answers:
         try:
             report = ray.get(answer)
-        except ray.exceptions.RayActorError:
+        except ray.exceptions.RayError:
             continue  # it is being started again, and its server with it
         if report.announcement is not None:
             found.append((report.announcement, report.age_s))

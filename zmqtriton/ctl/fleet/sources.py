@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -47,7 +48,7 @@ def _read(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
         return _announced(_get(word, headers))
     path = Path(word)
     if path.is_dir():
-        return [node for each in sorted(path.glob("*.json")) for node in _read_file(each)]
+        return list(_read_directory(path))
     if path.is_file() or ("/" in word and ":" not in word):
         return _read_file(path)
     return [nodes.parse_address(word)]
@@ -60,8 +61,14 @@ def _read_srv(word: str) -> list[Node]:
     return [nodes.parse_address(f"{r.target}:{r.port}{comma}{further}") for r in found]
 
 
+def _read_directory(path: Path) -> Iterator[Node]:
+    for each in sorted(path.glob("*.json")):
+        with suppress(FileNotFoundError):  # its server has ended since
+            yield from _read_file(each)
+
+
 def _read_file(path: Path) -> Iterable[Node]:
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         text = file.read(_MOST_BYTES)
     if not text.lstrip().startswith(("{", "[{")):
         return nodes.parse_address_list(text)
@@ -79,4 +86,4 @@ def _get(url: str, headers: Mapping[str, str]) -> str:
     request = urllib.request.Request(url, headers=dict(headers))
     with urllib.request.urlopen(request, timeout=_ANSWER_WITHIN_S) as answer:
         content: bytes = answer.read(_MOST_BYTES)
-    return content.decode()
+    return content.decode("utf-8", "replace")

@@ -106,7 +106,7 @@ def look_up(name: str, name_servers: Sequence[tuple[str, int]] = ()) -> list[Srv
         try:
             message = _ask(question, (host, port))
             return decode_answer(number, name, message)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, struct.error) as error:
             problem = f"{host}: {error}"
     raise InvalidArgument(f"no answer about '{name}': {problem}")
 

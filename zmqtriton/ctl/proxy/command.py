@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,7 +12,7 @@ from zmqtriton.ctl.fleet import sources
 from zmqtriton.ctl.fleet.nodes import Node
 from zmqtriton.ctl.inferring.http_service import parse_headers
 from zmqtriton.ctl.proxy import envoy, haproxy, nginx
-from zmqtriton.ctl.proxy.layout import Layout, is_plain
+from zmqtriton.ctl.proxy.layout import Layout, check_header, check_listener, is_plain
 from zmqtriton_floor.errors import InvalidArgument
 
 _RENDERERS: dict[str, Callable[[Layout], str]] = {
@@ -21,13 +20,13 @@ _RENDERERS: dict[str, Callable[[Layout], str]] = {
     "envoy": envoy.render,
     "nginx": nginx.render,
 }
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+|\*):[0-9]{1,5}")
-_HEADER_NAME = re.compile(r"[A-Za-z0-9-]+")
 
 
 def _parse_listener(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    if value and not _ADDRESS.fullmatch(value):
-        raise click.BadParameter(f"'{value}' is not HOST:PORT")
+    try:
+        check_listener(value)
+    except InvalidArgument as error:
+        raise click.BadParameter(error.text) from None
     return value
 
 
@@ -113,9 +112,7 @@ def _layout(
             raise InvalidArgument(f"'{model}' cannot have a health check: its name is not plain")
         if not any(node.has(model) for node in nodes):
             raise InvalidArgument(f"no server has the model '{model}'")
-    header = str(options["sequence_header"])
-    if header and not _HEADER_NAME.fullmatch(header):
-        raise InvalidArgument(f"'{header}' is no name of a header")
+    check_header(str(options["sequence_header"]))
     found = {**options, "nodes": tuple(nodes), "models": models, "probe_headers": probe_headers}
     return Layout(**found)  # type: ignore[arg-type]
 

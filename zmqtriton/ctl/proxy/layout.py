@@ -10,11 +10,25 @@ from zmqtriton.ctl.fleet.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument
 
 _PLAIN_MODEL = re.compile(r"[A-Za-z0-9._~-]+")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+|\*):[0-9]{1,5}")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9-]+")
 
 
 def is_plain(model: str) -> bool:
     """Return whether a model's name can stand in paths and configurations as it is."""
     return _PLAIN_MODEL.fullmatch(model) is not None
+
+
+def check_listener(address: str) -> None:
+    """Raise InvalidArgument if a proxy cannot listen there; it need not listen at all."""
+    if address and not _ADDRESS.fullmatch(address):
+        raise InvalidArgument(f"'{address}' is not HOST:PORT")
+
+
+def check_header(name: str) -> None:
+    """Raise InvalidArgument for what is no name of a header; there need not be one."""
+    if name and not _HEADER_NAME.fullmatch(name):
+        raise InvalidArgument(f"'{name}' is no name of a header")
 
 
 class Group(NamedTuple):
