@@ -81,6 +81,8 @@ class FakeServer:
     def _answer(self, line: Lifeline, call: Call) -> None:
         self.asked.append((call.verb, json.loads(call.arguments)))
         answer = self.answers[call.verb]
+        if answer == "silence":
+            return
         line.send(Synced(1))  # nothing that was asked for
         if answer == "hang up":
             line.close()

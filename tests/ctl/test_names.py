@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.ctl.fake_server import STATUS, FakeServer, run
+from zmqtriton.ctl import asking, drains
 
 MANY = [{"name": f"m{n}", "version": "1", "state": "UNAVAILABLE"} for n in range(200)]
 LINES: dict[str, Any] = {"lines": [], "last": 0, "lost": 0}
@@ -66,3 +67,20 @@ def test_who_waits_for_many_models_is_told_some(server: FakeServer) -> None:
     assert late.endswith(
         "m9 version 1 is UNAVAILABLE and 190 more; `zmqtriton-ctl explain` says why\n"
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["unload m", "restart m", "scale m 2", "drain m", "reload m", "drain", "undrain"],
+)
+def test_a_server_that_is_stopped_is_not_waited_for(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    for module in (asking, drains):
+        monkeypatch.setattr(module, "QUICK_TIMEOUT_S", 0.01)
+    server.answers.update(dict.fromkeys(("index", "drain", "undrain"), "silence"))
+
+    refused = run(*words.split())
+
+    assert 2 == refused.exit_code
+    assert "does not answer" in refused.stderr

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl.client import Client, connect
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, connect
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.output import print_note
 from zmqtriton_floor.errors import NotFound, closest_match
@@ -26,7 +26,8 @@ def run_with_client(
 
 def check_name(client: Client, model: str) -> None:
     """Raise NotFound for a name that no repository has and that is not served either."""
-    known = [entry["name"] for entry in client.call("index", {"ready": False})]
+    index = client.call("index", {"ready": False}, QUICK_TIMEOUT_S)
+    known = [entry["name"] for entry in index]
     if model not in known:
         raise unknown_model(model, known)
 

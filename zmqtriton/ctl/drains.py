@@ -67,7 +67,7 @@ def drain(
     def question(client: Client) -> Any:
         if model:
             check_name(client, model)
-        client.call("drain", {**wish, "within_s": within, "wait": False})
+        client.call("drain", {**wish, "within_s": within, "wait": False}, QUICK_TIMEOUT_S)
         try:
             return _follow(client, model, instance)
         except NoServerError:
@@ -91,7 +91,7 @@ def undrain(context: click.Context, model: str, instance: str, form: str) -> Non
     def question(client: Client) -> Any:
         if model:
             check_name(client, model)
-        return client.call("undrain", {"model": model, "instance": instance})
+        return client.call("undrain", {"model": model, "instance": instance}, QUICK_TIMEOUT_S)
 
     found = run_with_client(context, question, to_change=True)
     _print_state(form, model, instance, found)

@@ -203,3 +203,12 @@ def test_errors_come_first() -> None:
 
 def test_there_are_many_judgements() -> None:
     assert len(JUDGEMENTS) == len(set(JUDGEMENTS)) > 25
+
+
+def test_what_could_not_be_read_may_be_for_root_alone() -> None:
+    unread = {"the limits": "Permission denied: /proc/1/limits", "the cores": "ValueError: x"}
+
+    forbidden, odd = judge(replace(WELL, unread=unread))
+
+    assert ("sudo zmqtriton-ctl doctor",) == forbidden.commands
+    assert () == odd.commands

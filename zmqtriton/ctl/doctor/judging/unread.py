@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 
 from zmqtriton.ctl.doctor.facts import Facts
 from zmqtriton.ctl.doctor.findings import Finding, note
 
+_FORBIDDEN = os.strerror(errno.EACCES)
+
 
 def judge_unread(facts: Facts) -> Iterator[Finding]:
     for what, reason in facts.unread.items():
-        yield note(
-            f"could not be read: {what}: {reason}",
-            "Nothing is said of that here. Root may read it.",
-            "sudo zmqtriton-ctl doctor",
-        )
+        text, advice = f"could not be read: {what}: {reason}", "Nothing is said of that here."
+        if reason.startswith(_FORBIDDEN):
+            yield note(text, f"{advice} Root may read it.", "sudo zmqtriton-ctl doctor")
+        else:
+            yield note(text, advice)
