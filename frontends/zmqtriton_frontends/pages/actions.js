@@ -25,6 +25,8 @@ export class Actions {
   /** Name to {busy} or {error}: what was asked for last, also while another model is shown. */
   #asked = new Map();
   #name = "";
+  /** Takes the answer to the question that is open. */
+  #answer = () => {};
 
   /** `onDone` is called when the server has answered; `onRefusal` with what a key would help. */
   constructor(section, dialog, onDone, onRefusal) {
@@ -33,6 +35,10 @@ export class Actions {
     this.onRefusal = onRefusal;
     this.message = section.querySelector("#actions-message");
     this.buttons = {};
+    dialog.addEventListener("close", () => {
+      // Told late, it may be of the question before.
+      if (!dialog.open) this.#answer(dialog.returnValue === "yes");
+    });
     for (const verb of Object.keys(ACTIONS)) {
       const button = element("button", { type: "button", hidden: true });
       button.addEventListener("click", () => this.#choose(verb, this.#name));
@@ -80,13 +86,14 @@ export class Actions {
 
   /** True if the person says yes; Escape is no. */
   #confirm(question, verb) {
+    this.#answer(false);
     setText(this.dialog.querySelector("p"), question);
     const yes = this.dialog.querySelector("[value=yes]");
     setText(yes, verb);
     this.dialog.returnValue = "";
     this.dialog.showModal();
     return new Promise((resolve) => {
-      this.dialog.addEventListener("close", () => resolve(this.dialog.returnValue === "yes"), { once: true });
+      this.#answer = resolve;
     });
   }
 }

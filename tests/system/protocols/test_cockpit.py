@@ -351,6 +351,27 @@ def test_a_model_is_restarted_unloaded_and_loaded_by_buttons(
     browser.wait_for(f"{state('tokens')} === 'READY'")
 
 
+def test_an_answer_is_to_the_question_that_is_open(browser: Browser, server: Server) -> None:
+    # Given a question that is asked again before the browser has told of the first one's end
+    look_at(browser, "tokens")
+    before = server.stub_pids("tokens")
+    browser.wait_for(f"{_button('Restart')}.checkVisibility()")
+    browser.evaluate(
+        f"(() => {{ const button = {_button('Restart')}; button.click();"
+        " document.querySelector('#confirm').close(); button.click(); })()"
+    )
+    browser.evaluate("new Promise((resolve) => setTimeout(resolve, 100))")
+
+    browser.click("#confirm [value=yes]")
+
+    restarts = (
+        "performance.getEntriesByType('resource').filter(({name}) => name.endsWith('restart'))"
+    )
+    browser.wait_for(f"{restarts}.length === 1")
+    eventually(lambda: server.stub_pids("tokens") not in ([], before), 60, "another process")
+    assert 1 == browser.evaluate(f"{restarts}.length")
+
+
 def test_what_goes_wrong_is_said_beside_the_buttons(browser: Browser, server: Server) -> None:
     # Given a model whose files are broken
     look_at(browser, "tokens")
