@@ -130,8 +130,19 @@ def test_a_load_that_has_failed_is_tried_elsewhere_and_later_again() -> None:
     [elsewhere] = plan.decide(seen, 0)
     assert "b" == elsewhere.node
     plan.finish(elsewhere, 0, has_failed=True)
-    assert [] == plan.decide(seen, 0.5)
-    assert [task] == plan.decide(seen, 2)
+    assert [] == plan.decide(seen, 4)
+    assert [task] == plan.decide(seen, 5)
+
+
+def test_a_load_that_goes_on_to_fail_is_tried_seldom() -> None:
+    plan = Plan({"m": ReplicaLimits(1, 1)})
+    loads = []
+    for second in range(3600):
+        for task in plan.decide({"a": view(), "b": view()}, second):
+            loads.append(task)
+            plan.finish(task, second, has_failed=True)
+
+    assert len(loads) <= 2 * 13, "at most seven in ten minutes, and then one in ten, on each node"
 
 
 def test_what_is_left_of_a_load_that_has_failed_is_no_copy() -> None:
@@ -260,8 +271,8 @@ def test_a_fleet_is_whole_and_even_again_after_whatever_a_day_brings(seed: int) 
     day.are_loads_reliable = True
     for node in "abcd":
         day.nodes.setdefault(node, {})
-    for _ in range(400):
-        day.step(5)
+    for _ in range(500):
+        day.step(8)
 
     assert day.plan.is_whole(day.seen())
     counts = {m: sum(m in models for models in day.nodes.values()) for m in day.limits}

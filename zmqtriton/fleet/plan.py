@@ -16,9 +16,10 @@ from typing import NamedTuple
 from zmqtriton.fleet.copies import Copies, NodeView, Place
 from zmqtriton.fleet.placement import choose_nodes, uneven_nodes
 from zmqtriton.fleet.replicas import ReplicaLimits, ReplicaTarget
-from zmqtriton.supervisor.backoff import Backoff
 
-_LONGEST_PAUSE_S = 60.0
+#: After a failure, and twice as long after each further one: a load that fails makes its server
+#: unready for a moment, so requests for other models would suffer from many of them.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 600.0
 #: The time that nodes have to come up at first, before those that are there get all models.
 _GATHER_WITHIN_S = 30.0
 #: After a failed load a node gets that model for the sake of evenness no sooner than this.
@@ -53,8 +54,8 @@ class Plan:
         self._ready_since_s: dict[Place, float] = {}
         #: Copies that were drained, and when they can go.
         self._leaving: dict[Place, float] = {}
-        #: Tasks that have failed, and when they may be tried again.
-        self._failures: dict[Task, tuple[Backoff, float]] = {}
+        #: Tasks that have failed: how often in a row, and when they may be tried again.
+        self._failures: dict[Task, tuple[int, float]] = {}
 
     def counts(self) -> dict[str, int]:
         """Return how many nodes each model should have."""
@@ -85,9 +86,9 @@ class Plan:
         """Take note that a task has ended; one that has failed is tried again later."""
         del self._running[task.node]
         if has_failed:
-            backoff, _ = self._failures.get(task, (Backoff(_LONGEST_PAUSE_S), 0.0))
-            backoff.record_death(now_s)
-            self._failures[task] = backoff, now_s + max(1.0, backoff.pause_s)
+            times = self._failures.get(task, (0, 0.0))[0] + 1
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (times - 1))
+            self._failures[task] = times, now_s + pause_s
             return
         self._failures.pop(task, None)
         if task.action is Action.DRAIN:
@@ -195,4 +196,4 @@ class Plan:
                 return
 
     def _is_paused(self, task: Task, now_s: float) -> bool:
-        return now_s < self._failures.get(task, (None, -math.inf))[1]
+        return now_s < self._failures.get(task, (0, -math.inf))[1]
