@@ -48,6 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running.add_model("string_upper", f"model_{number:03}")
     running.add_model("string_upper", LONG)
     with running:
+        infer(running)  # a sample has it when plots are looked at
         yield running
 
 
@@ -260,7 +261,8 @@ def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: 
     # Given a model that is looked at, with its plots drawn
     look_at(browser, "add_sub")
     infer(server)
-    browser.wait_for(f"{_key('Requests per second', 'answered')} !== '–' && {DRAWN}")
+    answered = _key("Requests per second", "answered")
+    browser.wait_for(f"({LOOK}, {answered} !== '–' && {DRAWN})")
     browser.evaluate(
         "void new PerformanceObserver((list) => list.getEntries().forEach((shift) => "
         "{ window.moved = (window.moved ?? 0) + shift.value; })).observe({type: 'layout-shift'})"
@@ -269,13 +271,13 @@ def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: 
     # When it answers requests
     def rate() -> float:
         infer(server)
-        text = browser.evaluate(_key("Requests per second", "answered"))
+        text = browser.evaluate(f"({LOOK}, {answered})")
         return 0.0 if text == "–" else float(text.replace(",", ""))
 
     eventually(lambda: rate() > 0.5, 60, "the rate goes up")
 
     # Then the plots, the tiles and the table have them, and all stands where it was
-    browser.wait_for(f"Number({_key('Latency in milliseconds', 'p99')}) > 0")
+    browser.wait_for(f"({LOOK}, Number({_key('Latency in milliseconds', 'p99')}) > 0)")
     assert "1" == browser.evaluate(_key("Mean batch size", "requests"))
     browser.wait_for("Number(document.querySelector('#rate').textContent) > 0")
     browser.wait_for(f"Number({row('add_sub')}.children[2].textContent) > 0")
