@@ -193,6 +193,17 @@ def test_followed_logs_show_what_comes(server: Server, ctl: Ctl) -> None:
     assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
 
 
+def test_logs_are_followed_as_long_as_somebody_reads(ctl: Ctl) -> None:
+    with subprocess.Popen([*ctl.command, "logs", "--follow"], stdout=subprocess.PIPE) as following:
+        assert following.stdout is not None
+        try:
+            following.stdout.readline()
+            following.stdout.close()
+            assert 0 == following.wait(30)
+        finally:
+            following.kill()
+
+
 def test_a_model_is_restarted(server: Server, ctl: Ctl) -> None:
     before = server.stub_pids("add_sub")
 

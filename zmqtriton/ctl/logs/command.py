@@ -138,7 +138,7 @@ def _read_following(
     client: Client, wanted: _Selection, write: Callable[[dict[str, Any]], None]
 ) -> None:
     after = _read_last(client, wanted, write)
-    while True:
+    while not standard_output.is_unread():
         time.sleep(_FOLLOW_EVERY_S)
         found = _ask(client, wanted, after, _ALL_LINES)
         after = found["last"]
