@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,6 +86,15 @@ def test_what_was_removed_since_the_last_question_is_not_forgotten(world: Broker
     assert ["m", 1, 1, 0] == [row[key] for key in ("model", "succeeded", "failed", "pending")]
     world.tick(1)
     assert [] == read(world)["readings"]
+
+
+def test_what_is_removed_is_not_kept_where_nobody_asks(world: BrokerHarness) -> None:
+    generation = weakref.ref(world.core.generations[1])
+
+    world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
+
+    gc.collect()
+    assert generation() is None
 
 
 def test_quantiles_of_a_busy_model_are_of_all_the_interval(world: BrokerHarness) -> None:

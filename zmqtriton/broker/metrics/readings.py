@@ -48,12 +48,13 @@ class Readings:
         #: By the number of the generation.
         self._known: dict[int, _Counters] = {}
         self._asked_ns = 0
-        #: Those that were removed since the last question. Bounded: there may be nobody who asks.
+        #: Those that were removed since the last question. Bounded: whoever asks may have gone.
         self._removed: deque[Generation] = deque(maxlen=_MOST_REMOVED)
 
     def generation_removed(self, generation: Generation) -> None:
         """Take note that a generation is gone, and had perhaps failed for that reason."""
-        self._removed.append(generation)
+        if self._asked_ns:
+            self._removed.append(generation)
 
     def document(self, now_ns: int) -> dict[str, Any]:
         """Return the growth since the last question, and how long ago that was.
