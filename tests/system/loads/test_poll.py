@@ -55,6 +55,7 @@ def test_changes_are_served_without_a_gap_and_failures_keep_what_was(server: Ser
         model_file(server).write_text(sound)
         write_stamp(server, 7)
         eventually(lambda: _stamp(asking) == 7, 30, "the next version")
+        eventually(lambda: set(pids).isdisjoint(server.stub_pids(MODEL)), 30, "the others' end")
     assert not asking.failed()
 
 
