@@ -15,7 +15,7 @@ import stat
 from datetime import date
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
 
 INFER, CONTROL, METRICS = SCOPES = ("infer", "control", "metrics")
 ALL_MODELS = ("*",)
@@ -49,7 +49,7 @@ class Grant(NamedTuple):
 
     def has_model(self, name: str) -> bool:
         """True if the model is among those that it is for."""
-        return self.models == ALL_MODELS or any(fnmatchcase(name, glob) for glob in self.models)
+        return self.models == ALL_MODELS or matches(name, self.models)
 
     def line(self) -> str:
         """Return its line of the file."""
@@ -60,6 +60,11 @@ class Grant(NamedTuple):
         if self.expires is not None:
             words.append(f"expires={self.expires}")
         return " ".join(words)
+
+
+def matches(name: str, globs: Iterable[str]) -> bool:
+    """True if the name of a model is one of those that a token is for."""
+    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def digest(token: str) -> bytes:

@@ -12,10 +12,10 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from typing import Any
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.access.token_file import matches
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.metrics_api.history.growth import samples_of
@@ -122,7 +122,7 @@ def _visibility(globs: list[str] | None) -> Callable[[str], bool] | None:
     """Return a test for the names of models that a reader may see; None if it may see all."""
     if globs is None:
         return None
-    return lambda name: any(fnmatchcase(name, glob) for glob in globs)
+    return lambda name: matches(name, globs)
 
 
 def _server_sample(usages: list[Usage]) -> ServerSample:
