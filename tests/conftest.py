@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import hypothesis
 import pytest
@@ -112,11 +115,23 @@ def nothing_left_behind(request: pytest.FixtureRequest, session_mark: str) -> It
     assert leaks.find_leaks(before, session_mark) == []
 
 
-def skip_missing(tool: str) -> None:
+def skip_missing(tool: str) -> NoReturn:
     """Skips the test that needs this tool; where everything must run, fails it."""
     if os.environ.get("ZT_CI"):
         pytest.fail(f"{tool} is missing, and ZT_CI says that everything must run")
     pytest.skip(f"{tool} is missing")
+
+
+def find_tool(*names: str, package: str = "") -> str:
+    """Return where a program is that has any of these names; a test without it is skipped.
+
+    Daemons may be out of a user's path, and some programs come with the packages of the tests.
+    """
+    places = (os.environ.get("PATH", os.defpath), "/usr/sbin", os.path.dirname(sys.executable))
+    for name in names:
+        if found := shutil.which(name, path=os.pathsep.join(places)):
+            return found
+    skip_missing(" or ".join(names) + (f" (Debian's package {package})" if package else ""))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,18 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import ROOT, skip_missing
+from tests.conftest import ROOT, find_tool
 
 FILES = ROOT / "deploy" / "prometheus"
 
 
 @pytest.fixture
 def promtool() -> str:
-    tool = shutil.which("promtool")
-    if tool is None:
-        skip_missing("promtool (Debian's package prometheus)")
-    assert tool is not None
-    return tool
+    return find_tool("promtool", package="prometheus")
 
 
 def test_the_configuration_and_its_rules_are_valid(promtool: str) -> None:

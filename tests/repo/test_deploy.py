@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, skip_missing
+from tests.conftest import ROOT, find_tool
 from zmqtriton.options import Options, parse
 
 DEPLOY = ROOT / "deploy" / "systemd"
@@ -37,11 +36,7 @@ def seconds(key: str) -> float:
 
 @pytest.fixture
 def analyze() -> str:
-    tool = shutil.which("systemd-analyze")
-    if tool is None:
-        skip_missing("systemd-analyze")
-    assert tool is not None
-    return tool
+    return find_tool("systemd-analyze")
 
 
 @pytest.mark.parametrize("has_sequences", [False, True])
@@ -51,9 +46,7 @@ def test_haproxy_accepts_its_configuration(tmp_path: Path, has_sequences: bool) 
         text = text.replace("    #   ", "    ")
         assert 2 == text.count("\n    option persist\n")
     (tmp_path / "haproxy.cfg").write_text(text)
-    tool = shutil.which("haproxy") or "/usr/sbin/haproxy"
-    if not Path(tool).exists():
-        skip_missing("haproxy")
+    tool = find_tool("haproxy")
 
     done = subprocess.run(
         [tool, "-c", "-f", tmp_path / "haproxy.cfg"], capture_output=True, text=True
@@ -145,10 +138,7 @@ def test_each_option_of_the_example_exists() -> None:
 
 
 def test_logrotate_understands_its_configuration(tmp_path: Path) -> None:
-    tool = shutil.which("logrotate", path=f"{os.environ['PATH']}:/usr/sbin")
-    if tool is None:
-        skip_missing("logrotate")
-    assert tool is not None
+    tool = find_tool("logrotate")
     log = tmp_path / "logs" / "zmqtriton.log"
     log.parent.mkdir(mode=0o750)
     log.write_text("a line\n")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 import pytest
 
-from tests.conftest import ROOT, skip_missing
+from tests.conftest import ROOT, find_tool
 from tools import man_pages
 
 
@@ -20,11 +19,8 @@ def test_they_are_up_to_date() -> None:
 
 @pytest.mark.parametrize("name", ["zmqtriton", "zmqtriton-ctl"])
 def test_troff_has_nothing_to_complain_about(name: str) -> None:
-    if shutil.which("groff") is None:
-        skip_missing("groff")
-
     shown = subprocess.run(
-        ["groff", "-man", "-Tutf8", "-ww", "-rLL=78n", f"man/{name}.1"],
+        [find_tool("groff"), "-man", "-Tutf8", "-ww", "-rLL=78n", f"man/{name}.1"],
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -14,14 +14,13 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import skip_missing
+from tests.conftest import find_tool
 from tests.support.waiting import eventually
 
 _TIMEOUT_S = 60.0
@@ -52,11 +51,7 @@ _ARGUMENTS = (
 
 def chromium_path() -> str:
     """Return where the program is; skips the test where there is none."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        skip_missing("chromium")
-        raise AssertionError("unreachable")
-    return found
+    return find_tool("chromium", "chromium-browser")
 
 
 class Browser:

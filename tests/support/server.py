@@ -65,10 +65,10 @@ def _own_ports() -> Iterator[int]:
 _PORTS = _own_ports()
 
 
-def status_of(url: str) -> int:
-    """The HTTP status of a GET; 0 if nobody answers."""
+def status_of(asked: str | urllib.request.Request, within_s: float = 30.0) -> int:
+    """The HTTP status of a request, a GET if it is an URL; 0 if nobody answers."""
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(asked, timeout=within_s) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -299,6 +299,16 @@ class Server:
     def __exit__(self, *error: object) -> None:
         if self.returncode is None:
             self.stop()
+
+
+def ask_add_sub(server: Server) -> int:
+    """Ask the model `add_sub` once, and return the HTTP status."""
+    inputs = [
+        {"name": name, "datatype": "FP32", "shape": [1, 16], "data": [1.0] * 16}
+        for name in ("INPUT0", "INPUT1")
+    ]
+    status, _ = server.request_json("/v2/models/add_sub/infer", {"inputs": inputs})
+    return status
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:

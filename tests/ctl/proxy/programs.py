@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
-from tests.conftest import skip_missing
+from tests.conftest import find_tool
 
 KINDS = ("haproxy", "envoy", "nginx")
-_PLACES = f"/usr/sbin:{Path(sys.executable).parent}"
 
 
 def find(kind: str) -> str:
     """The program, which a test cannot do without."""
-    tool = shutil.which(kind) or shutil.which(kind, path=_PLACES)
-    if tool is None:
-        skip_missing(kind)
-        pytest.skip(f"{kind} is missing")
-    return tool
+    return find_tool(kind)
 
 
 def check_command(kind: str, configuration: Path) -> Sequence[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import mmap
-import shutil
 import struct
 import subprocess
 from pathlib import Path
 
-from tests.conftest import skip_missing
+from tests.conftest import find_tool
 
 _SOURCE = Path(__file__).with_name("calls.c")
 _ORDERS = struct.Struct("=5i32s")
@@ -18,11 +17,9 @@ class FailingCalls:
     """Give `environment` to the server, then say what fails."""
 
     def __init__(self, directory: Path) -> None:
-        compiler = shutil.which("gcc") or shutil.which("cc")
-        if compiler is None:
-            skip_missing("a C compiler")
+        compiler = find_tool("gcc", "cc")
         library = directory / "calls.so"
-        command = [str(compiler), "-O1", "-shared", "-fPIC", "-o", str(library), str(_SOURCE)]
+        command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(_SOURCE)]
         subprocess.run([*command, "-ldl"], check=True)
         path = directory / "orders"
         path.write_bytes(bytes(4096))

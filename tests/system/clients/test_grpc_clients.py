@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import zmqtriton_protos
-from tests.conftest import ROOT, skip_missing
+from tests.conftest import ROOT, find_tool, skip_missing
 from tests.support.server import Server
 
 pytestmark = pytest.mark.system
@@ -57,10 +56,9 @@ def test_the_python_client_of_the_guide(server: Server, tmp_path: Path) -> None:
 
 
 def test_the_javascript_client_of_the_guide(server: Server, tmp_path: Path) -> None:
-    node = shutil.which("node")
-    if node is None or not (NODE_MODULES / "@grpc" / "grpc-js").is_dir():
-        skip_missing("node with @grpc/grpc-js")
-    assert node is not None
+    node = find_tool("node")
+    if not (NODE_MODULES / "@grpc" / "grpc-js").is_dir():
+        skip_missing("@grpc/grpc-js")
 
     address = f"127.0.0.1:{server.grpc_port}"
     command = [node, str(CLIENTS / "client.js"), address]

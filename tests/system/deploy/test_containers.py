@@ -12,19 +12,11 @@ import tritonclient.grpc as grpc_client
 from tests.deploy import manifests
 from tests.deploy.container import Container
 from tests.deploy.test_docker import of
-from tests.support.server import Server
+from tests.support.clients import infer_inputs
+from tests.support.server import ask_add_sub
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
-
-
-def infer(server: Server) -> int:
-    row = [[1.0] * 16]
-    inputs = [
-        {"name": f"INPUT{i}", "datatype": "FP32", "shape": [1, 16], "data": row} for i in (0, 1)
-    ]
-    status, _ = server.request_json("/v2/models/add_sub/infer", {"inputs": inputs})
-    return status
 
 
 def test_a_pod_is_probed_and_drains_before_it_ends(tmp_path: Path) -> None:
@@ -39,14 +31,14 @@ def test_a_pod_is_probed_and_drains_before_it_ends(tmp_path: Path) -> None:
     server = Container(tmp_path, container["args"], paths)
     with server:
         assert [200, 200] == [server.status(path) for path in probes.values()]
-        assert 200 == infer(server)
+        assert 200 == ask_add_sub(server)
         with server.begin(health) as healthy:
             assert ("the server is ready\n", "") == healthy.communicate(timeout=60)
 
         with server.begin(container["lifecycle"]["preStop"]["exec"]["command"]) as hook:
             eventually(lambda: server.status(probes["readiness"]) == 400, 30)
             assert hook.poll() is None, "a second ago somebody might have come"
-            assert (200, 200) == (infer(server), server.status(probes["startup"]))
+            assert (200, 200) == (ask_add_sub(server), server.status(probes["startup"]))
             with server.begin(health) as unhealthy:
                 _, reason = unhealthy.communicate(timeout=60)
             said, _ = hook.communicate(timeout=60)
@@ -66,14 +58,11 @@ def test_kserve_gets_an_answer_from_models_behind_a_link(tmp_path: Path) -> None
     with Container(
         tmp_path, container["args"], {"/mnt/models": mounted}, (8080, 9000, 8002)
     ) as server:
-        assert 200 == infer(server)
+        assert 200 == ask_add_sub(server)
         assert 200 == server.status("/v2/models/add_sub/ready")
         client = grpc_client.InferenceServerClient(server.grpc_address)
-        inputs = []
-        for name in ("INPUT0", "INPUT1"):
-            tensor = grpc_client.InferInput(name, [1, 16], "FP32")
-            tensor.set_data_from_numpy(np.ones((1, 16), np.float32))
-            inputs.append(tensor)
+        ones = np.ones((1, 16), np.float32)
+        inputs = infer_inputs(grpc_client, INPUT0=ones, INPUT1=ones)
         outputs = client.infer("add_sub", inputs)
         assert (outputs.as_numpy("OUTPUT0") == 2).all()
         client.close()

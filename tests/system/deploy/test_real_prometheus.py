@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, skip_missing
+from tests.conftest import ROOT, find_tool
 from tests.deploy.test_expressions import panels
-from tests.support.server import Server, free_ports
+from tests.support.server import Server, ask_add_sub, free_ports
 from tests.support.waiting import eventually
 from tools.metrics_table import names_in, read_table
 
@@ -51,10 +51,7 @@ def prepare(server: Server) -> None:
 @pytest.fixture(scope="module")
 def ask(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
     """Ask a Prometheus that reads the server each second."""
-    program = shutil.which("prometheus")
-    if program is None:
-        skip_missing("prometheus")
-    assert program is not None
+    program = find_tool("prometheus")
     directory = tmp_path_factory.mktemp("prometheus")
     configuration = (FILES / "prometheus.yml").read_text("utf-8")
     assert "localhost:8002" in configuration
@@ -84,17 +81,8 @@ def ask(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
             process.terminate()
 
 
-def infer(server: Server) -> None:
-    row = [[1.0] * 16]
-    inputs = [
-        {"name": f"INPUT{i}", "datatype": "FP32", "shape": [1, 16], "data": row} for i in (0, 1)
-    ]
-    status, answer = server.request_json("/v2/models/add_sub/infer", {"inputs": inputs})
-    assert 200 == status, answer
-
-
 def test_the_page_has_what_the_table_of_metrics_says_and_nothing_else(server: Server) -> None:
-    infer(server)
+    assert 200 == ask_add_sub(server)
 
     found = dict(_TYPE.findall(server.metrics_text()))
 
@@ -129,7 +117,7 @@ def test_prometheus_understands_every_panel_of_the_dashboard(
     asked = 0
 
     def is_answered() -> bool:
-        infer(server)  # rates need requests between two readings
+        assert 200 == ask_add_sub(server)  # rates need requests between two readings
         return bool(ask("query", query="rate(nv_inference_request_success[1m]) > 0")["result"])
 
     eventually(is_answered, 60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import pytest
 import zmq
 
 import zmqtriton
-from tests.conftest import skip_missing
+from tests.conftest import find_tool
 from tests.support.journal import read_journal
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
@@ -270,10 +269,7 @@ int zmq_recv(void *, void *, size_t, int);
 
 
 def test_the_program_in_c_works(server: Server, tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        skip_missing("cc")
-        return
+    compiler = find_tool("cc")
     libraries = list((Path(zmq.__file__).parents[1] / "pyzmq.libs").glob("libzmq*.so*"))
     if not libraries:
         pytest.skip("this pyzmq brings no libzmq of its own")

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +19,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
 from tests.support.clients import infer_inputs
-from tests.support.server import Server
+from tests.support.server import Server, status_of
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -218,14 +217,7 @@ def _ask_slowly(port: int, milliseconds: int) -> int:
     url = f"http://127.0.0.1:{port}/v2/models/keeper/infer"
     request = urllib.request.Request(url, head + body)
     request.add_header("Inference-Header-Content-Length", str(len(head)))
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
-    except OSError:
-        return 0
+    return status_of(request, within_s=60)
 
 
 @pytest.mark.parametrize("asked", [60_000], indirect=True)

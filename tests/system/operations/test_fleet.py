@@ -19,6 +19,7 @@ import tritonclient.grpc as grpc_client
 from tests.ctl.proxy.programs import KINDS
 from tests.ctl.proxy.running import RunningProxy, proxy_of
 from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
+from tests.support.clients import infer_inputs
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton.ctl.client import ServerSelector, connect
@@ -69,11 +70,8 @@ def address(server: Server) -> str:
 def infer_over_grpc(proxy: RunningProxy) -> None:
     with grpc_client.InferenceServerClient(f"127.0.0.1:{proxy.grpc_port}") as client:
         eventually(lambda: is_grpc_ready(client), 60)
-        inputs = []
-        for name in ("INPUT0", "INPUT1"):
-            tensor = grpc_client.InferInput(name, [1, 16], "FP32")
-            tensor.set_data_from_numpy(np.ones((1, 16), np.float32))
-            inputs.append(tensor)
+        ones = np.ones((1, 16), np.float32)
+        inputs = infer_inputs(grpc_client, INPUT0=ones, INPUT1=ones)
         for _ in range(20):
             client.infer("add_sub", inputs)
 

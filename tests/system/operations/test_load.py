@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import shutil
 import socket
 import subprocess
 import threading
@@ -20,7 +19,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
-from tests.conftest import skip_missing
+from tests.conftest import find_tool
 from tests.support.journal import UNTIL_RELEASED, release_execution
 from tests.support.server import Server, free_ports
 from tests.support.waiting import eventually
@@ -264,9 +263,7 @@ def test_a_server_that_stops_says_so_to_agents(tmp_path: Path) -> None:
 
 @pytest.mark.row("--agent-check-port")
 def test_haproxy_weighs_the_server_by_its_agent(server: Server, tmp_path: Path) -> None:
-    tool = shutil.which("haproxy") or "/usr/sbin/haproxy"
-    if not Path(tool).exists():
-        skip_missing("haproxy")
+    tool = find_tool("haproxy")
     port, statistics_port = free_ports(2)
     agent = f"agent-check agent-port {_agent_port(server)} agent-inter 100ms"
     (tmp_path / "haproxy.cfg").write_text(f"""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.conftest import skip_missing
+from tests.conftest import find_tool
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -206,10 +205,7 @@ def test_a_socket_that_nobody_would_serve_is_an_error(
 
 
 def test_the_tool_of_systemd_starts_a_server(tmp_path: Path) -> None:
-    tool = shutil.which("systemd-socket-activate")
-    if tool is None:
-        skip_missing("systemd-socket-activate")
-    assert tool is not None
+    tool = find_tool("systemd-socket-activate")
     server = Server(tmp_path / "s", models=["add_sub"])
     ports = (f"--listen=127.0.0.1:{port}" for port in (server.http_port, server.grpc_port))
     # It starts the server, as itself, when somebody connects.

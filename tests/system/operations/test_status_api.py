@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.server import Server
+from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -22,21 +22,13 @@ def get(server: Server, path: str) -> Any:
         return json.load(answer)
 
 
-def infer(server: Server) -> None:
-    values = {"datatype": "FP32", "shape": [1, 16], "data": [*range(16)]}
-    body = json.dumps({"inputs": [{"name": name, **values} for name in ("INPUT0", "INPUT1")]})
-    path = f"{server.url}/v2/models/add_sub/infer"
-    with urllib.request.urlopen(path, body.encode(), timeout=60) as answer:
-        assert 200 == answer.status
-
-
 def columns(server: Server) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = get(server, "history")["models"].get("add_sub:1", {})
     return found
 
 
 def test_the_history_is_kept_when_nobody_looks(server: Server) -> None:
-    infer(server)
+    assert 200 == ask_add_sub(server)
     eventually(lambda: any(columns(server).get("requests_per_s", ())), 30, "a sample of it")
 
     found = get(server, "history")

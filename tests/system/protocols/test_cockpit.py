@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import struct
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.browser import Browser
-from tests.support.server import Server
+from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 from tests.system.protocols.front_page import choose, look_at, part, row, shown, state
 
@@ -48,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running.add_model("string_upper", f"model_{number:03}")
     running.add_model("string_upper", LONG)
     with running:
-        infer(running)  # a sample has it when plots are looked at
+        assert 200 == ask_add_sub(running)  # a sample has it when plots are looked at
         yield running
 
 
@@ -64,17 +61,6 @@ def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
 
     chromium.open("about:blank")
     assert [] == chromium.complaints
-
-
-def infer(server: Server, shape: tuple[int, int] = (1, 16)) -> None:
-    data = [0.0] * (shape[0] * shape[1])
-    inputs = [
-        {"name": name, "datatype": "FP32", "shape": shape, "data": data}
-        for name in ("INPUT0", "INPUT1")
-    ]
-    body = json.dumps({"inputs": inputs}).encode()
-    with urllib.request.urlopen(f"{server.url}/v2/models/add_sub/infer", body, 60) as answer:
-        assert 200 == answer.status
 
 
 def wait_for_a_look(browser: Browser) -> None:
@@ -260,7 +246,7 @@ def _cell(title: str) -> str:
 def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: Server) -> None:
     # Given a model that is looked at, with its plots drawn
     look_at(browser, "add_sub")
-    infer(server)
+    assert 200 == ask_add_sub(server)
     answered = _key("Requests per second", "answered")
     browser.wait_for(f"({LOOK}, {answered} !== '–' && {DRAWN})")
     browser.evaluate(
@@ -270,7 +256,7 @@ def test_requests_show_in_the_plots_and_nothing_moves(browser: Browser, server: 
 
     # When it answers requests
     def rate() -> float:
-        infer(server)
+        assert 200 == ask_add_sub(server)
         text = browser.evaluate(f"({LOOK}, {answered})")
         return 0.0 if text == "–" else float(text.replace(",", ""))
 
