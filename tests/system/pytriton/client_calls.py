@@ -24,6 +24,7 @@ A = np.arange(16, dtype=np.float32)
 ONES = np.ones(3, np.float32)
 THREE = np.array([3], np.int32)
 SOON_S = 0.1
+TOLD_BY_THE_SERVER, TRIES = "deadline exceeded: ", 20
 SLOW = (np.array([b"slow"]), np.array([250], np.int32))
 URLS = (
     *(
@@ -56,11 +57,20 @@ def text(words: str) -> np.ndarray:
 
 
 def ask_impatiently(client: Any) -> Any:
-    """Ask with a timeout that is too short for the response alone."""
+    """Ask with a timeout that is too short for the response, until the client is who tells it.
+
+    Over gRPC the server knows the deadline, too, and both end the request in the same moment.
+    """
     settings = {"model_config": client.model_config, "ensure_model_is_ready": False}
     with type(client)(
         client.address, "journal", inference_timeout_s=SOON_S, **settings
     ) as impatient:
+        for _ in range(TRIES - 1):
+            try:
+                return impatient.infer_sample(*SLOW)
+            except Exception as error:
+                if TOLD_BY_THE_SERVER not in str(error):
+                    raise
         return impatient.infer_sample(*SLOW)
 
 
