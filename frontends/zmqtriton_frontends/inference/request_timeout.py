@@ -14,8 +14,8 @@ HEADER = b"x-request-timeout"
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
-def deadline_ns(text: str, begun_ns: int) -> int:
-    """Return the deadline of a request that has begun to come at this time.
+def read_ns(text: str) -> int:
+    """Return the timeout, which counts from when the request has begun to come.
 
     Raises InvalidArgument.
     """
@@ -23,4 +23,4 @@ def deadline_ns(text: str, begun_ns: int) -> int:
         raise InvalidArgument(
             f"X-Request-Timeout must be a number of seconds above 0, such as 2.5, got '{text[:64]}'"
         )
-    return begun_ns + int(float(text) * 1e9)
+    return int(float(text) * 1e9)

@@ -73,7 +73,7 @@ class Request(falcon.asgi.Request):
         text = self.header(request_timeout.HEADER)
         if text is None:
             return 0
-        return request_timeout.deadline_ns(text, self.begun_ns or time.monotonic_ns())
+        return (self.begun_ns or time.monotonic_ns()) + request_timeout.read_ns(text)
 
     async def read_body(self, limit: int) -> bytes:
         """Return all of the body. Raises what read_pieces raises."""

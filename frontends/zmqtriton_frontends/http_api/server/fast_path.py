@@ -53,7 +53,10 @@ def refusal(error: ZmqTritonError) -> tuple[int, Encoded]:
 
 
 class InferenceHead(NamedTuple):
-    """The part of a head that counts for an inference."""
+    """The part of a head that counts for an inference.
+
+    Equal requests share it, so nothing of one request may be here, such as when it came.
+    """
 
     target: tuple[str, str]
     body_bytes: int
@@ -66,7 +69,8 @@ class InferenceHead(NamedTuple):
     parent: Parent | None = None
     #: Finds a header by its name in small letters.
     header: HeaderLookup | None = None
-    deadline_ns: int = 0
+    #: X-Request-Timeout; 0 for none.
+    timeout_ns: int = 0
 
 
 class _Fields:
@@ -118,12 +122,12 @@ class FastPath:
             if not self._tokens.may_infer(value, match[1].decode()):
                 return None  # and Falcon's refusal, which counts it
         length_text = fields.header(JSON_LENGTH)
-        deadline_ns = 0
+        timeout_ns = 0
         try:
             json_length = None if length_text is None else binary.json_length(length_text, size)
             if request_timeout.HEADER in by_name:
                 timeout = by_name[request_timeout.HEADER].decode("latin-1")
-                deadline_ns = request_timeout.deadline_ns(timeout, time.monotonic_ns())
+                timeout_ns = request_timeout.read_ns(timeout)
         except InvalidArgument:
             return None  # and Falcon's refusal
         json_bytes = size if json_length is None else json_length
@@ -138,7 +142,7 @@ class FastPath:
             accepted=fields.header(b"accept-encoding"),
             parent=parent_in_headers(fields.header),
             header=fields.header,
-            deadline_ns=deadline_ns,
+            timeout_ns=timeout_ns,
         )
 
     def arena_body(self, head: InferenceHead) -> ArenaBody:
@@ -150,15 +154,19 @@ class FastPath:
 class PendingHttpInference(PendingRequest):
     """A request whose answer is a status and a body."""
 
-    __slots__ = ("_answer", "_fast_path", "_head", "_wanted")
+    __slots__ = ("_answer", "_deadline_ns", "_fast_path", "_head", "_wanted")
 
     SENDING = "HTTP_SEND"
 
-    def __init__(self, fast_path: FastPath, head: InferenceHead, answer: Respond) -> None:
+    def __init__(
+        self, fast_path: FastPath, head: InferenceHead, answer: Respond, deadline_ns: int = 0
+    ) -> None:
+        """Set up; the deadline is that of this request, 0 for none."""
         super().__init__(fast_path.gateway)
         self._fast_path = fast_path
         self._head = head
         self._answer = answer
+        self._deadline_ns = deadline_ns
         self._wanted: ResponseFormat
 
     def begin(self, body: Body) -> None:
@@ -166,12 +174,12 @@ class PendingHttpInference(PendingRequest):
         try:
             self._ask(body)
         except NotLoaded as missing:
-            self._await(missing.load(self._head.deadline_ns), lambda _: self._ask(body))
+            self._await(missing.load(self._deadline_ns), lambda _: self._ask(body))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             self.set_exception(error)
 
     def _ask(self, body: Body) -> None:
-        target, _, _, json_length, accepted, parent, header, deadline_ns = self._head
+        target, _, _, json_length, accepted, parent, header, _ = self._head
         traces = self._gateway.traces
         begun_ns = time.monotonic_ns() if traces.is_on else 0
         if request_log.is_on:
@@ -179,8 +187,8 @@ class PendingHttpInference(PendingRequest):
         inference = self._fast_path.inference
         model = inference.find(target)
         request, options, form = inference.parse(model, body, json_length)
-        if deadline_ns:
-            options = options._replace(deadline_ns=deadline_ns)
+        if self._deadline_ns:
+            options = options._replace(deadline_ns=self._deadline_ns)
         catalogue = self._gateway.catalogue
         checked = admission.prepare(catalogue, model, request, options, form.places, header)
         if traces.is_on:

@@ -47,7 +47,7 @@ class Owner(Protocol):
 
 class InferenceExchange:
     __slots__ = (
-        *("_buffer", "_early", "_fast_path", "_head", "_is_refused", "_ledger"),
+        *("_buffer", "_deadline_ns", "_early", "_fast_path", "_head", "_is_refused", "_ledger"),
         *("_owner", "_pending", "_sending", "_share", "arena_body", "has_begun_answer"),
     )
 
@@ -57,6 +57,8 @@ class InferenceExchange:
         self._owner = owner
         self._fast_path = fast_path
         self._head = head
+        #: It counts from the head, however long the body takes.
+        self._deadline_ns = head.timeout_ns and time.monotonic_ns() + head.timeout_ns
         self._ledger = ledger
         self.has_begun_answer = False
         #: A small body, or what has come of it.
@@ -117,7 +119,9 @@ class InferenceExchange:
             self._buffer = arena_body.whole()
             body = self._buffer.data
         self._early = b""
-        self._pending = pending = PendingHttpInference(self._fast_path, self._head, self._answer)
+        self._pending = pending = PendingHttpInference(
+            self._fast_path, self._head, self._answer, self._deadline_ns
+        )
         pending.begin(body)
 
     def _free(self) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,27 @@ def test_an_inference_is_short_with_a_token_as_long_as_that_is_valid(tmp_path: P
 
     write("first")
     run_scenario(scenario, tokens=str(path))
+
+
+@pytest.mark.row("L18")
+@pytest.mark.parametrize("way", [bytes, long_way])
+def test_the_timeout_of_equal_requests_counts_for_each_anew(
+    way: Callable[[bytes], bytes],
+) -> None:
+    async def scenario(house: HttpHarness) -> None:
+        request = way(raw_request("POST", INFER, JSON, X_Request_Timeout="2.5"))
+        reader, writer = await house.connections.connect()
+        asked_ns = []
+        for _ in range(3):
+            asked_ns.append(time.monotonic_ns())
+            writer.write(request)
+            assert (await read(reader))[9:12] == b"200"
+
+        for asked, come in zip(asked_ns, house.gateway.requests, strict=True):
+            assert asked + 2_500_000_000 < come.options.deadline_ns
+        writer.close()
+
+    run_scenario(scenario)
 
 
 @pytest.mark.row("C34")
