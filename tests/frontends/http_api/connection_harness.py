@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.http_api.server.fast_path import FastPath
+from zmqtriton_frontends.http_api.server.listener import Listener
 from zmqtriton_frontends.process.handshakes import Handshakes
 from zmqtriton_frontends.process.ledger import Ledger
 
@@ -39,19 +41,21 @@ class ConnectionHarness:
 
     @contextlib.asynccontextmanager
     async def serve(self, handshakes: Handshakes | None = None) -> AsyncIterator[ConnectionHarness]:
-        loop = asyncio.get_running_loop()
         self.connections = Connections(self._answer, self.fast_path, self.ledger, lambda: self.now)
         make: Callable[[], asyncio.BaseProtocol] = self.connections.make
         if handshakes is not None:
             make = handshakes.before(self.connections.make)
-        server = await loop.create_server(make, "127.0.0.1", 0)
-        self.address = server.sockets[0].getsockname()
-        try:
-            yield self
-        finally:
-            server.close()
-            self.connections.close()
-            await asyncio.sleep(0)
+        with socket.create_server(("127.0.0.1", 0)) as bound:
+            self.address = bound.getsockname()
+            listener = Listener(make, bound, 100)
+            self.connections.listeners.append(listener)
+            await listener.open()
+            try:
+                yield self
+            finally:
+                listener.close()
+                self.connections.close()
+                await asyncio.sleep(0)
 
     async def connect(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(*self.address)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+import select
 import socket
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +17,11 @@ from tests.support.server import Server
 pytestmark = pytest.mark.system
 
 LIMIT = 300
+ASK = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+#: Of its body a byte is there.
+UNFINISHED = (
+    b"POST /v2/models/add_sub/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{"
+)
 
 
 class LimitedServer(Server):
@@ -43,29 +50,51 @@ def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(tmp_path
         assert 20 == len(server.stub_pids("journal"))
 
 
-def test_more_clients_than_descriptors_are_all_answered_over_http(tmp_path: Path) -> None:
-    ask = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with LimitedServer(tmp_path / "s", models=["add_sub"]) as server, ExitStack() as stack:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with LimitedServer(tmp_path_factory.mktemp("limited") / "s", models=["add_sub"]) as server:
+        yield server
+
+
+def connect(server: Server, stack: ExitStack, data: bytes) -> socket.socket:
+    client = stack.enter_context(socket.create_connection(("127.0.0.1", server.http_port)))
+    client.settimeout(30)
+    client.sendall(data)
+    return client
+
+
+def test_more_clients_than_descriptors_are_all_answered_over_http(server: Server) -> None:
+    with ExitStack() as stack:
         for _ in range(2 * LIMIT):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", server.http_port)))
-            client.settimeout(30)
-            client.sendall(ask)
+            client = connect(server, stack, ASK)
 
             assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
 
         assert server.is_ready()
 
 
+def test_clients_wait_while_no_connection_can_make_room(server: Server) -> None:
+    with ExitStack() as stack, ExitStack() as busy:
+        for _ in range(LIMIT):
+            connect(server, busy, UNFINISHED)
+        clients = [connect(server, stack, ASK) for _ in range(20)]
+        ended, _, _ = select.select(clients, [], [], 1)
+        assert [] == ended
+
+        busy.close()
+
+        assert {b"HTTP/1.1 200 OK"} == {client.recv(1000)[:15] for client in clients}
+
+
 def test_the_server_takes_the_limit_that_it_may_have_and_models_keep_theirs(
-    tmp_path: Path,
+    server: Server,
 ) -> None:
-    with LimitedServer(tmp_path / "s", models=["add_sub"]) as server:
-        pids = server.pids()
+    pids = server.pids()
 
-        limits = {
-            role: {psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE)[0] for pid in found}
-            for role, found in pids.items()
-        }
+    limits = {
+        role: {psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE)[0] for pid in found}
+        for role, found in pids.items()
+    }
 
-        own = {role: {LIMIT} for role in ("supervisor", "broker", "http", "grpc", "metrics")}
-        assert {**own, "fork-server": {LIMIT // 2}, "stub": {LIMIT // 2}} == limits
+    own = {role: {LIMIT} for role in ("supervisor", "broker", "http", "grpc", "metrics")}
+    assert {**own, "fork-server": {LIMIT // 2}, "stub": {LIMIT // 2}} == limits

@@ -291,6 +291,11 @@ class Connection(asyncio.Protocol):
         """
         return self._exchange is None and not self.channel.unsent_bytes
 
+    @property
+    def is_closing(self) -> bool:
+        """True if it ends by itself, within moments."""
+        return bool(self._closing_since)
+
     def check(self, now: float) -> None:
         """End the connection if its client stalls. To be called once a second."""
         unsent = self.channel.unsent_bytes

@@ -35,6 +35,7 @@ from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.server.connections import Connections
 from zmqtriton_frontends.http_api.server.endpoints import MAIN, SOCKETS, all_endpoints
+from zmqtriton_frontends.http_api.server.listener import Listener
 from zmqtriton_frontends.http_api.server.plain_request import PlainRequest
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import keep_freed_memory
@@ -182,14 +183,16 @@ class HttpProcess(Worker):  # type: ignore[misc]
         )
         memory = ClientMemoryReport(gateway.call, ledger)
         handshakes = handshakes_of(gateway.settings, "http", "http/1.1", PlainRequest)
-        servers = [
-            await self._listen(name, listener.sock, connections, endpoints[name], handshakes)
-            for name, listener in zip(self.app.sockets, self.sockets, strict=True)
+        connections.listeners = [
+            self._listener(name, bound.sock, connections, endpoints[name], handshakes)
+            for name, bound in zip(self.app.sockets, self.sockets, strict=True)
         ]
+        for listener in connections.listeners:
+            await listener.open()
         gc.freeze()
-        for name, listener in zip(self.app.sockets, self.sockets, strict=True):
-            gateway.listening(SOCKETS[name], startup.address(*listener.getsockname()[:2]))
-        self._watch_for_retirement(gateway, servers)
+        for name, bound in zip(self.app.sockets, self.sockets, strict=True):
+            gateway.listening(SOCKETS[name], startup.address(*bound.getsockname()[:2]))
+        self._watch_for_retirement(gateway, connections.listeners)
         while self.alive:
             self.notify()
             connections.check()
@@ -198,8 +201,8 @@ class HttpProcess(Worker):  # type: ignore[misc]
                 handshakes.renew()
             await asyncio.wait((stopping,), timeout=_CHECK_EVERY_S)
 
-        for server in servers:
-            server.close()
+        for listener in connections.listeners:
+            listener.close()
         await self._drain(connections)
         connections.close()
         if handshakes is not None:
@@ -207,36 +210,35 @@ class HttpProcess(Worker):  # type: ignore[misc]
         gateway.close()
         gateway.traces.end()
 
-    async def _listen(
+    def _listener(
         self,
         name: str,
-        listener: socket.socket,
+        bound: socket.socket,
         connections: Connections,
         application: Application,
         handshakes: Handshakes | None,
-    ) -> Any:
+    ) -> Listener:
         make: Callable[[], asyncio.BaseProtocol] = partial(connections.make_slow, application)
         if name == MAIN:
             make = connections.make
             if handshakes is not None:
                 make = handshakes.before(connections.make)
-        # without a backlog the loop would have them listen for a hundred at a time
-        return await self._loop.create_server(make, sock=listener, backlog=self.cfg.backlog)
+        return Listener(make, bound, self.cfg.backlog)
 
-    def _watch_for_retirement(self, gateway: Gateway, servers: Sequence[Any]) -> None:
+    def _watch_for_retirement(self, gateway: Gateway, listeners: Sequence[Listener]) -> None:
         """Have the ports left as soon as the server stops, if others serve them, too."""
         is_passed = "http-arbiter" in gateway.settings["passed_sockets"]
         if not is_passed and not gateway.settings["reuse_http_port"]:
             return
 
         # systemd passes the first alone, that of the main endpoint
-        shared = servers[:1] if is_passed else servers
+        shared = listeners[:1] if is_passed else listeners
 
         def leave() -> None:
             if not is_passed:
                 self._end_listening()
-            for server in shared:
-                server.close()
+            for listener in shared:
+                listener.close()
 
         gateway.on_retire = leave
         if gateway.is_stopping:

@@ -26,12 +26,12 @@ Scenario = Callable[["ConnectionHarness"], Awaitable[None]]
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 
 
-def play(scenario: Scenario) -> None:
+def play(scenario: Scenario, run: Callable[[Any], object] = asyncio.run) -> None:
     async def all_of_it() -> None:
         async with ConnectionHarness().serve() as party:
             await asyncio.wait_for(scenario(party), 20)
 
-    asyncio.run(all_of_it())
+    run(all_of_it())
 
 
 def test_headers_that_trickle_end_the_connection() -> None:
@@ -87,6 +87,47 @@ def test_where_there_are_too_many_the_oldest_idle_one_has_to_go() -> None:
         assert b"" == await reader.read()
         assert not busy.is_closing()
         for writer in (busy, idle, other):
+            writer.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_while_none_is_idle_others_wait_until_one_has_gone(run: Callable[[Any], object]) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        party.connections.most = 2
+        # one more than there may be is taken before nothing is accepted any more
+        busy = [await party.connect(POST % 100_000 + b"x") for _ in range(3)]
+        reader, waiting = await party.connect(POST % 2 + b"ab")
+        answer = asyncio.ensure_future(reader.readline())
+        await party.run_loop()
+        assert not answer.done()
+
+        for _, writer in busy[:2]:
+            writer.close()
+
+        assert (await answer).startswith(b"HTTP/1.1 200 ")
+        for writer in (busy[2][1], waiting):
+            writer.close()
+
+    play(scenario, run)
+
+
+def test_while_all_are_busy_others_wait_until_one_has_become_idle() -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        party.connections.most = 1
+        busy = [await party.connect(POST % 3 + b"x") for _ in range(2)]
+        reader, waiting = await party.connect(POST % 2 + b"ab")
+        for _, writer in busy:
+            writer.write(b"yz")
+        await party.run_loop()
+
+        for _ in busy:
+            party.advance(1)
+            await party.run_loop()
+
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        for writer in (*(writer for _, writer in busy), waiting):
             writer.close()
 
     play(scenario)
