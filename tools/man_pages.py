@@ -56,7 +56,10 @@ def _server_page() -> Iterator[str]:
             value = "" if option.arity is Arity.SWITCH else rf"=\fI{_escaped(option.metavar)}\fR"
             yield from (".TP", _bold(f"--{option.name}") + value)
             yield _escaped(option.help + default_text(option))
-    yield from (".SH SIGNALS", "SIGTERM and SIGINT stop the server in order, a second one at once.")
+    yield from (
+        ".SH SIGNALS",
+        "SIGTERM, SIGINT and SIGQUIT stop the server in order, a second one at once.",
+    )
     yield from ("SIGHUP opens the log file anew.", ".SH EXIT STATUS")
     yield from ("0 after an orderly end, 1 if the server could not start or was cut short.",)
     yield from _see_also(_CTL)

@@ -11,8 +11,6 @@ import json
 import logging
 import os
 import selectors
-import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -134,7 +132,6 @@ class Service:
         self._core.log_lines, self._core.process_lines = ring.read_last, ring.process_lines
         self._background = Background(self._selector, self._core)
         self._next_poll_s = 0.0
-        self._signal_reader, self._signal_writer = socket.socketpair()
         self._control_socket: ControlSocket | None = None
         self._spawner = Spawner(options, self._children, held, claims, stream)
         self.runner = ActionRunner(
@@ -150,6 +147,7 @@ class Service:
             gpus=gpus,
             log_stream=stream,
         )
+        self._signals = own_process.Signals(self._core.stop_requested, self.runner.reopen_log)
 
     # ---------------------------------------------------------------- the loop
 
@@ -158,7 +156,8 @@ class Service:
         path = self._claims.runtime.control_path
         self._control_socket = control = ControlSocket(path, self._children.stub_pids)
         self._selector.register(control, selectors.EVENT_READ, lambda: self._accept_caller(control))
-        self._catch_signals()
+        self._signals.catch()
+        self._selector.register(self._signals, selectors.EVENT_READ, self._signals.handle)
         if self._options.owner_descriptor >= 0:
             self._selector.register(
                 self._options.owner_descriptor, selectors.EVENT_READ, self._end_with_owner
@@ -198,7 +197,6 @@ class Service:
 
     def close(self) -> None:
         """End whatever is left, and remove everything from disk."""
-        signal.set_wakeup_fd(-1)
         self._children.kill_all(_END_WITHIN_S)
         self._children.segments.close()
         self._children.quotas.close()
@@ -210,27 +208,10 @@ class Service:
         self._region_files.close_all()
         listeners.close_all(self._listeners)
         self._selector.close()
-        for end in (self._signal_reader, self._signal_writer):
-            end.close()
+        self._signals.close()
         self._spawner.close()
 
-    # ----------------------------------------------------------------- signals
-
-    def _catch_signals(self) -> None:
-        for end in (self._signal_reader, self._signal_writer):
-            end.setblocking(False)
-        signal.set_wakeup_fd(self._signal_writer.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # not SIG_IGN, which children would inherit
-            signal.signal(number, lambda number, frame: None)
-        self._selector.register(self._signal_reader, selectors.EVENT_READ, self._read_signals)
-
-    def _read_signals(self) -> None:
-        for number in self._signal_reader.recv(64):
-            if number in (signal.SIGTERM, signal.SIGINT):
-                self._core.stop_requested()
-            elif number == signal.SIGHUP:
-                self.runner.reopen_log()
+    # ----------------------------------------------------------------- callers
 
     def _end_with_owner(self) -> None:
         """Stop: whoever has started this server has closed its end, or is dead."""

@@ -177,3 +177,37 @@ def test_a_server_does_not_start_with_a_file_that_it_cannot_use(
 
     assert 1 == server.returncode
     assert f"error: --tokens={path}: {text}" in server.log_text()
+
+
+def test_signals_that_mean_nothing_are_logged_and_sigquit_ends_in_order(tmp_path: Path) -> None:
+    meaningless = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGSTKFLT")
+    with Server(tmp_path / "s") as server:
+        assert server.process is not None
+        before = server.pids()
+        for number in (*(signal.Signals[name] for name in meaningless), signal.SIGRTMIN + 6):
+            server.process.send_signal(number)
+            server.process.send_signal(number)
+
+        ignored = {
+            f"{name} means nothing to the server and is ignored"
+            for name in (*meaningless, "SIGRTMIN+6")
+        }
+        eventually(lambda: all(line in server.log_text() for line in ignored), 30, "the lines")
+
+        assert server.is_ready()
+        assert before == server.pids()
+        server.process.send_signal(signal.SIGQUIT)
+        assert 0 == server.process.wait(60)
+        assert "SIGQUIT has come: the server stops" in server.log_text()
+
+
+def test_the_limit_of_processor_time_ends_the_server_in_order(tmp_path: Path) -> None:
+    with Server(tmp_path / "s") as server:
+        assert server.process is not None
+        for _ in range(3):  # the kernel says it once a second
+            server.process.send_signal(signal.SIGXCPU)
+
+        assert 0 == server.process.wait(60)
+
+        assert 1 == server.log_text().count("SIGXCPU has come: the server stops")
+        assert "second signal" not in server.log_text()

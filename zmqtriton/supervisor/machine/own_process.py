@@ -1,9 +1,30 @@
-"""The supervisor's own process: its name, its orphans and its limits."""
+"""The supervisor's own process: its name, its orphans, its limits and its signals."""
 
 from __future__ import annotations
 
+import logging
+import signal
+import socket
+from collections.abc import Callable
+
 from zmqtriton.supervisor.machine import descriptors
 from zmqtriton_floor import prctl
+
+_log = logging.getLogger(__name__)
+
+# None of the signals that end a process by default ends this one without a word, but those of a
+# crash, which are left to the kernel.
+#: From a person or a service manager; the second one ends the server at once.
+_STOP = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT})
+#: From the kernel or a machine's manager, perhaps once a second.
+_SHORTAGE = frozenset({signal.SIGXCPU, signal.SIGPWR})
+_MEANINGLESS = frozenset(
+    {
+        *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF),
+        *(signal.SIGIO, signal.SIGSTKFLT),
+        *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
+    }
+)
 
 
 def set_up() -> None:
@@ -16,3 +37,55 @@ def set_up() -> None:
 def most_instances() -> int:
     """Return how many instances there may be with the descriptors that this process may have."""
     return descriptors.most_instances(descriptors.limit())
+
+
+class Signals:
+    """The signals that this process receives, in a socket that the loop watches."""
+
+    def __init__(self, stop: Callable[[], None], reopen_log: Callable[[], None]) -> None:
+        self._stop = stop
+        self._reopen_log = reopen_log
+        self._reader, self._writer = socket.socketpair()
+        #: Of those that are told once.
+        self._told: set[int] = set()
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `handle` has something to do."""
+        return self._reader.fileno()
+
+    def catch(self) -> None:
+        """Take the signals from now on."""
+        for end in (self._reader, self._writer):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in {signal.SIGHUP} | _STOP | _SHORTAGE | _MEANINGLESS:
+            # not SIG_IGN, which children would inherit
+            signal.signal(number, lambda number, frame: None)
+
+    def handle(self) -> None:
+        """Do what the signals that have come ask for."""
+        for number in self._reader.recv(64):
+            if number == signal.SIGHUP:
+                self._reopen_log()
+            elif number in _STOP:
+                _log.info("%s has come: the server stops", _name(number))
+                self._stop()
+            elif number not in self._told:
+                self._told.add(number)
+                if number in _SHORTAGE:
+                    _log.warning("%s has come: the server stops", _name(number))
+                    self._stop()
+                else:
+                    _log.warning("%s means nothing to the server and is ignored", _name(number))
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for end in (self._reader, self._writer):
+            end.close()
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
