@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, Queue
 from typing import Any
@@ -18,20 +19,33 @@ import numpy as np
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from tests.faults.days.judging import Failure, Timeline
 from tests.support.server import Server
 
 MODELS = ("journal", "twice_journal", "tokens", "sequences", "add_sub")
-_RIGHT, _WITHIN_S = "right", 60.0
+RIGHT, _WITHIN_S = "right", 60.0
 #: Of streams, and of sequences.
 _TOKENS, _STEPS = 40, 6
+#: The words of gRPC's clients for a connection that ended, or that there was none.
+_LOST = re.compile(
+    r"onnect|ocket closed|Broken pipe|Stream removed|GOAWAY|EOF|recvmsg|sendmsg|Cancelling all"
+    # the stream has broken before the first request was made on it
+    r"|no longer in valid state"
+)
 
 
 class WrongAnswerError(Exception):
     """Raised for an answer that is somebody else's, incomplete, or out of order."""
 
 
+class HungError(WrongAnswerError):
+    """Raised where there is no answer at all."""
+
+
 class Client(ABC):
     """Asks until it is told to stop. A failure that the server has told is an outcome, too."""
+
+    model, frontend = "journal", "http"
 
     def __init__(self, server: Server, number: int) -> None:
         self.server = server
@@ -42,9 +56,17 @@ class Client(ABC):
         #: The last of them.
         self.newest = ""
         self.wrong: list[str] = []
+        self.hung: list[str] = []
+        #: Those that the server, or the end of a connection, has failed.
+        self.failures: list[Failure] = []
+        #: The stamps that its model may have, where that is known.
+        self.stamps: Timeline[int] | None = None
+        #: The last request: when it was made, its id if it has one, and why it failed.
+        self.sent_ns, self.own_id, self.reason = 0, "", ""
         #: How often the model may have executed each request.
         self.executions_of: dict[str, int] = {}
-        self.last_right_ns = 0
+        #: When the newest request that was answered right was made.
+        self.right_ns = 0
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=self.prefix, daemon=True)
 
@@ -69,30 +91,52 @@ class Client(ABC):
 
     def _run(self) -> None:
         while not self._is_over.is_set():
+            self.sent_ns, self.own_id, self.reason = time.monotonic_ns(), "", ""
             try:
                 outcome = self.ask()
             except WrongAnswerError as error:
-                self.wrong.append(f"{self.prefix}: {error}")
+                kind = self.hung if isinstance(error, HungError) else self.wrong
+                kind.append(f"{self.sent_ns / 1e9:.3f} {self.prefix}: {error}")
                 outcome = "wrong"
+                self.close()
+            except TimeoutError as error:
+                self.hung.append(f"{self.sent_ns / 1e9:.3f} {self.prefix}: {error!r}")
+                outcome = "hung"
+                self.close()
             except (OSError, http.client.HTTPException) as error:
-                outcome = f"connection: {type(error).__name__}"
+                outcome, self.reason = f"connection: {type(error).__name__}", repr(error)
+                self._failed(is_lost=True)
                 self.close()
             self.outcomes[outcome] += 1
             self.newest = outcome
-            if outcome == _RIGHT:
-                self.last_right_ns = time.monotonic_ns()
+            if outcome == RIGHT:
+                self.right_ns = self.sent_ns
             else:
+                if self.reason and not outcome.startswith("connection"):
+                    self._failed(is_lost=_LOST.search(self.reason) is not None)
                 self._is_over.wait(0.02)
         self.close()
 
+    def _failed(self, *, is_lost: bool) -> None:
+        of = self.prefix, self.model, self.frontend, self.own_id
+        times = self.sent_ns, time.monotonic_ns()
+        self.failures.append(Failure(*of, *times, self.reason, is_lost))
+
     def new_id(self, executions: int = 1) -> str:
-        own_id = f"{self.prefix}-{next(self.numbers)}"
-        self.executions_of[own_id] = executions
-        return own_id
+        self.own_id = f"{self.prefix}-{next(self.numbers)}"
+        self.executions_of[self.own_id] = executions
+        return self.own_id
+
+    def check_stamp(self, stamp: int | None) -> None:
+        """Raise WrongAnswerError if no such state of the model may have answered."""
+        if stamp is not None and self.stamps is not None:
+            allowed = self.stamps.allowed(self.sent_ns, time.monotonic_ns())
+            if stamp not in allowed:
+                raise WrongAnswerError(f"of state {stamp}, may be of {sorted(allowed)}")
 
 
 class HttpClient(Client):
-    model, output = "journal", "ID"
+    output = "ID"
 
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
@@ -104,7 +148,10 @@ class HttpClient(Client):
             self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_WITHIN_S)
         self._connection.request("POST", path, json.dumps(document))
         answer = self._connection.getresponse()
-        return answer.status, json.loads(answer.read() or b"{}")
+        document = json.loads(answer.read() or b"{}")
+        if answer.status != 200:
+            self.reason = f"{answer.status} {document.get('error', '')}"
+        return answer.status, document
 
     def close(self) -> None:
         if self._connection is not None:
@@ -123,7 +170,9 @@ class HttpClient(Client):
         got = {output["name"]: output["data"] for output in answer["outputs"]}
         if got.get(self.output) != [own_id]:
             raise WrongAnswerError(f"{got} for {own_id}")
-        return _RIGHT
+        [stamp] = got.get("STAMP", [None])
+        self.check_stamp(stamp)
+        return RIGHT
 
 
 class EnsembleClient(HttpClient):
@@ -137,6 +186,7 @@ class BlsClient(HttpClient):
 class SequenceClient(HttpClient):
     """One sequence after the other; after an error the next one."""
 
+    model = "sequences"
     _ids = itertools.count(1000)
 
     def ask(self) -> str:
@@ -152,10 +202,12 @@ class SequenceClient(HttpClient):
             got = next(o["data"] for o in answer["outputs"] if o["name"] == "SUM")
             if got != [total]:
                 raise WrongAnswerError(f"{got} for {total} at step {step}")
-        return _RIGHT
+        return RIGHT
 
 
 class GrpcClient(Client):
+    frontend = "grpc"
+
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server, number)
         self._client: Any = None
@@ -182,16 +234,21 @@ class GrpcClient(Client):
             answer = self.client.infer("journal", inputs, client_timeout=_WITHIN_S)
         except InferenceServerException as error:
             if "DEADLINE" in str(error.status()):
-                raise WrongAnswerError(f"no answer to {own_id}") from error
+                raise HungError(f"no answer to {own_id}") from error
+            self.reason = f"{error.status()} {error.message()}"
             return str(error.status())
         got = answer.as_numpy("ID").ravel().tolist()
         if got != [own_id.encode()]:
             raise WrongAnswerError(f"{got} for {own_id}")
-        return _RIGHT
+        stamps = answer.as_numpy("STAMP")
+        self.check_stamp(None if stamps is None else int(stamps.ravel()[0]))
+        return RIGHT
 
 
 class StreamClient(GrpcClient):
     """One stream of responses after the other, each with a connection of its own."""
+
+    model = "tokens"
 
     def ask(self) -> str:
         responses: Queue[Any] = Queue()
@@ -206,11 +263,12 @@ class StreamClient(GrpcClient):
             client.async_stream_infer("tokens", inputs, enable_empty_final_response=True)
             outcome = self._read(responses)
         except InferenceServerException as error:
+            self.reason = f"{error.status()} {error.message()}"
             outcome = str(error.status())
         finally:
             with suppress(InferenceServerException, RuntimeError):
                 # a stream that is cancelled leaves a thread of the client behind
-                client.stop_stream(cancel_requests=outcome != _RIGHT)
+                client.stop_stream(cancel_requests=outcome != RIGHT)
             client.close()
         return outcome
 
@@ -220,8 +278,9 @@ class StreamClient(GrpcClient):
             try:
                 result, error = responses.get(timeout=_WITHIN_S)
             except Empty:
-                raise WrongAnswerError(f"the stream stands still after {count}") from None
+                raise HungError(f"the stream stands still after {count}") from None
             if error is not None:
+                self.reason = f"{error.status()} {error.message()}"
                 return str(error.status() or error.message())
             response = result.get_response()
             if response.outputs:
@@ -232,16 +291,19 @@ class StreamClient(GrpcClient):
             if response.parameters["triton_final_response"].bool_param:
                 if count != _TOKENS:
                     raise WrongAnswerError(f"the stream has ended after {count}")
-                return _RIGHT
+                return RIGHT
 
 
 class ReloadClient(HttpClient):
     """Loads a model again and again; whoever asks it meanwhile is answered."""
 
+    model = "add_sub"
+
     def ask(self) -> str:
         if next(self.numbers) % 10 == 0:
             status, _ = self.post("/v2/repository/models/add_sub/load", {})
-            return _RIGHT if status == 200 else f"load {status}"
+            self.reason = ""  # no request has failed
+            return RIGHT if status == 200 else f"load {status}"
         tensors = [
             {"name": name, "shape": [1, 16], "datatype": "FP32", "data": [number] * 16}
             for number, name in enumerate(("INPUT0", "INPUT1"), start=1)
@@ -252,7 +314,7 @@ class ReloadClient(HttpClient):
         got = {output["name"]: output["data"][0] for output in answer["outputs"]}
         if got != {"OUTPUT0": 3.0, "OUTPUT1": -1.0}:
             raise WrongAnswerError(str(got))
-        return _RIGHT
+        return RIGHT
 
 
 def _tensor(name: str, data: Any, datatype: str) -> grpcclient.InferInput:
@@ -273,9 +335,15 @@ KINDS: tuple[tuple[type[Client], int], ...] = (
 
 
 @contextmanager
-def mixed_clients(server: Server) -> Iterator[list[Client]]:
+def mixed_clients(
+    server: Server,
+    kinds: Sequence[tuple[type[Client], int]] = KINDS,
+    stamps: Timeline[int] | None = None,
+) -> Iterator[list[Client]]:
     """Run all kinds of clients during the block; every request must have ended after it."""
-    clients = [kind(server, n) for kind, count in KINDS for n in range(count)]
+    clients = [kind(server, n) for kind, count in kinds for n in range(count)]
+    for client in clients:
+        client.stamps = stamps
     for client in clients:
         client.start()
     try:

@@ -270,12 +270,20 @@ class Server:
 
     def stub_pids(self, model: str) -> list[int]:
         """The processes of a model's instances."""
+        return list(self._instances(model))
+
+    def instance_names(self, model: str) -> list[str]:
+        """The names of a model's instances; two may have the same while one follows the other."""
+        return list(self._instances(model).values())
+
+    def _instances(self, model: str) -> dict[int, str]:
         instance = re.compile(rf"{re.escape(model)}_\d+(_\d+)?")
-        return [
-            pid
+        return {
+            pid: word
             for pid in self.pids().get("stub", [])
-            if any(instance.fullmatch(word) for word in _command_words(pid))
-        ]
+            for word in _command_words(pid)
+            if instance.fullmatch(word)
+        }
 
     def stop(self, within_s: float = 60.0) -> int:
         """Asks the server to end, and returns its exit code; kills it if it does not."""

@@ -1,4 +1,4 @@
-"""Random faults against mixed load; minutes of it with `make faults SEED=… MINUTES=…`."""
+"""Faults of a server that is steered; minutes of it with `make faults SEED=… MINUTES=…`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,27 @@ from pathlib import Path
 import pytest
 
 from tests.faults import chaos
+from tests.faults.days.steps import Step, TimedFault
 from tests.support.foreign_sockets import needs_pidfd_getfd
 
 pytestmark = [pytest.mark.system, needs_pidfd_getfd]
 
+#: What is asked of the server, and what befalls it meanwhile.
+EXPLICIT = (
+    (("scale journal",), "kill a stub"),
+    (("roll", "unload and load"), "kill http"),
+    (("canary",), "kill grpc"),
+)
+POLL = ((("roll", "remove and return"), "kill http"),)
 
-def test_the_server_stands_a_few_random_faults(tmp_path: Path) -> None:
-    assert 0 == chaos.run(chaos.Plan(seed=7, minutes=0.25), tmp_path)
+
+@pytest.mark.parametrize(("mode", "day"), [("explicit", EXPLICIT), ("poll", POLL)])
+def test_a_server_that_is_steered_stands_faults(
+    tmp_path: Path, mode: str, day: tuple[tuple[tuple[str, ...], str], ...]
+) -> None:
+    steps = [
+        Step(number, operations, (TimedFault(0.03, fault),))
+        for number, (operations, fault) in enumerate(day)
+    ]
+
+    assert 0 == chaos.run(chaos.Plan(7, 10.0, mode, steps=steps), tmp_path)

@@ -1,0 +1,303 @@
+"""The operations of a day: each brings the server from one settled state to another.
+
+An operation makes several calls or changes of files, and whatever is done to the server meanwhile,
+it ends in the state that it is for: what a fault has made fail is asked again once it is over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple
+
+from tests.faults.days.world import GUEST, STAMPED, World, stamped
+
+#: The models that are steered, and those that a drain may take single instances from.
+STEERED = (STAMPED, "asking", "tokens", "sequences")
+_PARALLEL = (STAMPED, "asking", "tokens")
+_revisions = itertools.count(1)
+
+
+class Operation(NamedTuple):
+    #: Of two at once, each has another one; "" for what is of all.
+    model: str
+    run: Callable[[World, Random], None]
+    modes: frozenset[str] = frozenset({"explicit", "poll"})
+
+
+def _load(world: World, chance: Random, model: str) -> None:
+    """Have the server take what the files say: by a load, or by its next poll."""
+    if world.mode == "explicit":
+        world.insist("load", chance, {"model": model})
+
+
+def _end_load(world: World, chance: Random, model: str) -> None:
+    """After a poll: nothing of it is under way any more, and nothing has failed."""
+    if world.mode == "poll":
+        found = world.insist("reload", chance, {"model": model})
+        if found is not None and found["failed"]:
+            world.break_promise(f"a reload of {model} fails without a fault: {found['failed']}")
+
+
+def _scale(model: str) -> Operation:
+    def run(world: World, chance: Random) -> None:
+        count = 1 + int(chance.random() * 4)
+        world.insist("scale", chance, {"model": model, "count": count})
+        world.counts[model] = count
+
+    return Operation(model, run)
+
+
+def _restart(model: str) -> Operation:
+    def run(world: World, chance: Random) -> None:
+        world.nemesis.note(["stub"], world.server.stub_pids(model), model)
+        world.insist("restart", chance, {"model": model})
+
+    return Operation(model, run)
+
+
+# --------------------------------------------------------------------- files
+
+
+def _change_code(world: World, chance: Random) -> None:
+    stamp = world.next_stamp()
+    code = world.directory(STAMPED) / str(world.version) / "model.py"
+    world.write(code, stamped(code.read_text("utf-8"), stamp))
+    world.note(f"the code of {STAMPED} is of state {stamp}")
+    _load(world, chance, STAMPED)
+    _settle_stamp(world, chance, stamp)
+
+
+def _settle_stamp(world: World, chance: Random, stamp: int) -> None:
+    if world.mode == "poll":
+        text = f"what answers is of state {stamp}, as the files say"
+        world.await_state(lambda: _answers_with(world, stamp), text)
+    _end_load(world, chance, STAMPED)
+    world.stamps.settle(stamp)
+
+
+def _answers_with(world: World, stamp: int) -> bool:
+    """Return True if many answers in a row are of this state."""
+    return all(_stamp_of_answer(world) == stamp for _ in range(24))
+
+
+def _stamp_of_answer(world: World) -> int:
+    values = (("ID", "BYTES", "probe"), ("MS", "INT32", 0))
+    inputs = [
+        {"name": name, "datatype": datatype, "shape": [1, 1], "data": [value]}
+        for name, datatype, value in values
+    ]
+    try:
+        path = f"/v2/models/{STAMPED}/infer"
+        status, found = world.server.request_json(path, {"inputs": inputs})
+    except OSError:
+        return 0
+    outputs = {one["name"]: one["data"][0] for one in found.get("outputs", [])}
+    return int(outputs["STAMP"]) if status == 200 else 0
+
+
+def _change_configuration(model: str) -> Operation:
+    def run(world: World, chance: Random) -> None:
+        revision, path = next(_revisions), world.directory(model) / "config.pbtxt"
+        count = 1 + int(chance.random() * 3)
+        text = re.sub(r"\nparameters \{ key: \"REVISION.*", "", path.read_text("utf-8"))
+        group = f"instance_group [ {{ count: {count} kind: KIND_CPU }} ]"
+        text = re.sub(r"instance_group \[.*\]", group, text)
+        new = f'parameters {{ key: "REVISION" value {{ string_value: "{revision}" }} }}\n'
+        world.write(path, f"{text.rstrip()}\n{new}")
+        world.note(f"the configuration of {model} has {count} instances, revision {revision}")
+        _load(world, chance, model)
+        text = f"the configuration of {model} is that of its files, revision {revision}"
+        world.await_state(lambda: _revision(world, model) == str(revision), text)
+        _end_load(world, chance, model)
+        if count != world.configured[model]:  # it has the last word about the number
+            world.counts[model] = world.configured[model] = count
+
+    return Operation(model, run)
+
+
+def _revision(world: World, model: str) -> str:
+    try:
+        status, found = world.server.request_json(f"/v2/models/{model}/config")
+    except OSError:
+        return ""
+    parameters = found.get("parameters", {}) if status == 200 else {}
+    return str(parameters.get("REVISION", {}).get("string_value", ""))
+
+
+def _add_version(world: World, chance: Random) -> None:
+    """A higher version takes the place of the one that serves."""
+    stamp = world.next_stamp()
+    number, old = world.add_version(stamp), world.version
+    world.note(f"{STAMPED} has version {number}, of state {stamp}")
+    world.version = number
+    _load(world, chance, STAMPED)
+    _settle_stamp(world, chance, stamp)
+    world.remove_version(old)
+    _load(world, chance, STAMPED)
+    _end_load(world, chance, STAMPED)
+
+
+def _remove_and_return(world: World, chance: Random) -> None:
+    """A model's directory goes, and comes back."""
+    directory, away = world.directory(GUEST), world.server.directory / "away"
+    world.is_present.widen(False)
+    directory.rename(away)
+    world.note(f"the directory of {GUEST} is gone")
+    if world.await_state(
+        lambda: _is_ready(world, GUEST) is False, f"{GUEST} is gone, as its files"
+    ):
+        world.is_present.settle(False)
+    world.is_present.widen(True)
+    away.rename(directory)
+    world.note(f"the directory of {GUEST} is back")
+    world.await_state(lambda: _is_ready(world, GUEST) is True, f"{GUEST} is back, as its files")
+    _end_load(world, chance, GUEST)
+    world.is_present.settle(True)
+
+
+def _is_ready(world: World, model: str = "") -> bool | None:
+    """None if nobody says."""
+    path = f"/v2/models/{model}/ready" if model else "/v2/health/ready"
+    return {200: True, 400: False, 404: False}.get(world.server.status(path))
+
+
+# ------------------------------------------------------------ calls of clients
+
+
+def _unload_and_load(world: World, chance: Random) -> None:
+    world.is_present.widen(False)
+    starts = world.starts
+    world.insist("unload", chance, {"model": GUEST})
+    if starts == world.starts:
+        world.is_present.settle(False)
+    world.is_present.widen(True)
+    world.insist("load", chance, {"model": GUEST})
+    world.is_present.settle(True)
+    world.counts[GUEST] = world.configured[GUEST]
+
+
+def _drain_and_unload(world: World, chance: Random) -> None:
+    world.is_present.widen(False)
+    wish = {"model": GUEST, "then": "unload", "within_s": 0.5}
+    world.nemesis.note(["stub"], world.server.stub_pids(GUEST), GUEST)
+    world.insist("drain", chance, wish, lambda reason: "not loaded" in reason)
+    world.is_present.widen(True)
+    world.insist("load", chance, {"model": GUEST})
+    world.is_present.settle(True)
+    world.counts[GUEST] = world.configured[GUEST]
+
+
+def _try_version(world: World, chance: Random) -> None:
+    """A version is tried beside the other, and promoted or aborted."""
+    weight, is_good, starts = 20 + int(chance.random() * 60), chance.random() < 0.5, world.starts
+    [old_stamp], stamp = world.stamps.newest, world.next_stamp()
+    old, new = world.version, world.add_version(stamp)
+    settings = {"version": new, "weight": weight, "abort_failures": "off"}
+    start = {"model": STAMPED, **settings}
+    world.insist(
+        "canary.start", chance, start, lambda why: "a canary already" in why or "only one" in why
+    )
+    phase = ""
+    if starts == world.starts:
+        world.insist(
+            "canary.promote" if is_good else "canary.abort",
+            chance,
+            {"model": STAMPED},
+            lambda why: "no canary that could change" in why or "has no canary" in why,
+        )
+        text = f"the canary of {STAMPED} is over"
+        world.await_state(lambda: _canary_phase(world) in ("PROMOTED", "ABORTED", "-"), text)
+        phase = _canary_phase(world)
+    world.calm.wait()
+    if starts != world.starts:  # a new server knows of no canary, and serves the highest version
+        phase = "PROMOTED"
+    elif phase != ("PROMOTED" if is_good else "ABORTED"):
+        world.note(f"the canary has ended otherwise: {phase}")
+        world.refusals[f"a canary that ended otherwise: {phase}"] += 1
+    world.version = new if phase == "PROMOTED" else old
+    world.remove_version(old if phase == "PROMOTED" else new)
+    world.insist("load", chance, {"model": STAMPED})
+    world.stamps.settle(stamp if phase == "PROMOTED" else old_stamp)
+
+
+def _canary_phase(world: World) -> str:
+    """Return "-" where there was none, "" if nobody says."""
+    try:
+        status, found = world.server.request_json(f"/v2/models/{STAMPED}/canary")
+    except OSError:
+        return ""
+    return str(found["phase"]) if status == 200 else "-" * ("no canary" in found["error"])
+
+
+def _drain_and_undrain(model: str) -> Operation:
+    """model is "" for the whole server."""
+
+    def run(world: World, chance: Random) -> None:
+        starts, of = world.starts, {"model": model} if model else {}
+        wish: dict[str, Any] = {**of, "within_s": 0.5, "quiet_s": 0.2}
+        world.insist("drain", chance, wish)
+        if starts == world.starts:
+            text = f"{model or 'the server'} drains, so it is not ready"
+            world.await_state(lambda: _drains(world, model, starts), text)
+        world.insist("undrain", chance, of)
+        world.await_state(lambda: _is_ready(world, model) is True, f"{model} is ready again")
+
+    return Operation(model, run)
+
+
+def _drains(world: World, model: str, starts: int) -> bool:
+    return _is_ready(world, model) is False or starts != world.starts
+
+
+def _drain_and_restart(model: str) -> Operation:
+    def run(world: World, chance: Random) -> None:
+        wish = {"model": model, "then": "restart", "within_s": 1.0}
+        world.nemesis.note(["stub"], world.server.stub_pids(model), model)
+        world.insist("drain", chance, wish)
+
+    return Operation(model, run)
+
+
+def _drain_instance(model: str) -> Operation:
+    def run(world: World, chance: Random) -> None:
+        if world.counts[model] < 2:
+            world.insist("scale", chance, {"model": model, "count": 2})
+            world.counts[model] = 2
+        number = chance.random()
+
+        def drain() -> dict[str, Any]:
+            """Name one of those that there are now: a fault may have changed their names."""
+            names = sorted(world.server.instance_names(model))
+            instance = names[int(number * len(names))] if names else model
+            return {"model": model, "instance": instance, "then": "restart", "within_s": 0.5}
+
+        world.nemesis.note(["stub"], world.server.stub_pids(model), model)
+        world.insist("drain", chance, drain)
+
+    return Operation(model, run)
+
+
+def _reload_all(world: World, chance: Random) -> None:
+    world.insist("reload", chance, {})
+
+
+_EXPLICIT, _POLL = frozenset({"explicit"}), frozenset({"poll"})
+OPERATIONS: dict[str, Operation] = {
+    **{f"scale {model}": _scale(model) for model in STEERED},
+    **{f"restart {model}": _restart(model) for model in STEERED},
+    **{f"configure {model}": _change_configuration(model) for model in STEERED},
+    **{f"drain and undrain {model}": _drain_and_undrain(model) for model in STEERED},
+    **{f"drain and restart {model}": _drain_and_restart(model) for model in STEERED},
+    **{f"drain an instance of {model}": _drain_instance(model) for model in _PARALLEL},
+    "drain and undrain the server": _drain_and_undrain(""),
+    "roll": Operation(STAMPED, _change_code),
+    "another version": Operation(STAMPED, _add_version),
+    "canary": Operation(STAMPED, _try_version, _EXPLICIT),
+    "unload and load": Operation(GUEST, _unload_and_load, _EXPLICIT),
+    "drain and unload": Operation(GUEST, _drain_and_unload, _EXPLICIT),
+    "remove and return": Operation(GUEST, _remove_and_return, _POLL),
+    "reload all": Operation("", _reload_all),
+}

@@ -1,0 +1,67 @@
+"""Which requests may fail on a day with faults, and what answers may say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.faults.days.judging import MACHINE, STILL, Cause, Failure, Harm, Timeline, find_cause
+
+FAILURE = Failure("c", "m", "http", "c-1", sent_ns=100, ended_ns=200, text="503", is_lost=False)
+LOST = FAILURE._replace(is_lost=True)
+NO_JOURNAL = FAILURE._replace(own_id="")
+
+
+def harm(*roles: str, pids: set[int] | None = None, **changes: Any) -> Harm:
+    made = Harm(150, STILL, "", frozenset(roles), frozenset(pids or ()), "m")
+    return made._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("failure", "begun_in", "harms", "cause"),
+    [
+        (FAILURE, {7}, [harm("stub", pids={7})], Cause.STUB),
+        # the stub may have been killed long before its model's client is told
+        (FAILURE, {7}, [harm("stub", pids={7}, begun_ns=50, ended_ns=60)], Cause.STUB),
+        (FAILURE, {8}, [harm("stub", pids={7})], Cause.UNEXPLAINED),
+        (FAILURE, set(), [harm("stub", pids={7})], Cause.NOT_BEGUN),
+        (FAILURE, set(), [harm("broker")], Cause.NOT_BEGUN),
+        (FAILURE, {7}, [harm("broker")], Cause.BROKER),
+        (FAILURE, {7}, [harm("broker", begun_ns=50, ended_ns=60)], Cause.UNEXPLAINED),
+        (FAILURE, {7}, [harm("broker", begun_ns=300)], Cause.UNEXPLAINED),
+        (LOST, set(), [harm("http")], Cause.FRONTEND),
+        (LOST, set(), [harm("grpc")], Cause.NOT_BEGUN),
+        (FAILURE, set(), [harm("http")], Cause.NOT_BEGUN),
+        (LOST, set(), [harm("supervisor")], Cause.SERVER),
+        (FAILURE, set(), [harm(MACHINE)], Cause.MACHINE),
+        (FAILURE, set(), [], Cause.NOT_BEGUN),
+        (NO_JOURNAL, set(), [harm("stub", pids={7})], Cause.STUB),
+        (NO_JOURNAL, set(), [harm("stub", pids={7}, model="n")], Cause.UNEXPLAINED),
+        (NO_JOURNAL, set(), [harm("broker")], Cause.BROKER),
+        (NO_JOURNAL, set(), [], Cause.UNEXPLAINED),
+    ],
+)
+def test_a_request_may_fail_where_it_was_begun_and_ended_by_a_fault(
+    failure: Failure, begun_in: set[int], harms: list[Harm], cause: Cause
+) -> None:
+    assert cause is find_cause(failure, frozenset(begun_in), harms)
+
+
+def test_a_promise_is_broken_where_nothing_explains_the_failure() -> None:
+    assert {Cause.NOT_BEGUN, Cause.UNEXPLAINED} == {c for c in Cause if c.is_broken_promise}
+
+
+def test_an_answer_is_of_a_state_that_was_while_its_request_was_under_way() -> None:
+    now_ns = [100]
+    stamps = Timeline(1, lambda: now_ns[0])
+    stamps.widen(2)
+    now_ns[0] = 200
+    stamps.settle(2)
+
+    assert {1} == stamps.allowed(10, 90)
+    assert {1, 2} == stamps.allowed(90, 150)
+    assert {1, 2} == stamps.allowed(150, 250)
+    assert {2} == stamps.allowed(201, 250)
+    assert {1, 2} == stamps.allowed(10, 250)
+    assert {2} == stamps.newest
