@@ -6,7 +6,7 @@ JOBS ?= 3
 bin := .venv/bin
 
 .PHONY: run test test-as-nobody test-frameworks quick check fix bench growth faults attacks docs deb coverage conformance-record clean \
-	test-fleet fleet-demo
+	test-fleet fleet-demo mutants
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -63,6 +63,12 @@ faults: .venv/test.stamp
 # Hostile clients beside honest ones.
 attacks: .venv/test.stamp
 	$(bin)/python -m tests.faults.attacks --seed $(or $(SEED),1) --minutes $(MINUTES) $(ARGS)
+
+# Small faults in the code that decides, N of them, one at a time: how many do tests notice?
+N ?= 200
+
+mutants: .venv/test.stamp
+	$(bin)/python -m tools.mutants --seed $(or $(SEED),1) --count $(N) $(ARGS)
 
 docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict

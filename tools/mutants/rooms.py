@@ -1,0 +1,78 @@
+"""The code that mutants are made of: what decides in the four rooms that every request passes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.mutants.mutations import Mutation, mutations
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Room(NamedTuple):
+    name: str
+    folder: str
+    #: Beginnings of paths that are left out: hands, which `tests/repo/test_layers.py` keeps apart
+    #: from what decides, and what runs with a framework or a GPU alone.
+    without: tuple[str, ...] = ()
+    #: Files that decide all the same.
+    including: tuple[str, ...] = ()
+
+
+ROOMS = (
+    Room("broker", "zmqtriton/broker", ("requests/traces.py", "sending.py", "service.py")),
+    Room(
+        "supervisor",
+        "zmqtriton/supervisor",
+        ("machine/", "service.py"),
+        (
+            "machine/host_policies.py",
+            "machine/model_reading.py",
+            "machine/policy_reading.py",
+            "machine/process_settings.py",
+            "machine/python_settings.py",
+        ),
+    ),
+    Room("gateway", "frontends/zmqtriton_frontends/gateway"),
+    Room(
+        "stub",
+        "stub/zmqtriton_stub",
+        (
+            *("__main__.py", "backends/", "fork_server.py", "memory/gpu", "output.py"),
+            *("own_process.py", "pre_import.py", "probe.py", "process.py"),
+        ),
+    ),
+)
+
+
+def room_of(path: str) -> Room:
+    return next(room for room in ROOMS if path.startswith(f"{room.folder}/"))
+
+
+def modules(tree: Path) -> Iterator[str]:
+    """Return the path of every module that decides, below this copy of the repository."""
+    for room in ROOMS:
+        for path in sorted((tree / room.folder).rglob("*.py")):
+            inside = path.relative_to(tree / room.folder).as_posix()
+            if inside in room.including or not inside.startswith(room.without):
+                yield path.relative_to(tree).as_posix()
+
+
+def sample(tree: Path, seed: int, count: int, below: tuple[str, ...] = ()) -> list[Mutation]:
+    """Return so many mutants; a change of the code replaces those that it concerns alone."""
+    every = [
+        mutation
+        for path in modules(tree)
+        if path.startswith(below or "")
+        for mutation in mutations(path, (tree / path).read_bytes())
+    ]
+
+    def rank(mutation: Mutation) -> str:
+        return hashlib.sha256(f"{seed} {mutation.name}".encode()).hexdigest()
+
+    faults = (m for m in sorted(every, key=rank) if m.changes((tree / m.path).read_bytes()))
+    return sorted(itertools.islice(faults, count), key=lambda m: (m.path, m.line, m.start))
