@@ -356,6 +356,7 @@ class LoadModel(NamedTuple):
     config: Document
     auto_complete: Flags
     backend_settings: Document = "{}"  # --backend-config for its backend
+    bytecode: Text = ""  # where its generation's bytecode is kept; "" for nowhere
 
 
 class Initialize(NamedTuple):

@@ -33,6 +33,9 @@ def _load_packages() -> None:
     model_path = os.path.join(here, "model_path")
     if model_path not in sys.path:
         sys.path.append(model_path)
+    from zmqtriton_stub import model_code
+
+    model_code.follow()
 
 
 if not __package__:

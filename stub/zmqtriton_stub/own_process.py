@@ -13,6 +13,7 @@ from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
+from zmqtriton_stub import model_code
 from zmqtriton_stub.forks.hooks import Forks
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
@@ -33,6 +34,7 @@ class OwnProcess:
         known = json.loads(load.config)
         check_files(known, load.directory)
         take_priority(known, instance.say)
+        model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
         return import_class(load)
 
     def settle(self) -> None:

@@ -64,7 +64,11 @@ ONLY_IN = (
         "the bytes on the wire are made in one file for each protocol",
     ),
     ("pickle", set[str](), "what is unpickled runs"),
-    ("marshal", set[str](), "what is unmarshalled can crash the interpreter"),
+    (
+        "marshal",
+        {"zmqtriton_stub.model_code"},
+        "what is unmarshalled can crash the interpreter, but bytecode that the same user has kept",
+    ),
     (
         "multiprocessing",
         {"zmqtriton.embedded.hosted_process"},

@@ -422,6 +422,37 @@ def test_children_of_a_model_see_the_same_classes(tmp_path: Path, write_model: W
         assert response.parameters == {"same": True}
 
 
+def test_children_of_a_model_run_what_its_files_have_now(
+    tmp_path: Path, write_model: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved twice within a second, at the same size: the same file to Python's cache."""
+    code = """
+        import multiprocessing
+        def number(_):
+            import helper
+            return helper.NUMBER
+        class TritonPythonModel:
+            def execute(self, requests):
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    [answer] = pool.map(number, [0])
+                return [pb_utils.InferenceResponse(parameters={"number": answer})]
+    """
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "")
+    numbers: list[object] = []
+    with RunningStub(tmp_path) as stub:
+        for number in (1, 2):
+            model = write_model(code, helper=f"NUMBER = {number}")
+            os.utime(model / "1" / "helper.py", (1, 1))
+            if not numbers:
+                stub.start(model)
+            response = stub.infer()
+            assert isinstance(response, wire.ResponseBody)
+            numbers.append(response.parameters["number"])
+
+    assert numbers == [1, 2]
+    assert not list(model.rglob("__pycache__"))
+
+
 def test_the_supervisor_s_death_ends_a_stub_that_is_executing(
     tmp_path: Path, write_model: Write
 ) -> None:

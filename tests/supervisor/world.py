@@ -29,6 +29,7 @@ from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.models.memory_measurements import MemoryReport
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.reloading.file_watch import FileReport
+from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
@@ -101,8 +102,9 @@ class SupervisorHarness:
         #: What the service manager has heard.
         self.service_manager_texts: list[str] = []
         self.status: int | None = None
-        #: Directories of loads.
+        #: Directories of loads, and of generations.
         self.removed: list[str] = []
+        self.removed_bytecode: list[str] = []
         #: The models whose files were looked at last.
         self.watched: tuple[str, ...] = ()
         self.sent: list[tuple[int, Any]] = []
@@ -262,7 +264,8 @@ class SupervisorHarness:
             case actions.PrintError(text):
                 self.complaints.append(text)
             case actions.RemoveDirectory(path):
-                self.removed.append(path)
+                is_bytecode = path.startswith(f"/run/x/{bytecode.FOLDER}/")
+                (self.removed_bytecode if is_bytecode else self.removed).append(path)
             case actions.Exit(status):
                 self.status = status
             case _:

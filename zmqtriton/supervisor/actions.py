@@ -117,7 +117,7 @@ class MeasureMemory(NamedTuple):
 
 
 class RemoveDirectory(NamedTuple):
-    """Remove the directory that a load has brought along."""
+    """Remove a directory that a load has brought along, or a generation has left."""
 
     path: str
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from contextlib import suppress
+from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults import reloads
@@ -15,6 +18,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
+PER_SECOND = 50
 #: Above what allocators and caches need at first, below what a kept load would cost.
 MOST_KIB_PER_LOAD = 100
 
@@ -37,6 +41,42 @@ def test_reloads_under_load_fail_no_request_and_mix_nothing(server: Server) -> N
 
     assert (0, 0) == (done.failed_count, done.stale_count)
     assert done.request_count > 50
+
+
+@pytest.mark.row("F10")
+def test_a_load_runs_what_the_files_have_however_soon_after_the_last(server: Server) -> None:
+    """All saves are of one second and one size, so that Python's own cache cannot tell them."""
+    directory = server.add_model(MODEL, "steps") / "1"
+    second = time.time_ns() // 10**9 * 10**9
+    code = (directory / "model.py").read_text()
+    # whatever this process has inherited
+    fresh = "import sys\nsys.dont_write_bytecode = False\nfrom package.steps import STAMP\n"
+    (directory / "package").mkdir()
+    (directory / "model.py").write_text(code.replace("STAMP = 0\n", fresh))
+    stamps = []
+    for stamp in range(1, 6):
+        path = directory / "package" / "steps.py"
+        path.write_text(f"STAMP = {stamp}\n")
+        os.utime(path, ns=(second, second + stamp))
+        assert (200, "") == control_model(server, "load", "steps")
+        with SteadyLoad(server.http_port, per_second=PER_SECOND, model="steps") as asking:
+            eventually(lambda: len(asking.answers) > 5, 30, "answers of both instances")
+        stamps.append({answer.stamps for answer in asking.answers})
+
+    assert stamps == [{(stamp, stamp)} for stamp in range(1, 6)]
+    assert not list(directory.rglob("__pycache__"))
+    [runtime] = {
+        Path(mark.rpartition(":")[0])
+        for pid in server.stub_pids("steps")
+        for mark in [psutil.Process(pid).environ()["ZMQTRITON_STUB"].strip()]
+    }
+    kept = {path.name for path in (runtime / "bytecode").iterdir()}
+    control_model(server, "unload", "steps")
+    eventually(
+        lambda: len({path.name for path in (runtime / "bytecode").iterdir()}) < len(kept),
+        30,
+        "the bytecode is gone with its generation",
+    )
 
 
 @pytest.mark.row("F11")

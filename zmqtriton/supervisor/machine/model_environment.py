@@ -21,9 +21,6 @@ _USUAL = (
     *("CURL_CA_BUNDLE", "NO_PROXY", "no_proxy", "COVERAGE_PROCESS_*"),
 )
 
-#: A module that is saved twice within a second, with the same size, is the same to Python's cache.
-FRESH_CODE = {"PYTHONDONTWRITEBYTECODE": "1"}
-
 
 def withheld(environment: Mapping[str, str], named: Iterable[str]) -> list[str]:
     """Return the names of the variables that models do not get.

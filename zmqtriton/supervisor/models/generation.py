@@ -14,7 +14,7 @@ from typing import Protocol
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.actions import RemoveDirectory, Send
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.broker_entry import BrokerEntry
 from zmqtriton.supervisor.models.deaths import log_death
@@ -90,6 +90,7 @@ class Generation:
             *blueprint.callees,
             *(blueprint.ensemble.member_names if blueprint.ensemble else ()),
         }
+        self._bytecode_directory = introductions.bytecode_directory(self.number)
         self._broker_entry = BrokerEntry(introductions, self.number, blueprint.name, version)
         #: Instances that wait for the configuration, which the first one is asked for.
         self._awaiting_config: list[Instance] = []
@@ -274,6 +275,7 @@ class Generation:
         if not any(instance.is_alive for instance in self.instances):
             self._broker_entry.remove(UNLOADED)
             self._introductions.resources.release(self.number)
+            self._plan.enqueue(RemoveDirectory(self._bytecode_directory))
             self._transition(states.LastProcessExited())
             self.owner.generation_ended(self)
 
@@ -318,6 +320,7 @@ class Generation:
             blueprint.config if is_asked or not served else served.config,
             int(is_asked),
             blueprint.backend_settings,
+            self._bytecode_directory,
         )
         self._introductions.introduce(
             instance.serial,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.replay import PROPAGATION_S, BrokerReplay
 from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES, CATALOGUE_ROLES
@@ -85,6 +86,10 @@ class Introductions:
         waiting, self._waiting = self._waiting, {}
         for introduce in waiting.values():
             introduce()
+
+    def bytecode_directory(self, generation: int) -> str:
+        """Return where stubs of a generation keep bytecode."""
+        return bytecode.directory(self._server.directory, generation)
 
     @property
     def is_broker_ready(self) -> bool:

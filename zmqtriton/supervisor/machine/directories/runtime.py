@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton_floor import staging
 from zmqtriton_floor.endpoints import stream_path
 
@@ -24,7 +25,9 @@ PREFIX = "zmqtriton-"
 _LOCK = "lock"
 _DRAFT = "draft"
 #: The names of a server's files in here, apart from sockets.
-_OWN_NAMES = frozenset((_LOCK, _DRAFT, os.path.basename(staging.folder(""))))
+#: In which stubs make directories of their own, whoever they run as.
+_FOLDERS_OF_STUBS = (staging.folder(""), bytecode.FOLDER)
+_OWN_NAMES = frozenset((_LOCK, _DRAFT, *_FOLDERS_OF_STUBS))
 _OUR_SOCKETS = ("requests-", "stubs-", "stream-")
 #: The longest path of a unix socket, less the longest name in here.
 _MAX_PATH = 107 - len("/requests-4294967295")
@@ -84,9 +87,10 @@ def claim(given: str = "", group: int | None = None) -> RuntimeDirectory:
     claimed = _claim(given)
     if group is not None:
         try:
-            files = Path(staging.folder(str(claimed.path)))
-            files.mkdir()
-            files.chmod(0o1733)
+            for name in _FOLDERS_OF_STUBS:
+                folder = claimed.path / name
+                folder.mkdir()
+                folder.chmod(0o1733)
             admit_group(claimed.path, group)
         except OSError as error:
             claimed.remove()

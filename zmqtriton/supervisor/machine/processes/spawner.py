@@ -55,8 +55,7 @@ class Spawner:
             _log.info(text, len(withheld))
             text = "variables that models get only if --model-env names them: %s"
             _log.debug(text, ", ".join(withheld))
-        added = model_environment.FRESH_CODE if options.reload else {}
-        children.model_variables = {**dict.fromkeys(withheld), **added}
+        children.model_variables = dict.fromkeys(withheld)
 
     def close(self) -> None:
         for lock in self._cache_locks.values():

@@ -1,0 +1,111 @@
+"""Compiles a model's own files from what they have now, whatever lies in `__pycache__` beside them.
+
+Python takes cached bytecode for that of a file if its size and the whole second of its last change
+agree: a file that is saved twice within a second, or comes by a link that is turned to another
+directory, would run as it was. Here bytecode is kept by a hash of the source, in a directory of the
+generation, so that its instances compile each file once; nothing is written beside the model.
+Packages that are installed keep Python's own cache. Must import nothing of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import marshal
+import os
+import re
+import stat
+import sys
+from importlib.machinery import SourceFileLoader
+from typing import Any, Iterable
+
+#: Tells processes that a model starts by multiprocessing's spawn, which import its files, too.
+_VARIABLE = "ZMQTRITON_MODEL_CODE"
+_INSTALLED = re.compile(r"/(site|dist)-packages/")
+_standard_get_code = SourceFileLoader.get_code
+
+
+def begin(directories: Iterable[str], kept_in: str) -> None:
+    """Compile files below these directories anew in this process, and in those that it spawns.
+
+    `kept_in` is where bytecode is kept; it need not exist, and "" is for nowhere.
+    """
+    os.environ[_VARIABLE] = json.dumps([*directories, kept_in])
+    follow()
+
+
+def follow() -> None:
+    """Do what the process was told that has started this one, if it was told anything."""
+    if _VARIABLE not in os.environ:
+        return
+    *directories, kept_in = json.loads(os.environ[_VARIABLE])
+    code = ModelCode(directories, kept_in)
+
+    def get_code(loader: SourceFileLoader, fullname: str) -> Any:
+        path = loader.get_filename(fullname)
+        return (
+            code.compile(loader, path) if code.has(path) else _standard_get_code(loader, fullname)
+        )
+
+    # Not a finder of our own: models also load files by their path, with the loader of Python.
+    SourceFileLoader.get_code = get_code  # type: ignore[assignment, method-assign]
+
+
+class ModelCode:
+    """The files below the model's directories, and their bytecode."""
+
+    def __init__(self, directories: Iterable[str], kept_in: str) -> None:
+        places = {place(d) for d in directories for place in (os.path.abspath, os.path.realpath)}
+        self._roots = tuple(os.path.join(place, "") for place in places)
+        self._library = os.path.join(os.path.dirname(os.__file__), "")
+        self._kept_in = kept_in if kept_in and _is_private(kept_in) else ""
+
+    def has(self, path: str) -> bool:
+        """Return whether a file is the model's own, not one of a Python that lies with it."""
+        path = os.path.abspath(path)
+        is_below = path.startswith(self._roots) and not path.startswith(self._library)
+        return is_below and _INSTALLED.search(path) is None
+
+    def compile(self, loader: SourceFileLoader, path: str) -> Any:
+        """Return the code of what the file has now. Raises OSError and what compile() does."""
+        source = loader.get_data(path)
+        if not self._kept_in or type(loader) is not SourceFileLoader:
+            return loader.source_to_code(source, path)  # a loader may change what it compiles
+        kept = os.path.join(self._kept_in, _name(path, source))
+        try:
+            with open(kept, "rb") as file:
+                return marshal.loads(file.read())  # noqa: S302 - only this user can write there
+        except (OSError, EOFError, ValueError, TypeError):
+            code = loader.source_to_code(source, path)
+        if not sys.dont_write_bytecode:
+            _keep(kept, marshal.dumps(code))
+        return code
+
+
+def _is_private(directory: str) -> bool:
+    """Make the directory; False if it cannot be, or another user could put code there."""
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        found = os.lstat(directory)
+    except OSError:
+        return False
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return is_ours and not found.st_mode & 0o022
+
+
+def _name(path: str, source: bytes) -> str:
+    # Tracebacks show the path, which is part of the code.
+    about = f"{sys.flags.optimize} {path}\0".encode("utf-8", "surrogateescape")
+    return hashlib.sha256(importlib.util.MAGIC_NUMBER + about + source).hexdigest()
+
+
+def _keep(path: str, data: bytes) -> None:
+    """Write the file as a whole, or not at all: it is of use to the next instance only."""
+    draft = f"{path}.{os.getpid()}"
+    try:
+        with open(draft, "wb") as file:
+            file.write(data)
+        os.replace(draft, path)
+    except OSError:
+        return  # the disk is full, or the server is removing the directory
