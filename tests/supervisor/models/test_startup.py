@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError, Unavailable
+from zmqtriton_floor.errors import InternalError, NotFound, Unavailable
 
 _GONE = InternalError("failed to stat file /models")
 _LOAD = {"model": "m", "parameters": {}}
@@ -70,6 +71,36 @@ def test_models_can_be_loaded_when_the_repository_has_come() -> None:
 
     assert (0, "") == world.call("load", _LOAD).error
     assert "READY" == world.latest_version_info("m").state
+
+
+@pytest.mark.row("F02")
+@pytest.mark.parametrize("control", ["poll", "reload"])
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_model_that_goes_between_a_listing_and_its_reading_ends_with_the_next(
+    control: str, is_busy: bool
+) -> None:
+    world = SupervisorHarness(
+        make_blueprint("m"), control_mode="poll" if control == "poll" else "none", poll_s=1.0
+    ).start()
+
+    def look() -> None:
+        if control == "poll":
+            world.advance(1.0)
+        else:
+            world.call("reload")
+
+    read, world.is_busy = world._read, is_busy
+    world._read = lambda *_: ReadFailure("model not found", NotFound.number)  # type: ignore[method-assign]
+    look()
+    assert "READY" == world.index()[0]["state"], "so far it is listed"
+
+    world._read = read  # type: ignore[method-assign]
+    del world.models["m"]
+    look()
+    assert ["UNLOADING"] * is_busy == [entry["state"] for entry in world.index()]
+    retired = len(world.messages_to("broker", wire.Retire))
+    look()
+    assert retired == len(world.messages_to("broker", wire.Retire)), "it is ended once"
 
 
 def test_a_server_that_waits_for_its_repository_can_be_stopped() -> None:

@@ -19,6 +19,7 @@ from zmqtriton.supervisor.models.model_report import table_rows
 from zmqtriton.supervisor.models.startup_progress import StartupProgress
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.states import ModelState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -206,12 +207,25 @@ class Startup:
 
 
 def find_gone(models: Mapping[str, Model], found: Container[str]) -> list[Model]:
-    """Return the models whose directories were there and no longer are."""
+    """Return the models whose directories were there and no longer are.
+
+    A reading may have found that, too, between two looks: it ends nothing that serves.
+    """
     return [
         model
         for name, model in models.items()
-        if name not in found and not (model.history.is_directory_gone or guests_of(model))
+        if name not in found
+        and not (model.history.is_directory_gone and _is_unloaded(model))
+        and not guests_of(model)
     ]
+
+
+def _is_unloaded(model: Model) -> bool:
+    """True if nothing of it is loaded or loading, but what is ending already."""
+    return not model.loads.is_loading and all(
+        version.generation is None or version.state is ModelState.UNLOADING
+        for version in model.versions.values()
+    )
 
 
 def _summary(status: str) -> str:

@@ -15,7 +15,8 @@ class LoadHistory:
     def __init__(self) -> None:
         #: How many loads have found something to load.
         self.attempts = 0
-        #: The model's directory is gone: the model is forgotten once it has ended.
+        #: The model's directory is gone: the model is forgotten once it has ended, which this alone
+        #: does not bring about.
         self.is_directory_gone = False
         #: Why the model could not be read the last time; "" if it could.
         self.read_problem = ""
