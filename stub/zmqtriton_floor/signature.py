@@ -1,7 +1,7 @@
 """Checks that a request fits its model: names, datatypes, shapes, batch, bytes.
 
-Frontends check what clients send; the receiving stub checks what other models send. No size is
-trusted. Raises InvalidArgument with Triton's texts.
+Frontends check what clients send; the receiving stub checks what other models send, and the broker
+what they send to ensembles. No size is trusted. Raises InvalidArgument with Triton's texts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Collection, NamedTuple, Sequence
 
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_floor.wire import Reference, RequestBody, Tensor
 
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
@@ -180,17 +180,21 @@ class Signature:
                 f"unexpected shape for input '{tensor.name}' for model '{self.model}'. Expected "
                 f"{_list(dims)}, got {_list(shape)}. {note}"
             )
+        data = tensor.data
+        is_elsewhere = type(data) is Reference
         if wanted.datatype == BYTES:
-            check_elements(tensor, self.model)
+            if not is_elsewhere:  # whoever maps them looks into the strings
+                check_elements(tensor, self.model)
             return
         if wanted.fixed_size is not None:
             size = wanted.fixed_size * (shape[0] if self.max_batch_size else 1)
         else:
             size = count_elements(shape) * BY_NUMBER[wanted.datatype].size
-        if len(tensor.data) != size:
+        given = data.size if is_elsewhere else len(data)
+        if given != size:
             raise InvalidArgument(
                 f"input byte size mismatch for input '{tensor.name}' for model '{self.model}'. "
-                f"Expected {size}, got {len(tensor.data)}"
+                f"Expected {size}, got {given}"
             )
 
     def _refuse_count(self, given: list[str]) -> None:

@@ -7,14 +7,15 @@ import time
 from collections.abc import AsyncGenerator
 from concurrent.futures import Future
 
+from zmqtriton.embedded.reading import read_body, read_options
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
-from zmqtriton.embedded.tensors import to_arrays, to_tensors
+from zmqtriton.embedded.tensors import to_arrays
 from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
-from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, ResponseBody
+from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 
@@ -25,7 +26,7 @@ Coming = Future[InferenceResponse | None]
 class Exchange(PendingRequest):
     """Asks once; gives each response to the future that waits for it."""
 
-    __slots__ = ("_coming", "_deadline_ns", "_found", "_name", "_open", "_request", "_stream")
+    __slots__ = ("_coming", "_deadline_ns", "_model", "_name", "_open", "_request", "_stream")
 
     SENDING = "GUEST_SEND"
 
@@ -42,7 +43,8 @@ class Exchange(PendingRequest):
         self._name = name, version
         self._request = request
         self._open = among
-        self._found: ModelVersion
+        #: The version that answers, which may be a canary.
+        self._model: ModelVersion
         self._stream: AsyncGenerator[StreamItem, None] | None = None
         self._coming: Coming | None = None
         self._deadline_ns = 0
@@ -62,8 +64,9 @@ class Exchange(PendingRequest):
 
     def _ask(self) -> None:
         catalogue = self._gateway.catalogue
-        self._found = found = catalogue.find(*self._name)
+        found = catalogue.find(*self._name)
         checked = self._checked(found)
+        self._model = checked.model
         if found.signature.is_decoupled:
             self._stream = self._gateway.stream(checked)
             self._await(_next(self._stream), self._take_item)
@@ -72,13 +75,8 @@ class Exchange(PendingRequest):
 
     def _checked(self, found: ModelVersion) -> CheckedRequest:
         asked = self._request
-        flags = asked.sequence_start * SEQUENCE_START | asked.sequence_end * SEQUENCE_END
-        options = Options(
-            flags, asked.priority, asked.timeout, self._deadline_ns, asked.correlation_id
-        )
-        tensors = to_tensors(asked.inputs, found.config)
-        body = RequestBody(asked.request_id, dict(asked.parameters), list(asked.outputs), tensors)
-        return prepare(self._gateway.catalogue, found, body, options)
+        options = read_options(asked, self._deadline_ns)
+        return prepare(self._gateway.catalogue, found, read_body(asked, found.config), options)
 
     def proceed(self, coming: Coming) -> None:
         """Have the future get the response of a stream that follows."""
@@ -127,10 +125,9 @@ class Exchange(PendingRequest):
     def _response(
         self, body: ResponseBody | None, error: ZmqTritonError | None, *, is_final: bool
     ) -> InferenceResponse:
-        found = self._found
         return InferenceResponse(
-            found.name,
-            found.version,
+            self._model.name,
+            self._model.version,
             self._request.request_id,
             {} if body is None else to_arrays(body.outputs),
             {} if body is None else body.parameters,

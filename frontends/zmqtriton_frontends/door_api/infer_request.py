@@ -46,7 +46,7 @@ class DoorRequest(NamedTuple):
 def read(fields: Fields, frames: Sequence[Any]) -> DoorRequest:
     """Read a request; its frames are buffers, which become the data of its inputs."""
     model, version = fields.name("model"), fields.text("version")
-    request_id = fields.text("request_id")
+    request_id = fields.text("request_id", most=_MAX_COUNT)
     inputs = fields.items("inputs")
     outputs = fields.items("outputs")
     if len(inputs) + len(outputs) > MAX_TENSORS:

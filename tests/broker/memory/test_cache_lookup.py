@@ -244,10 +244,10 @@ _SETTINGS = json.dumps({"cache_secret": "00", "cache_bytes": 9_999, "cache_share
 
 def _asked_through_an_ensemble(asker: int) -> EnsembleHarness:
     """`a` or a client has asked the ensemble, whose member has a cache, with a large tensor."""
-    cached = model("m", response_cache={"enable": True})
-    world = EnsembleHarness(
-        ensemble([step("m", {"I": "x"}, {"O": "y"})]), cached, model("a"), model("b")
-    )
+    any_size = [-1]
+    cached = model("m", dims=any_size, response_cache={"enable": True})
+    whole = ensemble([step("m", {"I": "x"}, {"O": "y"})], dims=any_size)
+    world = EnsembleHarness(whole, cached, model("a"), model("b"))
     world.core.configure(1, _SETTINGS, lambda: world.now)
     _ask_large(world, asker)
     world.respond("m", tensor("O", b"answer"))
@@ -256,7 +256,9 @@ def _asked_through_an_ensemble(asker: int) -> EnsembleHarness:
 
 def _ask_large(world: EnsembleHarness, asker: int, data: Any = None) -> None:
     claimed = Reference(asker, 1, 5, 0, 100_000, b"d" * 32)
-    body = wire.RequestBody("", {}, [], [tensor("x", claimed if data is None else data)])
+    size = claimed.size if data is None else len(data)
+    given = tensor("x", claimed if data is None else data, [size // 4])
+    body = wire.RequestBody("", {}, [], [given])
     row = request(world.numbers["e"], world.numbers["e"])._replace(id=len(world.replies) + 1)
     world.infer(asker, row, body=wire.encode_body(body))
 
@@ -279,9 +281,9 @@ def test_large_tensors_that_a_model_names_are_known_to_that_model_alone(asker: s
 
 def test_what_is_in_the_request_itself_is_known_to_all_who_ask_the_ensemble() -> None:
     world = _asked_through_an_ensemble(1)
-    _ask_large(world, 1, b"small")
+    _ask_large(world, 1, b"small...")
     world.respond("m", tensor("O", b"answer"))
 
-    _ask_large(world, world.serials["a"], b"small")
+    _ask_large(world, world.serials["a"], b"small...")
 
     assert set() == world.busy_models()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,37 @@ def server(repository: Repository) -> Iterator[zmqtriton.Server]:
         held = [_one(server, "identity_fp32", INPUT0=large) for _ in range(4)]
         del held
         yield server
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"request_id": 5}, "request_id must be a string, got int"),
+        ({"outputs": "OUTPUT0"}, "outputs must be a sequence of names, got str"),
+        ({"outputs": [1]}, "the name of an output must be a string, got int"),
+        ({"outputs": ["OUTPUT0"] * 2}, "output 'OUTPUT0' already exists in request"),
+        ({"parameters": []}, "parameters must be a dict, got list"),
+        ({"parameters": {1: 2}}, "the name of a parameter must be a string, got int"),
+        ({"parameters": {"p": None}}, "parameter 'p' must be an integer, a float, a boolean or a"),
+        ({"parameters": {"p" * 1025: 1}}, "a parameter's name cannot be longer than 1024"),
+        ({"priority": 1.5}, "priority must be an integer, got float"),
+        ({"priority": -1}, "'priority' is out of range"),
+        ({"timeout": "1"}, "timeout must be an integer, got str"),
+        ({"correlation_id": None}, "correlation_id must be an integer, got NoneType"),
+        ({"correlation_id": 2**64}, "the sequence id is out of range"),
+        ({"correlation_id": "x" * 129}, "string correlation ID cannot be longer than 128"),
+        ({"inputs": {1: np.zeros(1, np.float32)}}, "the name of an input must be a string"),
+    ],
+)
+def test_a_request_that_is_none_is_refused_and_costs_nobody_a_broker(
+    server: zmqtriton.Server, asked: dict[str, Any], text: str
+) -> None:
+    given = {"inputs": {"INPUT0": np.zeros(1, np.float32)}, **asked}
+
+    with pytest.raises(InvalidArgument, match=re.escape(text)):
+        list(server.model("identity_fp32").infer(**given))
+
+    assert [0] == _one(server, "identity_fp32", INPUT0=np.zeros(1, np.float32))["OUTPUT0"].tolist()
 
 
 def test_it_is_live_and_ready_and_says_who_it_is(server: zmqtriton.Server) -> None:

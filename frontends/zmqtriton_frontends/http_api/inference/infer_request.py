@@ -81,8 +81,6 @@ def request_id(document: dict[str, Any]) -> str:
     given = document.get("id", "")
     if type(given) is not str:
         raise _mismatch("id", "string")
-    if len(given) > MAX_NAME:
-        raise InvalidArgument(f"request id cannot be longer than {MAX_NAME} characters")
     return given
 
 

@@ -1,0 +1,83 @@
+"""Reads a request of this process's own code: kinds and limits of what is in it.
+
+Nobody else would: what comes over a port is read where it comes in, and the broker ends the
+connection of a frontend that sends it anything but a request. Raises InvalidArgument.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zmqtriton.embedded.requests import InferenceRequest
+from zmqtriton.embedded.tensors import to_tensors
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody
+from zmqtriton_frontends.inference.admission import Options, check_parameter_name
+
+_MAX_SEQUENCE_ID = 128
+
+
+def read_body(asked: InferenceRequest, config: Mapping[str, Any]) -> RequestBody:
+    """Return the body of a request to the model with this configuration."""
+    for name in asked.inputs:
+        _text(name, "the name of an input")
+    return RequestBody(
+        _text(asked.request_id, "request_id"),
+        _parameters(asked.parameters),
+        _outputs(asked.outputs),
+        to_tensors(asked.inputs, config),
+    )
+
+
+def read_options(asked: InferenceRequest, deadline_ns: int) -> Options:
+    flags = SEQUENCE_START if asked.sequence_start else 0
+    flags |= SEQUENCE_END if asked.sequence_end else 0
+    correlation = asked.correlation_id
+    if not isinstance(correlation, str):
+        correlation = _integer(correlation, "correlation_id")
+    elif len(correlation) > _MAX_SEQUENCE_ID:
+        raise InvalidArgument(
+            f"string correlation ID cannot be longer than {_MAX_SEQUENCE_ID} characters"
+        )
+    priority, timeout = _integer(asked.priority, "priority"), _integer(asked.timeout, "timeout")
+    return Options(flags, priority, timeout, deadline_ns, correlation)
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} must be a string, got {type(value).__name__}")
+    return value
+
+
+def _integer(value: Any, what: str) -> int:
+    try:
+        return int(operator.index(value))
+    except TypeError:
+        kind = type(value).__name__
+        raise InvalidArgument(f"{what} must be an integer, got {kind}") from None
+
+
+def _parameters(given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"parameters must be a dict, got {type(given).__name__}")
+    for name, value in given.items():
+        check_parameter_name(_text(name, "the name of a parameter"))
+        if not isinstance(value, (bool, int, float, str)):
+            raise InvalidArgument(
+                f"parameter '{name}' must be an integer, a float, a boolean or a string, got "
+                f"{type(value).__name__}"
+            )
+    return dict(given)
+
+
+def _outputs(given: Any) -> list[str]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InvalidArgument(f"outputs must be a sequence of names, got {type(given).__name__}")
+    names: dict[str, None] = {}
+    for name in given:
+        if _text(name, "the name of an output") in names:
+            raise InvalidArgument(f"output '{name}' already exists in request")
+        names[name] = None
+    return list(names)
