@@ -12,14 +12,15 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
-import coverage
 import pytest
-
-from tools.mutants.rooms import ROOT, modules
 
 
 class Recorder:
     def __init__(self, folder: Path) -> None:
+        import coverage  # a trial does without these
+
+        from tools.mutants.rooms import ROOT, modules
+
         self._folder = folder
         self._seconds: dict[str, float] = {}
         self._failed: set[str] = set()

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import json
 import random
+from typing import Any
 
 import pytest
 
+from tests.broker.world import BrokerHarness, request
 from zmqtriton.broker.metrics.latencies import Histogram, Summary
+from zmqtriton_floor import wire
 
 _SECOND = 1_000_000_000
+_MILLISECOND = 1_000_000
+F, S = 2, 10
 
 
 class Now:
@@ -78,3 +84,160 @@ def test_memory_does_not_grow_with_what_is_added() -> None:
             summary.add(2**exponent)
 
     assert sum(len(sizes) for sizes in summary._steps.values()) <= 5 * 40
+
+
+def _world(*metrics: str, **config: Any) -> BrokerHarness:
+    """A broker that was started with these settings of --metrics-config."""
+    world = BrokerHarness()
+    settings = [["", *metric.split("=")] for metric in metrics]
+    world.core.configure(1, json.dumps({"metrics_config": settings}), lambda: world.now)
+    world.add_generation(config={"name": "m", **config})
+    world.add_frontend(F)
+    world.add_stub(S)
+    return world
+
+
+def _figures(world: BrokerHarness) -> dict[str, Any]:
+    """What a version tells beyond the protocol, without the quantiles of its summaries."""
+    own = world.core.generations[1].statistics.own()
+    summaries = own.get("summaries", {}).items()
+    return {
+        "first_response": own.get("first_response"),
+        "summaries": {name: (figures["count"], figures["sum"]) for name, figures in summaries},
+    }
+
+
+def _execute(world: BrokerHarness, *ids: int) -> None:
+    """A batch of these waits for 2 ms; its stub tells 1, 2 and 3 ms, and answers 6 ms later."""
+    stages = (_MILLISECOND, 2 * _MILLISECOND, 3 * _MILLISECOND)
+    arrived = [request(own_id) for own_id in ids]
+    world.core.infer(F, arrived, [b""] * len(arrived), world.now)
+    world.now += 2 * _MILLISECOND
+    world.drain_outbox()
+    works = world.batched_requests.pop(S)
+    world.now += 6 * _MILLISECOND
+    outcomes = [wire.Outcome(work.peer, work.id, 0, "", wire.FINAL, 0, []) for work in works]
+    results = wire.Results(outcomes, [wire.Executed(works[0].batch, *stages)])
+    world.core.results(S, results, [b"answer"] * len(works), world.now)
+    world.drain_outbox()
+
+
+def test_each_stage_of_a_request_is_summed_up_in_microseconds() -> None:
+    world = _world("summary_latencies=true")
+
+    _execute(world, 1)
+    _execute(world, 2)
+
+    assert {
+        "queue": (2, 4000),
+        "compute_input": (2, 2000),
+        "compute_infer": (2, 4000),
+        "compute_output": (2, 6000),
+        "request": (2, 16000),
+    } == _figures(world)["summaries"]
+    assert _figures(world)["first_response"] is None
+
+
+def test_each_request_of_a_batch_has_the_times_of_the_batch() -> None:
+    world = _world(
+        "summary_latencies=true", max_batch_size=4, dynamic_batching={"preferred_batch_size": [2]}
+    )
+
+    _execute(world, 1, 2)
+
+    assert {
+        "queue": (2, 4000),
+        "compute_input": (2, 2000),
+        "compute_infer": (2, 4000),
+        "compute_output": (2, 6000),
+        "request": (2, 16000),
+    } == _figures(world)["summaries"]
+
+
+def test_the_first_response_falls_into_the_bucket_of_its_milliseconds() -> None:
+    control = {
+        "metric_identifier": {"family": "nv_inference_first_response_histogram_ms"},
+        "histogram_options": {"buckets": [7, 8]},
+    }
+    other = {
+        "metric_identifier": {"family": "something_else"},
+        "histogram_options": {"buckets": [1]},
+    }
+    world = _world("histogram_latencies=true", model_metrics={"metric_control": [control, other]})
+
+    _execute(world, 1)
+
+    assert {"buckets": [7.0, 8.0], "counts": [0, 1, 0], "value": 8.0} == (
+        _figures(world)["first_response"]
+    )
+    assert {} == _figures(world)["summaries"]
+
+
+def test_buckets_are_triton_s_where_the_configuration_has_none() -> None:
+    world = _world("histogram_latencies=true")
+
+    assert [100.0, 500.0, 2000.0, 5000.0] == _figures(world)["first_response"]["buckets"]
+
+
+@pytest.mark.parametrize("has_response", [True, False])
+def test_only_the_first_response_of_a_stream_counts(has_response: bool) -> None:
+    decoupled = {"decoupled": True}
+    world = _world("histogram_latencies=true", model_transaction_policy=decoupled)
+    world.infer(F, request(1))
+    [work] = world.batched_requests.pop(S)
+
+    flags = [0, 0, wire.FINAL] if has_response else [wire.FINAL]
+    for number, flag in enumerate(flags):
+        outcome = wire.Outcome(work.peer, work.id, 0, "", flag, number, [])
+        world.core.results(
+            S, wire.Results([outcome], []), [b"x" if has_response else b""], world.now
+        )
+        world.drain_outbox()
+
+    assert int(has_response) == sum(_figures(world)["first_response"]["counts"])
+
+
+def test_a_server_that_is_asked_for_neither_keeps_sums_alone() -> None:
+    world = _world()
+
+    _execute(world, 1)
+
+    assert {"first_response": None, "summaries": {}} == _figures(world)
+
+
+def test_hits_and_misses_of_the_cache_have_summaries_of_their_own() -> None:
+    statistics = (
+        _world(
+            "summary_latencies=true", "histogram_latencies=true", response_cache={"enable": True}
+        )
+        .core.generations[1]
+        .statistics
+    )
+    hit: Any = type("Hit", (), {"arrived_ns": 0, "elements": 1})
+
+    statistics.record_cache_hit(hit, 3 * _MILLISECOND)
+    statistics.record_cache_insertion(_MILLISECOND, 4 * _MILLISECOND)
+
+    own = statistics.own()
+    figures = {name: (of["count"], of["sum"]) for name, of in own["summaries"].items()}
+    assert ((1, 0), (1, 3000), (1, 5000)) == tuple(
+        figures[name] for name in ("queue", "cache_hit", "cache_miss")
+    )
+    assert "request" not in figures
+    assert (1, 3.0) == (own["first_response"]["counts"][0], own["first_response"]["value"])
+
+
+def test_an_ensemble_has_the_times_of_its_steps() -> None:
+    statistics = _world("summary_latencies=true").core.generations[1].statistics
+    run: Any = type("Run", (), {"arrived_ns": 0, "elements": 1})
+
+    statistics.record_ensemble(run, 2 * _MILLISECOND, 5 * _MILLISECOND)
+
+    figures = {name: of["sum"] for name, of in statistics.own()["summaries"].items()}
+    assert {
+        "queue": 2000,
+        "compute_input": 0,
+        "compute_infer": 5000,
+        "compute_output": 0,
+        "request": 0,
+    } == figures

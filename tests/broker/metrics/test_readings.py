@@ -88,6 +88,48 @@ def test_what_was_removed_since_the_last_question_is_not_forgotten(world: Broker
     assert [] == read(world)["readings"]
 
 
+def test_what_was_removed_is_told_once(world: BrokerHarness) -> None:
+    read(world)
+    answer(world, 1, MILLISECOND)
+    world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
+    assert [1] == [row["succeeded"] for row in read(world)["readings"]]
+
+    world.tick(1)
+    read(world)
+    world.tick(1)
+
+    assert [] == read(world)["readings"], "nor is it news after a question without it"
+
+
+def test_a_model_that_was_quiet_is_measured_whole_again(world: BrokerHarness) -> None:
+    counters = world.core.generations[1].statistics
+    read(world)
+    for number in range(8 * MOST_LATENCIES):
+        arrived = SimpleNamespace(arrived_ns=number, elements=1)
+        counters.record_success(arrived, number + 1)  # type: ignore[arg-type]
+    world.tick(1)
+    assert 1 == len(read(world)["readings"])
+    assert counters.latencies_mask, "a busy model's latencies are a sample"
+
+    world.tick(1)
+    assert [] == read(world)["readings"]
+    answer(world, 1, MILLISECOND)
+    answer(world, 2, 3 * MILLISECOND)
+
+    [row] = read(world)["readings"]
+    assert (MILLISECOND, 3 * MILLISECOND) == (row["p50_ns"], row["p99_ns"])
+
+
+def test_the_latencies_of_an_interval_are_not_those_of_the_next(world: BrokerHarness) -> None:
+    read(world)
+    answer(world, 1, 9 * MILLISECOND)
+    assert 9 * MILLISECOND == read(world)["readings"][0]["p99_ns"]
+
+    answer(world, 2, MILLISECOND)
+
+    assert MILLISECOND == read(world)["readings"][0]["p99_ns"]
+
+
 def test_what_is_removed_is_not_kept_where_nobody_asks(world: BrokerHarness) -> None:
     generation = weakref.ref(world.core.generations[1])
 

@@ -1,0 +1,314 @@
+"""The samples of model_warmup: what the model is given, how often, and what fails a load."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from tests.stub.fakes import LOAD, FakeLink
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
+from zmqtriton_floor.progress import Progress
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.api.inference import InferenceRequest
+from zmqtriton_stub.execution.warmup import Sink, Warmup
+from zmqtriton_stub.model import Model
+
+_A = {"name": "A", "data_type": "TYPE_FP32", "dims": [2]}
+
+
+class WarmLink(FakeLink):
+    """Counts what a warm-up has to do with the broker."""
+
+    def __init__(self, is_decoupled: bool = False) -> None:
+        super().__init__(is_decoupled)
+        self.calls: list[Any] = []
+
+    def wake(self) -> None:
+        self.calls.append("wake")
+
+    def turn(self, *, takes: bool = True) -> None:
+        self.calls.append(("turn", takes))
+
+    def wait(self, timeout_ms: int) -> None:
+        self.calls.append(("wait", timeout_ms))
+
+    def poll_while_executing(self) -> None:
+        self.calls.append("poll")
+
+
+class Warming:
+    """A stub without a process whose model keeps what it is given."""
+
+    def __init__(self, directory: Path, *samples: dict[str, Any], **config: Any) -> None:
+        self.link = WarmLink("model_transaction_policy" in config)
+        self.config = {"name": "m", "input": [_A], "model_warmup": list(samples), **config}
+        self.link.instance.configure(json.dumps(self.config))
+        self.warmup = Warmup(self.config, str(directory))
+        self.batches: list[list[InferenceRequest]] = []
+        #: What happens while the loop waits.
+        self.meanwhile: list[Any] = []
+
+    def execute(self, requests: Any) -> Any:
+        self.batches.append(list(requests))
+        return [pb_utils.InferenceResponse() for _ in requests]
+
+    def run(self) -> None:
+        model = Model.__new__(Model)
+        model._load, model._execute = LOAD, lambda requests: self.execute(requests)
+        model._is_decoupled = self.link.instance.is_decoupled
+        link: Any = self.link
+        progress = Mock(Progress)
+        self.warmup.run(model, link, progress, lambda: self.meanwhile.pop(0)())
+        assert {0} == {call.args[0] for call in progress.begin.mock_calls} or not self.batches
+
+    def refusal(self, kind: type[ZmqTritonError] = InvalidArgument) -> str:
+        with pytest.raises(kind) as caught:
+            self.run()
+        return caught.value.text
+
+    def arrays(self) -> list[list[np.ndarray]]:
+        """The inputs of each batch's first request."""
+        return [[tensor.as_numpy() for tensor in batch[0].inputs()] for batch in self.batches]
+
+
+def sample(count: int = 0, size: int = 1, **inputs: Any) -> dict[str, Any]:
+    return {"name": "s", "batch_size": size, "count": count, "inputs": inputs}
+
+
+def zeros(**more: Any) -> dict[str, Any]:
+    return {"data_type": "TYPE_FP32", "dims": ["2"], "zero_data": True, **more}
+
+
+@pytest.mark.parametrize(("count", "times"), [(0, 1), (1, 1), (3, 3)])
+def test_a_sample_is_run_as_often_as_it_says_and_once_at_least(
+    tmp_path: Path, count: int, times: int
+) -> None:
+    warming = Warming(tmp_path, sample(count, A=zeros()))
+
+    warming.run()
+
+    assert times == len(warming.batches)
+    assert [[0.0, 0.0]] == warming.arrays()[0][0].reshape(1, -1).tolist()
+    assert [] == warming.link.messages, "the broker hears of none"
+
+
+def test_a_batch_has_as_many_requests_as_the_sample_says(tmp_path: Path) -> None:
+    warming = Warming(tmp_path, sample(size=3, A=zeros()), max_batch_size=4)
+
+    warming.run()
+
+    [batch] = warming.batches
+    assert 3 == len(batch)
+    assert [(1, 2)] * 3 == [request.inputs()[0].as_numpy().shape for request in batch]
+
+
+def test_a_sample_without_requests_is_none(tmp_path: Path) -> None:
+    warming = Warming(tmp_path, sample(size=0, A=zeros()))
+
+    warming.run()
+
+    assert [] == warming.batches
+
+
+@pytest.mark.parametrize(("most", "size", "texts"), [(0, 2, 2), (4, 5, 5), (4, 1000, 64)])
+def test_a_batch_that_is_too_large_is_refused_once_for_each_request(
+    tmp_path: Path, most: int, size: int, texts: int
+) -> None:
+    warming = Warming(tmp_path, sample(size=size, A=zeros()), max_batch_size=most)
+
+    text = warming.refusal()
+
+    said = f"batch size {size} for 'm_0_0', max allowed is {most}; "
+    assert "failed to run warmup sample 's': " + said * texts == text
+    assert [] == warming.batches
+
+
+def test_what_the_model_says_of_a_sample_fails_the_load(tmp_path: Path) -> None:
+    warming = Warming(tmp_path, sample(A=zeros()), sample(A=zeros()))
+
+    def fail(requests: Any) -> Any:
+        warming.batches.append(requests)
+        return [pb_utils.InferenceResponse(error=pb_utils.TritonError("cold"))]
+
+    warming.execute = fail  # type: ignore[method-assign]
+
+    assert "failed to run warmup sample 's': cold; " == warming.refusal()
+    assert 1 == len(warming.batches), "what follows is not run"
+
+
+def test_what_does_not_fit_the_configuration_is_refused(tmp_path: Path) -> None:
+    warming = Warming(tmp_path, sample(A=zeros(dims=["3"])))
+
+    assert "unexpected shape" in warming.refusal()
+    assert [] == warming.batches
+
+
+def test_inputs_beyond_the_configuration_follow_the_others(tmp_path: Path) -> None:
+    control = {"data_type": "TYPE_INT32", "dims": [1], "zero_data": True}
+    warming = Warming(tmp_path, sample(START=control, A=zeros()))
+
+    warming.run()
+
+    assert ["A", "START"] == [tensor.name() for tensor in warming.batches[0][0].inputs()]
+
+
+def test_random_data_is_random_and_booleans_are_booleans(tmp_path: Path) -> None:
+    names = [
+        {"name": "A", "data_type": "TYPE_INT64", "dims": [500]},
+        {"name": "B", "data_type": "TYPE_BOOL", "dims": [500]},
+        {"name": "C", "data_type": "TYPE_STRING", "dims": [2]},
+    ]
+    inputs: dict[str, Any] = {
+        str(row["name"]): {"data_type": row["data_type"], "dims": row["dims"], "random_data": True}
+        for row in names
+    }
+    warming = Warming(tmp_path, sample(**inputs), input=names)
+
+    warming.run()
+
+    numbers, booleans, strings = warming.arrays()[0]
+    assert len(set(numbers.tolist())) > 400
+    assert {0, 1} == set(booleans.view(np.uint8).tolist())
+    assert [b"", b""] == strings.tolist()
+
+
+def test_data_is_read_from_a_file_as_far_as_it_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "warmup").mkdir()
+    for length in (2, 3):
+        values = np.arange(1, length + 1, dtype=np.float32)
+        (tmp_path / "warmup" / "data").write_bytes(values.tobytes())
+        warming = Warming(tmp_path, sample(A=zeros(input_data_file="data")))
+
+        warming.run()
+
+        assert [1.0, 2.0] == warming.arrays()[0][0].tolist()
+
+
+def test_strings_are_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "warmup").mkdir()
+    (tmp_path / "warmup" / "data").write_bytes(b"\x02\0\0\0ab\x03\0\0\0cde")
+    names = {"name": "A", "data_type": "TYPE_STRING", "dims": [2]}
+    strings = {"data_type": "TYPE_STRING", "dims": [2], "input_data_file": "data"}
+    warming = Warming(tmp_path, sample(A=strings), input=[names])
+
+    warming.run()
+
+    assert [b"ab", b"cde"] == warming.arrays()[0][0].tolist()
+
+
+def test_a_file_that_is_missing_or_too_short_is_told_with_its_name(tmp_path: Path) -> None:
+    warming = Warming(tmp_path, sample(A=zeros(input_data_file="data")))
+    path = tmp_path / "warmup" / "data"
+    text = f"failed to open text file for read {path}: No such file or directory"
+    assert text == warming.refusal(InternalError)
+
+    path.parent.mkdir()
+    path.write_bytes(bytes(7))
+
+    assert "expects 8 bytes, but the data provided from data only has 7 bytes" in (
+        warming.refusal()
+    )
+
+
+def test_the_warm_up_lasts_until_senders_have_answered(tmp_path: Path) -> None:
+    warming = Warming(tmp_path, sample(A=zeros()))
+    kept: list[Any] = []
+
+    def keep(requests: Any) -> None:
+        kept.extend(request.get_response_sender() for request in requests)
+
+    warming.execute = keep  # type: ignore[method-assign]
+    warming.meanwhile = [
+        lambda: None,
+        lambda: kept.pop().send(pb_utils.InferenceResponse()),
+    ]
+
+    warming.run()
+
+    assert [] == warming.meanwhile
+    assert "wake" in warming.link.calls, "the loop would wait for a message that nobody sends"
+
+
+def test_the_responses_of_a_stream_are_taken_as_they_come(tmp_path: Path) -> None:
+    policy = {"decoupled": True}
+    warming = Warming(tmp_path, sample(A=zeros()), model_transaction_policy=policy)
+    sent: list[int] = []
+
+    def stream(requests: Any) -> None:
+        [request] = requests
+        sender = request.get_response_sender()
+        for number in range(200):
+            sender.send(pb_utils.InferenceResponse())
+            sent.append(number)
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    warming.execute = stream  # type: ignore[method-assign]
+
+    warming.run()
+
+    assert 200 == len(sent), "nobody reads, and the sender must not wait for readers"
+
+
+def test_a_request_that_is_to_be_executed_again_is_given_again(tmp_path: Path) -> None:
+    iterative = {"iterative_sequence": True}
+    warming = Warming(tmp_path, sample(A=zeros()), sequence_batching=iterative)
+    flags: list[int] = []
+
+    def step(requests: Any) -> Any:
+        warming.batches.append(list(requests))
+        [request] = requests
+        if len(warming.batches) < 3:
+            request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            return [None]
+        flags.append(1)
+        return [pb_utils.InferenceResponse()]
+
+    warming.execute = step  # type: ignore[method-assign]
+    warming.meanwhile = [lambda: None] * 5
+
+    warming.run()
+
+    assert 3 == len(warming.batches)
+    assert 5 == len(warming.meanwhile), "what is to be executed again is not waited for"
+
+
+def test_the_memory_of_responses_is_released(link: FakeLink) -> None:
+    warm: Any = link
+    warm.wake = lambda: None
+    sink = Sink(warm)
+    memory = link.instance.memory
+    assert memory is not None
+    placed = memory.place([wire.Tensor("A", 2, [200_000], bytes(200_000))])
+    [row], blocks = placed
+    assert isinstance(row.data, wire.Reference)
+    assert blocks
+
+    sink.put((wire.Outcome(0, 1, 0, "", wire.FINAL, 0, blocks), b""))
+
+    assert 0 == memory.arena.used
+
+
+def test_what_a_sink_does_not_keep_goes_its_way() -> None:
+    link = WarmLink()
+    warm: Any = link
+    sink = Sink(warm)
+
+    sink.turn(takes=False)
+    sink.wait(7)
+    sink.poll_while_executing()
+    sink.send([wire.encode(wire.Release([]))])
+
+    assert [("turn", False), ("wait", 7), "poll"] == link.calls
+    assert [wire.Release([])] == [message for message, _ in link.messages]
+    assert not sink.is_closed
+    link.is_closed = True
+    assert sink.is_closed
+    assert [] == sink.errors
+    sink.put((wire.Outcome(0, 1, 3, "cold", wire.FINAL), b""))
+    assert ["cold"] == sink.errors

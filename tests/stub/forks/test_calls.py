@@ -1,0 +1,145 @@
+"""What forks of an instance ask of it besides calls of models: metrics, control, their senders."""
+
+from __future__ import annotations
+
+import json
+import queue
+from typing import Any
+
+import pytest
+
+from tests.stub.fakes import FakeLink, body, fp32
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, Unavailable
+from zmqtriton_floor.metrics import COUNTER, GAUGE
+from zmqtriton_stub.forks.calls import Calls
+
+FORK: Any = "the connection of a fork"
+
+
+class Fork:
+    def __init__(self) -> None:
+        self.link = FakeLink()
+        self.instance = self.link.instance
+        self.instance.find_request = self.link.pending.get
+        self.answers: queue.SimpleQueue[wire.CallResult] = queue.SimpleQueue()
+        self.calls = Calls(self.instance, lambda connection, answer: self.answers.put(answer))
+        self.made: set[int] = set()
+
+    def tell(self, verb: str, arguments: Any) -> None:
+        """A call that is not answered."""
+        self.calls.take(FORK, wire.Call(0, verb, json.dumps(arguments)), [], self.made)
+
+    def ask(self, verb: str, arguments: Any, *bodies: bytes) -> wire.CallResult:
+        self.calls.take(FORK, wire.Call(7, verb, json.dumps(arguments)), list(bodies), self.made)
+        answer = self.answers.get(timeout=30)
+        assert 7 == answer.id
+        return answer
+
+    def result(self, verb: str, arguments: Any, *bodies: bytes) -> Any:
+        answer = self.ask(verb, arguments, *bodies)
+        assert (0, "") == (answer.code, answer.text)
+        return json.loads(answer.result)
+
+
+@pytest.fixture
+def fork() -> Fork:
+    return Fork()
+
+
+def test_a_metric_is_made_changed_read_and_let_go(fork: Fork) -> None:
+    family = fork.result("family", ["f", "about", GAUGE])
+    metric = fork.result("metric", [family, GAUGE, {"a": "b"}, []])
+    assert {family, metric} == fork.made
+
+    fork.tell("change", [metric, "set", 3.0])
+    fork.tell("change", [metric, "add", 2.0])
+    assert 5.0 == fork.result("value", metric)
+
+    other = fork.result("metric", [family, GAUGE, {"a": "c"}, []])
+    fork.tell("drop", metric)
+    assert {family, other} == fork.made
+    fork.result("value", other)  # sums up what has happened
+    fork.tell("change", [metric, "set", 3.0])
+    assert (NotFound.number, "the metric is gone") == fork.ask("value", metric)[1:3]
+
+
+def test_what_is_refused_is_told_with_its_text(fork: Fork) -> None:
+    answer = fork.ask("family", ["not a name", "about", COUNTER])
+
+    assert (InvalidArgument.number, "Invalid metric name") == (answer.code, answer.text)
+    assert set() == fork.made
+
+
+@pytest.mark.parametrize("verb", ["load", "unload", "ready"])
+def test_models_are_controlled_as_by_the_instance(fork: Fork, verb: str) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def call(verb: str, document: str) -> bool:
+        asked.append((verb, document))
+        return True
+
+    fork.instance.call = call
+
+    assert fork.result(verb, {"model": "other"}) is True
+
+    assert [(verb, '{"model": "other"}')] == asked
+
+
+def test_models_are_not_controlled_where_the_instance_may_not(fork: Fork) -> None:
+    answer = fork.ask("load", {"model": "other"})
+
+    assert Unavailable.number == answer.code
+    assert "models are controlled from initialize()" in answer.text
+
+
+def test_a_verb_that_nobody_knows_is_refused(fork: Fork) -> None:
+    answer = fork.ask("dance", None)
+
+    assert (InternalError.number, "a fork asks for dance") == (answer.code, answer.text)
+
+
+def test_a_request_is_answered_through_its_route(fork: Fork) -> None:
+    fork.link.add_request(body(), own_id=5)
+    answer = wire.encode_body(wire.ResponseBody({"p": 1}, [fp32("OUT")]))
+
+    assert fork.result("send", [3, 5, wire.FINAL, None], answer) is None
+
+    [(results, [sent])] = fork.link.messages
+    assert [(5, 0, wire.FINAL)] == [(o.id, o.code, o.flags) for o in results.outcomes]
+    assert wire.ResponseBody({"p": 1}, [fp32("OUT")]) == wire.decode_response(sent)
+
+
+def test_a_failure_is_answered_with_its_code(fork: Fork) -> None:
+    fork.link.add_request(body(), own_id=5)
+
+    fork.result("send", [3, 5, wire.FINAL, [InvalidArgument.number - 1, "no"]])
+
+    assert [(InvalidArgument.number, "no")] == [(o.code, o.text) for o in fork.link.outcomes()]
+
+
+def test_a_stream_may_end_without_a_response() -> None:
+    fork = Fork()
+    fork.link.instance.is_decoupled = True
+    fork.link.add_request(body(), own_id=5)
+
+    fork.result("send", [3, 5, wire.FINAL, None])
+
+    assert [(5, 0, wire.FINAL)] == [(o.id, o.code, o.flags) for o in fork.link.outcomes()]
+
+
+def test_what_is_answered_already_cannot_be_answered_again(fork: Fork) -> None:
+    answer = fork.ask("send", [3, 5, wire.FINAL, None])
+
+    assert InternalError.number == answer.code
+    assert "Response sender has been closed" in answer.text
+
+
+def test_a_cancellation_is_told_as_long_as_the_request_is_there(fork: Fork) -> None:
+    pending = fork.link.add_request(body(), own_id=5)
+    assert fork.result("is_cancelled", [3, 5]) is False
+    assert fork.result("is_cancelled", [3, 6]) is False
+
+    pending.cancel()
+
+    assert fork.result("is_cancelled", [3, 5]) is True
