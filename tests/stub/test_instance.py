@@ -1,4 +1,4 @@
-"""What a configuration says of an instance, and the words for what the server refuses."""
+"""The configuration of an instance, and the words for what the server refuses."""
 
 from __future__ import annotations
 

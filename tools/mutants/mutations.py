@@ -51,7 +51,7 @@ class Mutation(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What stays the same when other lines of the module change."""
+        """Its name, as long as its function stays, whatever else of the module changes."""
         again = f" #{self.number + 1}" if self.number else ""
         return f"{self.path} {self.function or '-'}: {self.before} -> {self.after}{again}"
 

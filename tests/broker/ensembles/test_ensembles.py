@@ -441,6 +441,24 @@ def test_a_block_that_two_steps_read_is_released_after_the_second() -> None:
     assert {OWNER: [BLOCK]} == world.released_blocks
 
 
+def test_a_block_is_released_while_steps_go_on_that_do_not_read_it() -> None:
+    steps = [
+        step("first", {"I": "x"}, {"O": "t"}),
+        step("second", {"I": "t"}, {"O": "y"}),
+        step("slow", {"I": "x"}, {"O": "z"}),
+    ]
+    world = EnsembleHarness(
+        ensemble(steps, outputs="yz"), model("first"), model("second"), model("slow")
+    )
+    world.infer_ensemble(1)
+    world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
+
+    world.respond("second", tensor("O"))
+
+    assert {"slow"} == world.busy_models()
+    assert {OWNER: [BLOCK]} == world.released_blocks
+
+
 def test_a_block_that_nobody_reads_is_released_at_once() -> None:
     world = chain()
     world.infer_ensemble(1)

@@ -162,6 +162,7 @@ def test_a_question_that_refers_to_what_was_not_given_is_refused(
     assert (
         "the model referenced shared memory that it has no access to" == world.finals(S, 5)[0].text
     )
+    assert 1 == world.core.blocks.forged
 
 
 def test_a_question_that_names_no_memory_is_passed_on_as_such(world: BrokerHarness) -> None:

@@ -98,7 +98,7 @@ def _world(*metrics: str, **config: Any) -> BrokerHarness:
 
 
 def _figures(world: BrokerHarness) -> dict[str, Any]:
-    """What a version tells beyond the protocol, without the quantiles of its summaries."""
+    """Return the figures beyond the protocol, without the quantiles of summaries."""
     own = world.core.generations[1].statistics.own()
     summaries = own.get("summaries", {}).items()
     return {

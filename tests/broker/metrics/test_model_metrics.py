@@ -195,6 +195,7 @@ def test_a_stub_may_have_only_so_many(stubs: Stubs, monkeypatch: pytest.MonkeyPa
         ("measure", '[["observed", 2, [1], 1]]'),
         ("value", '"x"'),
         ("load", '"x"'),
+        ("load", "1"),
     ],
 )
 def test_what_makes_no_sense_is_dropped(stubs: Stubs, verb: str, document: str) -> None:

@@ -26,8 +26,9 @@ def test_as_dict_is_the_configuration_itself() -> None:
 @pytest.mark.row("A81")
 def test_max_batch_size_may_grow_only() -> None:
     config = _config(max_batch_size=4)
-    config.set_max_batch_size(8)
-    assert config.as_dict()["max_batch_size"] == 8
+    for size in (8, 8):
+        config.set_max_batch_size(size)
+        assert config.as_dict()["max_batch_size"] == size
 
     with pytest.raises(ValueError, match="specified max_batch_size") as caught:
         config.set_max_batch_size(2)

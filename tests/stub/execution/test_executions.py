@@ -8,7 +8,7 @@ import pytest
 
 from tests.stub.fakes import LOAD, FakeLink, body, fp32
 from zmqtriton_floor import wire
-from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.progress import MOST_KEYS, Progress
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
 from zmqtriton_stub.execution.executions import Executions
@@ -261,6 +261,146 @@ def test_a_request_that_does_not_fit_leaves_its_batch_alone() -> None:
         "for model 'm', allowed inputs are: A, B"
     )
     assert [(1, text), (0, ""), (2, "")] == batches.texts()
+
+
+@pytest.mark.parametrize("peer", [wire.BROKER, 3])
+def test_what_does_not_fit_is_told_in_the_words_of_who_asked(peer: int) -> None:
+    batches = _Batches(_same)
+    batches.link.instance.configure(json.dumps({"name": "m", "input": [_A]}))
+    pending = batches.link.add_request(body(), 4)
+    pending.work = pending.work._replace(flags=wire.UNCHECKED, peer=peer)
+
+    batches.executions.begin(9, [pending])
+
+    [(_, text)] = batches.texts()
+    assert (peer != wire.BROKER) == text.startswith("Model m - Error when running inference: ")
+
+
+def _begun_keys(batches: _Batches) -> list[Any]:
+    """Return the keys that each batch has written into the progress page."""
+    progress: Any = batches.executions._progress
+    return [call.args[1] for call in progress.begin.call_args_list]
+
+
+def test_what_may_have_begun_is_written_down_before_the_model_is_called() -> None:
+    batches = _Batches(_same)
+
+    batches.run(body(), body())
+    batches.executions.begin(10, [batches.link.add_request(body(), 7)])
+
+    kept = [(3, 0), (3, 1)]  # the broker may not have passed on their answers
+    assert [[(3, 0), (3, 1)], [(3, 7), *kept]] == _begun_keys(batches)
+
+
+@pytest.mark.parametrize(("count", "is_told"), [(MOST_KEYS, True), (MOST_KEYS + 1, False)])
+def test_more_than_a_page_holds_may_all_have_begun(count: int, is_told: bool) -> None:
+    batches = _Batches(_same)
+
+    batches.run(*[body()] * count)
+
+    [keys] = _begun_keys(batches)
+    assert is_told == (keys is not None)
+    assert count == len(batches.texts())
+
+
+def test_of_requests_that_go_on_after_their_batch_nothing_is_written_down() -> None:
+    batches = _Batches(lambda requests: None, is_decoupled=True)
+
+    batches.run(body())
+
+    assert [None] == _begun_keys(batches)
+
+
+def test_a_batch_of_a_broker_that_is_replaced_is_not_begun() -> None:
+    batches = _Batches(_same)
+    progress: Any = batches.executions._progress
+    progress.begin.return_value = False
+
+    assert not batches.executions.begin(9, [batches.link.add_request(body())])
+
+    assert [] == batches.link.messages
+    assert 0 == batches.executions.running
+
+
+def test_a_request_that_was_cancelled_while_it_waited_is_not_given_to_the_model() -> None:
+    given: list[int] = []
+
+    def execute(requests: Any) -> Any:
+        given.append(len(requests))
+        return _same(requests)
+
+    batches = _Batches(execute)
+    cancelled, other = (batches.link.add_request(body(), own_id) for own_id in (1, 2))
+    cancelled.cancel()
+
+    batches.executions.begin(9, [cancelled, other])
+
+    assert [1] == given
+    assert {(1, "request was cancelled"), (2, "")} == set(batches.texts())
+
+
+@pytest.mark.parametrize(("datatype", "size"), [(11, 4), (13, 4), (9, 8)])
+def test_padding_is_zeros_where_nothing_is_given(datatype: int, size: int) -> None:
+    seen: list[bytes] = []
+
+    def execute(requests: Any) -> Any:
+        seen.extend(bytes(tensor._data) for tensor in requests[0].inputs())
+        return [pb_utils.InferenceResponse()]
+
+    batches = _Batches(execute)
+
+    batches.run(body(wire.Tensor("A", datatype, [3], b""), fp32("B")), flags=wire.PADDING)
+
+    assert [bytes(3 * size), b"\0\0\x80?"] == seen
+
+
+class _Iterative(_Batches):
+    """The model wants each request again, until it is told otherwise."""
+
+    def __init__(self, answer: Any = None, *, is_iterative: bool = True) -> None:
+        super().__init__(self._step)
+        self.link.instance.is_iterative = is_iterative
+        self.wants = True
+        self.answer = answer
+
+    def _step(self, requests: Any) -> Any:
+        for request in requests:
+            if self.wants:
+                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+        return [self.answer if self.wants else pb_utils.InferenceResponse() for _ in requests]
+
+    def rescheduled(self) -> list[list[wire.RequestKey]]:
+        return [message.rescheduled for message, _ in self.link.messages]
+
+
+def test_a_request_that_is_wanted_again_is_told_with_its_batch() -> None:
+    batches = _Iterative()
+
+    batches.run(body(), body())
+
+    assert [] == batches.link.outcomes()
+    assert [[(3, 0), (3, 1)]] == batches.rescheduled()
+    assert {(3, 0), (3, 1)} == set(batches.link.pending)
+    assert 0 == batches.executions.running
+
+
+def test_a_request_that_is_wanted_again_has_no_response_yet() -> None:
+    batches = _Iterative(pb_utils.InferenceResponse())
+
+    batches.run(body())
+
+    [(_, text)] = batches.texts()
+    assert "Expected a None object in the execute function return list" in text
+
+
+def test_a_model_that_is_not_iterative_gets_no_request_again() -> None:
+    batches = _Iterative(is_iterative=False)
+
+    batches.run(body())
+
+    [(_, text)] = batches.texts()
+    assert "RELEASE_RESCHEDULE, while the model is not configured" in text
+    assert [[]] == batches.rescheduled()
 
 
 _A = {"name": "A", "data_type": "TYPE_FP32", "dims": [1]}

@@ -1,4 +1,4 @@
-"""What forks of an instance ask of it besides calls of models: metrics, control, their senders."""
+"""Calls of forks to their instance besides those of models: metrics, control, their senders."""
 
 from __future__ import annotations
 
