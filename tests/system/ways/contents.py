@@ -18,6 +18,8 @@ class Input(NamedTuple):
     datatype: str
     shape: tuple[int, ...]
     data: bytes
+    #: The client's shared memory that has these data; "" if they come with the request.
+    region: str = ""
 
 
 class Content(NamedTuple):

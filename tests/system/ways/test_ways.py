@@ -7,17 +7,29 @@ differs from a plain request in one thing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from typing import NamedTuple
+import json
+import os
+import signal
+import struct
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.support.server import Server
+from tests.support.waiting import eventually
 from tests.system.ways import repository
 from tests.system.ways.cases import CASES
-from tests.system.ways.contents import Outcome
+from tests.system.ways.contents import PLAIN, Content, Input, Outcome
 from tests.system.ways.ways import (
+    AUTHORIZATION,
+    TOKEN,
     BlsWay,
     ChunkedWay,
     DoorWay,
@@ -30,6 +42,8 @@ from tests.system.ways.ways import (
     StreamWay,
     Way,
 )
+from zmqtriton_floor.access import token_file
+from zmqtriton_floor.access.token_file import ALL_MODELS, Grant
 
 pytestmark = pytest.mark.system
 
@@ -40,12 +54,29 @@ NAMES = tuple(way.name for way in WAYS)
 OPTIONS = (
     *("--zmq-door", "--runtime-directory=@DIRECTORY@/r", "--cache-config=local,size=1048576"),
     *("--model-control-mode=explicit", *(f"--load-model={n}" for n in repository.LOADED)),
+    *("--tokens=@DIRECTORY@/tokens", "--trace-config=triton,file=@DIRECTORY@/trace.json"),
 )
 MODELS = repository.MODELS
+#: Good for other models.
+OTHERS = "zmqt_a-token-of-others-0123456789"
 
 
 def prepare(server: Server) -> None:
     repository.prepare(server)
+    write_tokens(server, TOKEN, OTHERS)
+
+
+def write_tokens(server: Server, *tokens: str) -> None:
+    lines: list[str] = []
+    for token in tokens:
+        models = ("others",) if token == OTHERS else ALL_MODELS
+        scopes = token_file.parse_scopes("infer,control")
+        name = f"token{len(lines)}"
+        lines.append(Grant(name, token_file.digest(token), scopes, models).line() + "\n")
+    path = server.directory.parent / "tokens.new"
+    path.write_text("".join(lines))
+    path.chmod(0o600)
+    path.replace(path.with_name("tokens"))
 
 
 # --------------------------------------------------------- the same on all ways
@@ -86,7 +117,11 @@ KNOWN: Mapping[str, list[Known]] = {
     ],
     "targets: an unknown model": _NOT_READY,
     "targets: an unknown version of an unknown model": _NOT_READY,
-    "targets: a name like a model's": _NOT_READY,
+    # clients of the network need tokens, and read no names of models that they may not ask
+    "targets: a name like a model's": [
+        *_NOT_READY,
+        Known(("door", "guest"), 400, "Did you mean 'mirror'?"),
+    ],
     "targets: a model that is not loaded": _NOT_READY,
     "targets: its version": _NOT_READY,
     # some ways have one answer only
@@ -133,3 +168,280 @@ def test_all_ways_lead_to_the_same_outcome(
     record_testsuite_property("requests by all ways", count)
     assert set(KNOWN) <= set(CASES)
     assert len(CASES) * len(ways) * 0.8 < count, "most ways say most of them"
+
+
+# ------------------------------------------------- the same, whatever was before
+
+
+#: Each may be the request before, and the one after. Many differ in nothing but bytes of the body,
+#: so that their heads are equal.
+NEIGHBOURS: Mapping[str, Content] = {
+    "plain": PLAIN,
+    **{
+        name.partition(": ")[2]: CASES[name]
+        for name in (
+            *("tensors: other values", "tensors: another shape", "tensors: large"),
+            *("tensors: none", "wrong tensors: another type", "wishes: another id"),
+            *("wishes: two outputs", "wishes: one", "wishes: true", "wishes: a float"),
+            *("wishes: a timeout", "wishes: a failure", "targets: version 1"),
+            *("targets: an unknown model", "targets: an ensemble"),
+        )
+    },
+    "a deadline": PLAIN._replace(within_s=60),
+    "another deadline": PLAIN._replace(within_s=90),
+    "a token for others": PLAIN._replace(headers=(("Authorization", f"Bearer {OTHERS}"),)),
+    "a header that means nothing": PLAIN._replace(headers=(("X-Nothing", "1"),)),
+}
+
+
+def walk(names: Sequence[str]) -> list[str]:
+    """Return the shortest sequence in which each is followed by each, itself included."""
+    steps: list[str] = []
+    for index, name in enumerate(names):
+        steps.append(name)
+        for other in names[index + 1 :]:
+            steps += [name, other]
+    return [*steps, names[0]]
+
+
+def wrong_deadline(content: Content, outcome: Outcome, asked_ns: int) -> str:
+    """Return what is wrong with the deadline that the model was told."""
+    if outcome.status != 200 or "SEEN" not in outcome.outputs:
+        return ""
+    if not content.within_s:
+        return "a deadline that nobody said" if outcome.deadline_ns else ""
+    within_ns = content.within_s * 1_000_000_000
+    # a client of gRPC tells it rounded up, to a second for the longest
+    earliest, latest = asked_ns + within_ns, time.monotonic_ns() + within_ns + 10**9
+    return "" if earliest <= outcome.deadline_ns <= latest else "the deadline of another request"
+
+
+def on_its_own(server: Server, way: type[Way], contents: Iterable[Content]) -> list[Outcome]:
+    """Return the outcome of each on a connection of its own, but for processes that join."""
+    if way is GuestWay:
+        with way(server) as only:
+            return [only.ask(content) for content in contents]
+    outcomes = []
+    for content in contents:
+        with way(server) as fresh:
+            outcomes.append(fresh.ask(content))
+    return outcomes
+
+
+def test_a_walk_of_two_passes_each_pair_once() -> None:
+    steps = walk("abcd")
+
+    assert 16 == len(set(pairwise(steps))) == len(steps) - 1
+
+
+@pytest.mark.row("L18")
+@pytest.mark.parametrize("way", WAYS, ids=NAMES)
+def test_what_was_asked_before_on_a_connection_makes_no_difference(
+    server: Server, way: type[Way]
+) -> None:
+    problems = []
+    with way(server) as kept:
+        sayable = {name: one for name, one in NEIGHBOURS.items() if kept.can_say(one)}
+        expected = dict(zip(sayable, on_its_own(server, way, sayable.values()), strict=True))
+        before = "nothing"
+        for name in walk(list(sayable)):
+            asked_ns = time.monotonic_ns()
+            outcome = kept.ask(sayable[name])
+            wrong = expected[name].differs(outcome)
+            wrong = wrong or wrong_deadline(sayable[name], outcome, asked_ns)
+            problems += [f"{name} after {before}: {wrong}"] if wrong else []
+            before = name
+
+    assert [] == problems
+    assert len(sayable) > 12
+
+
+# --------------------------------------------- the same, though the world changes
+
+
+def call(server: Server, path: str, document: Any) -> Any:
+    """Ask for something that a token is needed for."""
+    request = urllib.request.Request(
+        f"{server.url}{path}", json.dumps(document).encode(), dict([AUTHORIZATION])
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            content = answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            raise AssertionError(error.read()) from None
+    return json.loads(content) if content else None
+
+
+def load(server: Server) -> None:
+    call(server, "/v2/repository/models/mirror/load", {})
+
+
+def change_code(server: Server) -> None:
+    repository.write_edition(server, 2, version=2)
+    load(server)
+
+
+def serve_version_1(server: Server) -> None:
+    repository.configure(
+        server, "version_policy { all {} }", "version_policy { specific { versions: 1 } }"
+    )
+    load(server)
+
+
+def serve_all_versions(server: Server) -> None:
+    repository.configure(
+        server, "version_policy { specific { versions: 1 } }", "version_policy { all {} }"
+    )
+    load(server)
+
+
+def drop_an_output(server: Server) -> None:
+    repository.configure(server, repository.LAST_OUTPUTS, repository.LAST_OUTPUT)
+    load(server)
+
+
+def restore_the_output(server: Server) -> None:
+    repository.configure(server, repository.LAST_OUTPUT, repository.LAST_OUTPUTS)
+    load(server)
+
+
+def unload(server: Server) -> None:
+    call(server, "/v2/repository/models/mirror/unload", {})
+
+
+def try_another(server: Server) -> None:
+    repository.write_edition(server, 3, version=3)
+    call(server, "/v2/models/mirror/canary", {"version": 3, "weight": "100%"})
+
+
+def end_the_trial(server: Server) -> None:
+    call(server, "/v2/models/mirror/canary/abort", {})
+
+
+def kill_the_broker(server: Server) -> None:
+    [pid] = server.pids()["broker"]
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: server.pids().get("broker", [pid]) != [pid], 30, "the next one")
+
+
+def kill_the_instance(server: Server) -> None:
+    before = server.stub_pids("mirror")
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not set(before) & set(server.stub_pids("mirror")), 30, "their end")
+
+
+def log_more(server: Server) -> None:
+    call(server, "/v2/logging", {"log_verbose_level": 1})
+
+
+def trace_all(server: Server) -> None:
+    call(server, "/v2/trace/setting", {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"})
+
+
+def revoke(server: Server) -> None:
+    write_tokens(server, OTHERS)
+
+
+def grant(server: Server) -> None:
+    write_tokens(server, TOKEN, OTHERS)
+
+
+def memory(server: Server, size: int, first: int) -> Input:
+    """Register memory under the same name as before."""
+    path = Path(f"/dev/shm/zmqtriton_ways_{os.getpid()}_{size}_{first}")
+    path.write_bytes(struct.pack(f"<{size}f", *range(first, first + size)))
+    with suppress(AssertionError):
+        call(server, "/v2/systemsharedmemory/region/ways/unregister", {})
+    call(
+        server,
+        "/v2/systemsharedmemory/region/ways/register",
+        {"key": f"/{path.name}", "offset": 0, "byte_size": 4 * size},
+    )
+    path.unlink()
+    return Input("FLOATS", "FP32", (2,), bytes(8), region="ways")
+
+
+def register(server: Server) -> None:
+    memory(server, size=2, first=1)
+
+
+def register_anew(server: Server) -> None:
+    memory(server, size=20_000, first=5)
+
+
+def unregister(server: Server) -> None:
+    call(server, "/v2/systemsharedmemory/region/ways/unregister", {})
+
+
+class Change(NamedTuple):
+    """A change of what is served, and whether the same request has another outcome then."""
+
+    make: Callable[[Server], None]
+    shows: bool
+    content: Content = PLAIN
+    #: Those that it shows on; all if it does on any.
+    ways: tuple[type[Way], ...] = WAYS
+
+
+_OF_REGION = PLAIN._replace(inputs=(Input("FLOATS", "FP32", (2,), bytes(8), region="ways"),))
+_WITH_TOKENS = (*HTTP, *GRPC)
+#: Each begins where the one before has ended.
+CHANGES = (
+    Change(change_code, shows=True),
+    Change(serve_version_1, shows=True),
+    Change(serve_all_versions, shows=True),
+    Change(drop_an_output, shows=True),
+    Change(restore_the_output, shows=True),
+    Change(unload, shows=True),
+    Change(load, shows=True),
+    Change(try_another, shows=True),
+    Change(kill_the_broker, shows=False),
+    Change(end_the_trial, shows=True),
+    Change(kill_the_instance, shows=False),
+    Change(log_more, shows=False),
+    Change(trace_all, shows=False),
+    Change(register, shows=True, content=_OF_REGION),
+    Change(register_anew, shows=True, content=_OF_REGION),
+    Change(kill_the_broker, shows=False, content=_OF_REGION),
+    Change(unregister, shows=True, content=_OF_REGION),
+    Change(revoke, shows=True, ways=_WITH_TOKENS),
+    Change(grant, shows=True, ways=_WITH_TOKENS),
+)
+
+
+def test_what_changes_counts_on_connections_that_there_were_before(server: Server) -> None:
+    problems = []
+    for number, (make, shows, content, ways) in enumerate(CHANGES):
+        with ExitStack() as stack:
+            kept = [stack.enter_context(way(server)) for way in ways]
+            kept = [way for way in kept if way.can_say(content)]
+            before = [way.ask(content) for way in kept]
+            make(server)
+            answered: Outcome | None = None
+            for way, earlier in zip(kept, before, strict=True):
+                what = f"{number}, {make.__name__}, {way.name}"
+                later = eventually_asked(way, content, earlier, shows=shows)
+                [own] = on_its_own(server, type(way), [content])
+                problems += [f"{what}: {found}" for found in [own.differs(later)] if found]
+                answered = answered or later
+                if answered.status == later.status == 200 and answered.differs(later):
+                    problems.append(f"{what}: {answered.differs(later)}")
+                if bool(earlier.differs(later)) != shows:
+                    problems.append(f"{what}: {earlier} became {later}")
+
+    assert [] == problems
+
+
+def eventually_asked(way: Way, content: Content, earlier: Outcome, *, shows: bool) -> Outcome:
+    """Ask when the change has come to every process, as far as that shows."""
+    found: list[Outcome] = []
+
+    def ask() -> bool:
+        found.append(way.ask(content))
+        return not shows or bool(earlier.differs(found[-1]))
+
+    with suppress(AssertionError):
+        eventually(ask, 30)
+    return found[-1]

@@ -41,6 +41,9 @@ from zmqtriton_floor.tensors import datatype_of, from_numpy, to_numpy
 
 #: A request whose client says no time ends after this.
 _PATIENCE_S = 60
+#: Presented where a content has no other.
+TOKEN = "zmqt_a-token-of-all-ways-0123456789"
+AUTHORIZATION = ("Authorization", f"Bearer {TOKEN}")
 
 
 class Way:
@@ -50,6 +53,7 @@ class Way:
     #: Says the deadlines of its requests, one by one.
     has_deadlines = True
     has_headers = True
+    has_regions = True
 
     def __init__(self, server: Server) -> None:
         raise NotImplementedError
@@ -64,8 +68,10 @@ class Way:
         raise NotImplementedError
 
     def can_say(self, content: Content) -> bool:
-        return (self.has_headers or not content.headers) and (
-            self.has_deadlines or not content.within_s
+        return (
+            (self.has_headers or not content.headers)
+            and (self.has_deadlines or not content.within_s)
+            and (self.has_regions or not any(one.region for one in content.inputs))
         )
 
     def ask(self, content: Content) -> Outcome:
@@ -98,7 +104,7 @@ class HttpWay(Way):
             path += f"/versions/{content.version}"
         document, tail = self._document(content)
         text = json.dumps(document).encode()
-        headers = dict(content.headers)
+        headers = dict((AUTHORIZATION, *content.headers))
         if self.is_binary:
             headers["Inference-Header-Content-Length"] = str(len(text))
         if content.within_s:
@@ -132,12 +138,18 @@ class HttpWay(Way):
             document["outputs"] = [{"name": n, "parameters": form} for n in content.outputs]
         if parameters:
             document["parameters"] = parameters
-        tail = b"".join(one.data for one in content.inputs) if self.is_binary else b""
-        return document, tail
+        sent = [one.data for one in content.inputs if not one.region]
+        return document, b"".join(sent) if self.is_binary else b""
 
     def _input(self, one: Input) -> dict[str, Any]:
         entry: dict[str, Any] = {"name": one.name, "datatype": one.datatype, "shape": one.shape}
-        if self.is_binary:
+        if one.region:
+            size = len(one.data)
+            entry["parameters"] = {
+                "shared_memory_region": one.region,
+                "shared_memory_byte_size": size,
+            }
+        elif self.is_binary:
             entry["parameters"] = {"binary_data_size": len(one.data)}
         elif one.datatype == "BYTES":
             entry["data"] = [value.decode() for value in elements(one.data)]
@@ -237,8 +249,12 @@ def _message(content: Content) -> Any:
         model_name=content.model, model_version=content.version, id=content.id
     )
     for one in content.inputs:
-        request.inputs.add(name=one.name, datatype=one.datatype, shape=one.shape)
-        request.raw_input_contents.append(one.data)
+        entry = request.inputs.add(name=one.name, datatype=one.datatype, shape=one.shape)
+        if one.region:
+            entry.parameters["shared_memory_region"].string_param = one.region
+            entry.parameters["shared_memory_byte_size"].int64_param = len(one.data)
+        else:
+            request.raw_input_contents.append(one.data)
     for name in content.outputs:
         request.outputs.add(name=name)
     for name, value in (*content.parameters, *_reserved(content).items()):
@@ -261,6 +277,11 @@ def _answer(response: Any) -> Outcome:
     return succeeded(outputs, response.model_name, response.model_version, response.id, parameters)
 
 
+def _metadata(headers: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+    named = dict((AUTHORIZATION, *headers))
+    return [(name.lower(), value) for name, value in named.items()]
+
+
 class GrpcWay(Way):
     name = "grpc"
     compression: Any = None
@@ -275,7 +296,7 @@ class GrpcWay(Way):
         self._channel.close()
 
     def ask(self, content: Content) -> Outcome:
-        metadata = [(name.lower(), value) for name, value in content.headers]
+        metadata = _metadata(content.headers)
         try:
             response = self._stub.ModelInfer(
                 _message(content),
@@ -298,11 +319,10 @@ class StreamWay(GrpcWay):
     name = "stream"
     has_deadlines = has_headers = False
 
-    def __init__(self, server: Server, headers: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, server: Server) -> None:
         super().__init__(server)
         self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        metadata = [(name.lower(), value) for name, value in headers]
-        self._answers = self._stub.ModelStreamInfer(self._requests(), metadata=metadata)
+        self._answers = self._stub.ModelStreamInfer(self._requests(), metadata=_metadata(()))
 
     def _requests(self) -> Iterator[Any]:
         while (request := self._asked.get()) is not None:
@@ -340,6 +360,7 @@ class DoorWay(Way):
             "request_id": content.id,
             "inputs": [
                 {"name": one.name, "datatype": one.datatype, "shape": one.shape}
+                | ({"region": one.region, "byte_size": len(one.data)} if one.region else {})
                 for one in content.inputs
             ],
             "outputs": content.outputs,
@@ -350,7 +371,8 @@ class DoorWay(Way):
             fields["timeout_us"] = fields.pop("timeout")
         if content.within_s:
             fields["deadline_us"] = content.within_s * 1_000_000
-        kind, told, frames = self._door.ask("infer", fields, *(one.data for one in content.inputs))
+        sent = (one.data for one in content.inputs if not one.region)
+        kind, told, frames = self._door.ask("infer", fields, *sent)
         if kind == "error":
             return failed(told["text"], http=told["http_status"])
         outputs = {
@@ -365,7 +387,7 @@ class GuestWay(Way):
     """A frontend in this process."""
 
     name = "guest"
-    has_headers = False
+    has_headers = has_regions = False
 
     def __init__(self, server: Server) -> None:
         self._connection = zmqtriton.connect(path=runtime_directory(server))
@@ -410,7 +432,7 @@ class BlsWay(HttpWay):
     """The question of a model, which another client has."""
 
     name = "bls"
-    has_headers = has_deadlines = False
+    has_headers = has_deadlines = has_regions = False
 
     def can_say(self, content: Content) -> bool:
         has_floats = any(type(value) is float for _, value in content.parameters)
@@ -431,9 +453,7 @@ class BlsWay(HttpWay):
             "flags": content.is_start + 2 * content.is_end,
         }
         text = texts(json.dumps(asked).encode())
-        outcome = super().ask(
-            Content((Input("ASKED", "BYTES", (1,), text),), "mirror_asker", headers=self.headers)
-        )
+        outcome = super().ask(Content((Input("ASKED", "BYTES", (1,), text),), "mirror_asker"))
         assert outcome.status == 200, outcome
         told = json.loads(outcome.outputs["TOLD"].data[4:])
         if "text" in told:
@@ -442,8 +462,6 @@ class BlsWay(HttpWay):
             return failed(told["text"].removeprefix(prefix), code=told["code"])
         outputs = {name: _output(_read(*rest)) for name, rest in told["outputs"].items()}
         return succeeded(outputs, parameters=told["parameters"])
-
-    headers: ClassVar[tuple[tuple[str, str], ...]] = ()
 
 
 #: A model must name the outputs that it wants of another.
