@@ -32,8 +32,6 @@ class DoorModel:
         self._keys = keys
         self.name = name
         self.version = version
-        #: For inputs that are not arrays; asked for when the first comes.
-        self._config: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"DoorModel({self.name!r}{f', {self.version!r}' if self.version else ''})"
@@ -69,7 +67,7 @@ class DoorModel:
         return self._ask(merged(request, inputs, options))
 
     def _ask(self, request: InferenceRequest) -> DoorResponses:
-        tensors = to_tensors(request.inputs, self._known_config(request.inputs))
+        tensors = to_tensors(request.inputs, self._needed_config(request.inputs))
         fields = {**self._named(), **_fields(request, tensors)}
         frames = [tensor.data for tensor in tensors]
         until_s = None
@@ -78,13 +76,13 @@ class DoorModel:
         inbox = self._conversation.ask("infer", fields, frames)
         return DoorResponses(self._conversation, inbox, until_s)
 
-    def _known_config(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the configuration if it is needed to tell the datatypes of these inputs."""
-        if all(isinstance(value, np.ndarray) for value in inputs.values()):
-            return {}
-        if self._config is None:
-            self._config = self.config()
-        return self._config
+    def _needed_config(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the configuration if it is needed to tell the datatypes of these inputs.
+
+        It is asked for each time, since the model may have been loaded anew.
+        """
+        are_arrays = all(isinstance(value, np.ndarray) for value in inputs.values())
+        return {} if are_arrays else self.config()
 
     def _named(self) -> dict[str, Any]:
         return {"model": self.name, "version": self.version, **self._keys}

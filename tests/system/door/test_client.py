@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -60,6 +61,19 @@ def door(server: Server) -> Iterator[zmqtriton.Door]:
 
 def was_cancelled(server: Server, request_id: str) -> bool:
     return ("cancelled", request_id) in [(r.event, r.id) for r in read_journal(server.journal)]
+
+
+def test_a_model_that_is_loaded_anew_is_asked_as_it_is_now(door: zmqtriton.Door) -> None:
+    model = door.model("identity_fp32")
+    [response] = model.infer(inputs={"INPUT0": [1, 2]})
+    assert np.float32 == response.outputs["OUTPUT0"].dtype
+
+    text = json.dumps(model.config()).replace("TYPE_FP32", "TYPE_INT64")
+    door.load("identity_fp32", config=text)
+    [response] = model.infer(inputs={"INPUT0": [1, 2]})
+    door.load("identity_fp32")
+
+    assert np.int64 == response.outputs["OUTPUT0"].dtype
 
 
 def test_it_says_what_the_embedded_client_says(server: Server, door: zmqtriton.Door) -> None:
