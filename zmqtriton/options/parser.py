@@ -220,7 +220,8 @@ def _is_strict(values: Mapping[str, Any], warnings: list[str]) -> bool:
 def _model_repositories(values: Mapping[str, Any]) -> tuple[str, ...]:
     # an empty one is an unset variable in somebody's script
     found = tuple(dict.fromkeys(path for path in values["model_repository"] if path))
-    if not found and not values["model_file"]:
+    # a program that has started this may bind its own models
+    if not found and not values["model_file"] and values["owner_descriptor"] < 0:
         raise OptionError("--model-repository must be specified")
     return found
 

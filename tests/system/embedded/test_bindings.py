@@ -49,10 +49,9 @@ def zmq_threads() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zmqtriton.Server]:
-    """A server without models, which this process has started."""
-    repository = tmp_path_factory.mktemp("repository")
-    options = {"model_control_mode": "explicit", "log_file": str(repository / "log.txt")}
-    with zmqtriton.Server(model_repository=repository, **options) as started:
+    """A server without models and repositories, which this process has started."""
+    log = tmp_path_factory.mktemp("log") / "log.txt"
+    with zmqtriton.Server([], model_control_mode="explicit", log_file=str(log)) as started:
         yield started
 
 
@@ -447,3 +446,20 @@ def test_a_server_that_stops_lets_bound_models_finish(shared: StandAlone) -> Non
         assert binder.wait(60) == 0
 
     assert results[0][0] == 200
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_bound_model_sees_the_command_line_of_its_program(
+    server: zmqtriton.Server, processes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class CountWords(Scale):
+        def answer(self, given: Any) -> Any:
+            return InferenceResponse([Tensor("OUT", np.full_like(given, len(sys.argv)))])
+
+    monkeypatch.setattr(sys, "argv", ["program", "--first", "--second"])
+    model = server.bind("words", CountWords, config=CONFIG, processes=processes)
+
+    [response] = model.infer(inputs={"IN": ONES})
+
+    assert 3 == response.outputs["OUT"][0, 0]
+    server.unload("words")
