@@ -30,8 +30,9 @@ def run(
     progress = Progress(page)
     os.close(page)
     os.set_inheritable(listener, False)
-    # models have no command line
-    sys.argv[1:] = []
+    if process is None:
+        # models in files have no command line; what a process binds keeps that of the process
+        sys.argv[1:] = []
     try:
         stub = Stub(Lifeline.inherited(lifeline), progress, listener, process or OwnProcess())
         instance.on_fork.append(stub.abandon)
