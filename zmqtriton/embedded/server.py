@@ -58,7 +58,10 @@ class Server(Connection):
         if self._process is not None:
             raise Unavailable("the server has been started already")
         name = f"zmqtriton-{secrets.token_hex(8)}"
-        self.runtime_directory = os.path.join(tempfile.gettempdir(), name)
+        try:
+            self.runtime_directory = os.path.join(tempfile.gettempdir(), name)
+        except OSError as error:
+            raise Unavailable(f"there is no directory for the server's sockets: {error}") from None
         theirs, self._owner = os.pipe()
         try:
             self._process = subprocess.Popen(

@@ -31,6 +31,15 @@ def test_a_new_directory_is_private_and_vanishes(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+def test_without_a_place_for_a_new_directory_the_reason_names_what_helps(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary / "missing"))
+
+    with pytest.raises(DirectoryError, match=r"No such file.*--runtime-directory or TMPDIR"):
+        claim()
+
+
 def test_what_a_dead_process_has_left_is_removed(temporary: Path) -> None:
     directory = claim()
     for serial in (4, 41):

@@ -123,7 +123,13 @@ def _claim(given: str) -> RuntimeDirectory:
             raise DirectoryError(f"runtime directory '{path}' is in use by another server")
         _clear(path)
         return RuntimeDirectory(path, lock, is_ours=is_new)
-    made = create_directory(Path(tempfile.gettempdir()))
+    try:
+        made = create_directory(Path(tempfile.gettempdir()))
+    except OSError as error:
+        raise DirectoryError(
+            f"there is no directory for the server's sockets: {error}; name one that can be "
+            "written with --runtime-directory or TMPDIR"
+        ) from error
     _check_length(made.path)
     return made
 

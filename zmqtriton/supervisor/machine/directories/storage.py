@@ -40,12 +40,14 @@ def claim_storage(options: Options, group: int | None = None) -> RuntimeDirector
         kinds = [parse_url(url).kind for url in urls]
     except InvalidArgument as error:
         raise DirectoryError(error.text) from None
-    parent = local_directory(kinds, os.environ) or tempfile.gettempdir()
+    parent = local_directory(kinds, os.environ)
     try:
+        parent = parent or tempfile.gettempdir()
         claimed = create_directory(Path(parent).absolute())
         if group is not None:
             admit_group(claimed.path, group)
         return claimed
     except OSError as error:
-        text = f"models of object stores cannot be kept in '{parent}': {error.strerror}"
+        place = f"in '{parent}'" if parent else "anywhere"
+        text = f"models of object stores cannot be kept {place}: {error.strerror or error}"
         raise DirectoryError(text) from error
