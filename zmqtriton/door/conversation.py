@@ -131,6 +131,8 @@ class Conversation:
         """
         if self._open.pop(inbox.number, None) is None or self.is_closed:
             return
+        if self._socket.closed:
+            return  # the collector, or the end of the interpreter, has come to it first
         self._abandoned.append(inbox.number)
         if not self._is_sending and threading.get_ident() == self._thread:
             self._cancel_abandoned()

@@ -327,3 +327,20 @@ def test_what_is_open_fails_when_the_door_dies_and_the_next_is_found(
     eventually(lambda: door.live, 30)
     [response] = door.model("identity_fp32").infer(inputs={"INPUT0": [3]})
     assert [3] == response.outputs["OUTPUT0"].tolist()
+
+
+def test_a_program_may_end_with_an_open_door_and_a_request_in_a_cycle(server: Server) -> None:
+    program = f"""
+import gc, zmqtriton
+gc.disable()  # the interpreter finds the cycle at its very end
+door = zmqtriton.Door({path_of(server)!r})
+asked = door.model("add_sub").infer(inputs={{n: [[1.0] * 16] for n in ("INPUT0", "INPUT1")}})
+asked.cycle = door._conversation.cycle = [asked, door]
+del asked, door
+"""
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert (0, "") == (ended.returncode, ended.stderr)
