@@ -29,6 +29,10 @@ from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 
+#: How long it waits for the instances of generations that end, whose descriptors it needs.
+_ROOM_WITHIN_S = 30.0
+_ROOM_LOOK_S = 0.1
+
 
 class GenerationOwner(Protocol):
     """Hears of a generation's events."""
@@ -98,6 +102,8 @@ class Generation:
         self._completion = ""
         #: The change of its instances that is under way.
         self._change: InstanceGroupChange | Roll | None = None
+        #: How long it has waited for others to end.
+        self._waited_s = 0.0
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
 
     @property
@@ -113,16 +119,25 @@ class Generation:
     # ---------------------------------------------------------- what is asked
 
     def start(self, owner: GenerationOwner) -> None:
+        """Start its instances, if need be when those of others have ended."""
+        if self.state is not GenerationState.LOADING:
+            return  # it was given up while it waited
         self.owner = owner
+        slots = [self.blueprint.first_slot, *self.blueprint.other_slots]
+        if self.final_config is not None:
+            slots = [*self.final_config.slots]
+        limit, waited_s = self._introductions.resources.instance_limit, self._waited_s
+        if limit.is_room_coming(len(slots)) and waited_s < _ROOM_WITHIN_S:
+            self._waited_s += _ROOM_LOOK_S
+            self._plan.call_later(_ROOM_LOOK_S, lambda: self.start(owner))
+            return
         if self.final_config is None:
-            slots = [self.blueprint.first_slot, *self.blueprint.other_slots]
             # What else they need is known when the first one has completed the configuration.
             if self._is_allowed(lambda claims: claims.claim_processes(self.number, len(slots))):
                 self.add_instances(slots)
             return
-        final_slots = self.final_config.slots
-        if self._is_allowed(lambda claims: claims.claim(self.number, final_slots)):
-            self.add_instances(final_slots)
+        if self._is_allowed(lambda claims: claims.claim(self.number, slots)):
+            self.add_instances(slots)
 
     def announce(self) -> None:
         """Announce it to the broker, with the instances that are ready."""
@@ -141,6 +156,7 @@ class Generation:
         if self.state is not GenerationState.SERVING:
             return
         self._transition(states.RetireRequested())
+        self._introductions.resources.leave(self.number)
         self._change = None
         for instance in self.instances:
             if instance.state is not InstanceState.DRAINING:
@@ -211,6 +227,7 @@ class Generation:
         if self.state is GenerationState.ENDED:
             return
         self._transition(states.AbortRequested())
+        self._introductions.resources.leave(self.number)
         self._broker_entry.remove(reason)
         for instance in self.instances:
             if instance.state is not InstanceState.STOPPED:

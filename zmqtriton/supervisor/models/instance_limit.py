@@ -10,6 +10,8 @@ class InstanceLimit:
         #: Infinite where nobody has set it.
         self.most: float = float("inf")
         self._counts: dict[int, int] = {}
+        #: The generations that end.
+        self._leaving: set[int] = set()
 
     def claim(self, generation: int, instances: int) -> None:
         """Count the instances of a generation. Raises Unavailable if there would be too many."""
@@ -21,6 +23,16 @@ class InstanceLimit:
             )
         self._counts[generation] = instances
 
+    def is_room_coming(self, instances: int) -> bool:
+        """True if so many do not fit beside all others, but beside those that stay."""
+        staying = sum(n for number, n in self._counts.items() if number not in self._leaving)
+        return staying + instances <= self.most < sum(self._counts.values()) + instances
+
+    def leave(self, generation: int) -> None:
+        """Take note that a generation ends; it counts until it has no process any more."""
+        self._leaving.add(generation)
+
     def release(self, generation: int) -> None:
         """Forget a generation that has no process any more."""
         self._counts.pop(generation, None)
+        self._leaving.discard(generation)

@@ -41,6 +41,10 @@ class ResourceClaims:
         """Claim for instances of which nothing else is known yet. Raises Unavailable."""
         self.instance_limit.claim(generation, instances)
 
+    def leave(self, generation: int) -> None:
+        """Take note that a generation ends; what it has claimed is free when it has ended."""
+        self.instance_limit.leave(generation)
+
     def release(self, generation: int) -> None:
         """Release the claim of a generation that has no process any more."""
         self._claims.pop(generation, None)
