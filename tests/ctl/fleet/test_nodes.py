@@ -95,6 +95,21 @@ def test_what_cannot_be_understood_or_asked_is_no_server(changes: dict[str, Any]
     assert node_of(announcement(**changes)) is None
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({name: "x"} for name in ("at_s", "started_s", "interval_s", "models")),
+        *({"at_s": None}, {"at_s": {}}, {"interval_s": []}, {"tls": 1}, {"tls": [[]]}),
+        *({"models": {"a": 1}}, {"models": 1}, {"models": [1]}, {"models": [{}]}),
+        *({"models": [{"name": 1}]}, {"addresses": {"http": 1}}, {"addresses": {"http": "a"}}),
+    ],
+    ids=str,
+)
+def test_an_odd_announcement_is_refused_with_a_reason(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        node_of(announcement(**changes))
+
+
 def test_of_one_address_the_latest_run_and_its_latest_word_count() -> None:
     told = [(1.0, 9.0), (2.0, 3.0), (2.0, 4.0), (1.0, 10.0)]
     nodes = [Node("a:1", told=each) for each in told]

@@ -114,8 +114,15 @@ def parse_announcements(text: str) -> list[dict[str, Any]]:
 def node_of(announcement: Mapping[str, Any], age_s: float = 0.0) -> Node | None:
     """Return the announced server; None for a format that is not known, or without HTTP.
 
-    `age_s` is the time since it was received.
+    `age_s` is the time since it was received. Raises InvalidArgument for what no server announces.
     """
+    try:
+        return _read(announcement, age_s)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        raise InvalidArgument(f"this is no announcement: {error!r}") from None
+
+
+def _read(announcement: Mapping[str, Any], age_s: float) -> Node | None:
     addresses = announcement.get("addresses")
     if announcement.get("format") != _FORMAT or not isinstance(addresses, dict):
         return None
@@ -140,7 +147,9 @@ def node_of(announcement: Mapping[str, Any], age_s: float = 0.0) -> Node | None:
 
 def _wanted_models(entries: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the models that it should serve; whether they are ready is for probes to see."""
-    names = (entry["name"] for entry in entries if entry.get("reason") != _UNLOADED)
+    names = tuple(entry["name"] for entry in entries if entry.get("reason") != _UNLOADED)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("the name of a model must be a text")
     return tuple(dict.fromkeys(names))
 
 
