@@ -56,9 +56,6 @@ class RepositoryRegistry:
         if verb == KEYS:
             answer(self._known_keys())
             return
-        path = arguments.get("path")
-        if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
-            raise InvalidArgument("a repository is named by its absolute path")
         is_wanted = verb == REGISTER
         if not self._is_explicit:
             noun = "registration" if is_wanted else "unregistration"
@@ -66,6 +63,9 @@ class RepositoryRegistry:
                 f"repository {noun} is not allowed if model control mode is not EXPLICIT"
                 + HOW_TO_BE_EXPLICIT
             )
+        path = arguments.get("path")
+        if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+            raise InvalidArgument("a repository is named by its absolute path")
         names = _names(arguments) if is_wanted else {}
         ticket = next(self._tickets)
         text = f"Model repository {'registered' if is_wanted else 'unregistered'}: {path}"

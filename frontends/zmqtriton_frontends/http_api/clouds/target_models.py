@@ -40,6 +40,7 @@ class TargetModels:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._max_input_size: int = gateway.settings["http_max_input_size"]
+        self._is_explicit = gateway.settings["model_control_mode"] == "explicit"
         #: By the platform's name, as last heard: the model and its repository.
         self._known: dict[str, dict[str, str]] = {}
 
@@ -76,7 +77,8 @@ class TargetModels:
         document = json_documents.parse(body) if body else {}
         found, url = (_text(document, key) for key in ("model_name", "url"))
         model = req.header(TARGET_MODEL) or found
-        place = await asyncio.to_thread(_find_model, url)
+        # where it is not allowed, the refusal must not depend on what there is
+        place = await asyncio.to_thread(_find_model, url) if self._is_explicit else Place(url, "")
         arguments = {"path": place.repository, "names": {place.folder: model}, "key": found}
         try:
             await self._gateway.call("repository.register", arguments)
