@@ -52,11 +52,22 @@ _LEFT_OUT = "left out %d more lines like those before"
 
 
 def quote(text: str) -> str:
-    """Return the text as one token: JSON, with what would control a terminal escaped, too."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f").translate(_SEPARATORS)
+    """Return the text as one token: JSON, with all that shows no letter of its own escaped, too."""
+    return _HIDDEN.sub(_escape, json.dumps(text, ensure_ascii=False))
 
 
-_SEPARATORS = {c: f"\\u{c:04x}" for c in (0x85, 0x2028, 0x2029, *range(0x80, 0xA0))}
+#: What controls a terminal, separates lines, or changes how the letters beside it are shown: the
+#: categories Cc, Cf, Zl and Zp of Unicode; and halves of letters.
+_HIDDEN = re.compile(
+    "[\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0001\U000e0020-\U000e007f]"
+)
+
+
+def _escape(hidden: re.Match[str]) -> str:
+    return json.dumps(hidden[0])[1:-1] if hidden[0] != "\x7f" else "\\u007f"
 
 
 def name_requests(ids: Sequence[str]) -> str:
@@ -175,7 +186,8 @@ class _Filter(logging.Filter):
 class Stream(logging.StreamHandler):  # type: ignore[type-arg]
     """Limits the lines per second of each place in our code, and then reports how many it left out.
 
-    The output of models is not limited here.
+    Those of failures, which clients can cause, are limited to MAX_LINES_A_SECOND at most. The
+    output of models is not limited here.
     """
 
     def __init__(
@@ -230,7 +242,8 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
         if now_s - since_s >= 1:
             since_s, count = now_s, 0
         self._lines[place] = since_s, count + 1
-        if count < self._most:
+        is_failure = record.levelno >= logging.WARNING
+        if count < (min(self._most, MAX_LINES_A_SECOND) if is_failure else self._most):
             return True
         self._left_out[place] = record, self._left_out.get(place, (record, 0))[1] + 1
         return False

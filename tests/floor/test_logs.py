@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import io
 import json
 import logging
 import os
 import re
+import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +159,33 @@ def test_a_flood_of_one_kind_is_cut_and_counted() -> None:
         say("flood", 1)
     handler.close()
     assert '"left out 1 more lines like those before"' == lines()[-1]
+
+
+def test_letters_that_show_nothing_or_turn_others_around_are_escaped() -> None:
+    kinds = {"Cc", "Cf", "Zl", "Zp"}
+    hidden = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in kinds]
+    assert "\u202e" in hidden
+
+    for letter in hidden:
+        quoted = logs.quote(f"a{letter}b")
+        assert not kinds & set(map(unicodedata.category, quoted)), quoted
+        assert f"a{letter}b" == json.loads(quoted)
+    assert '"caf\u00e9 \U0001f600 \u4f60"' == logs.quote("caf\u00e9 \U0001f600 \u4f60")
+    assert '"\\ud83d"' == logs.quote("\ud83d")
+
+
+def test_failures_are_cut_where_more_of_other_lines_are_written() -> None:
+    written = io.StringIO()
+    handler = logs.Stream(written, 10 * logs.MAX_LINES_A_SECOND, clock=lambda: 5.0)
+    handler.setFormatter(logs.Formatter())
+
+    for level, line in ((logging.INFO, 1), (logging.WARNING, 2), (logging.ERROR, 3)):
+        for _ in range(5 * logs.MAX_LINES_A_SECOND):
+            handler.handle(logging.LogRecord("x", level, "f.py", line, "text", None, None))
+
+    levels = collections.Counter(line[0] for line in written.getvalue().splitlines())
+    most = logs.MAX_LINES_A_SECOND
+    assert {"I": 5 * most, "W": most, "E": most} == levels
 
 
 def test_no_text_can_make_a_second_line_or_move_a_terminal() -> None:

@@ -3,7 +3,7 @@
 import { askJson, element, setText } from "./api.js";
 import { Poll } from "./polling.js";
 import { attempt } from "./sources.js";
-import { timeOfDay } from "./words.js";
+import { timeOfDay, visible } from "./words.js";
 
 const PAUSE_MS = 2000;
 const LINES = 500;
@@ -75,5 +75,5 @@ function lineOf({ time_s: seconds, level, instance, text }) {
   return element("li", { "data-level": level },
     element("time", { datetime: new Date(seconds * 1000).toISOString() }, timeOfDay(seconds)),
     element("span", { class: "level" }, LEVELS[level] ?? level),
-    element("span", {}, ...(instance ? [element("span", { class: "muted" }, `${instance} `)] : []), text.trimEnd()));
+    element("span", {}, ...(instance ? [element("span", { class: "muted" }, `${instance} `)] : []), visible(text.trimEnd())));
 }

@@ -60,3 +60,8 @@ export function stateOf({ state, reason = "", is_asleep: isAsleep = reason.start
   if (state !== "UNAVAILABLE" || /restarting/.test(reason)) return { word: state, kind: "busy" };
   return { word: state, kind: reason === "unloaded" ? "off" : "bad" };
 }
+
+/** A text with what shows no letter of its own, or turns others around, as escapes. */
+export function visible(text) {
+  return text.replace(/[\p{Cf}\p{Zl}\p{Zp}]/gu, (hidden) => `\\u{${hidden.codePointAt(0).toString(16)}}`);
+}

@@ -9,7 +9,8 @@ from typing import IO
 from zmqtriton.options import Options
 from zmqtriton_floor import logs
 
-#: The supervisor reports on all models, of which there may be many.
+#: The supervisor reports on all models, of which there may be many. Of failures, which clients
+#: can cause as often as they like, it tells as many as other processes.
 _LINES_A_SECOND = 1000
 
 
