@@ -7,9 +7,12 @@ import re
 #: As header_blocks.Headers.
 Fields = tuple[tuple[bytes, bytes], ...]
 
-#: Names are lower-case tokens; values have no line ends and no white space around them.
+#: Names are lower-case tokens; values have no line ends.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
-_VALUE = re.compile(rb"(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?")
+_VALUE = re.compile(rb"[^\0\r\n]*")
+#: Nor white space around them; other values may have it, as with gRPC's own servers: their clients
+#: send it in metadata.
+_PSEUDO_VALUE = re.compile(rb"(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?")
 _PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
 _REQUIRED = (b":method", b":scheme", b":path")
 #: They are about an HTTP/1.1 connection.
@@ -24,7 +27,7 @@ def is_request(fields: Fields) -> bool:
     for position, (name, value) in enumerate(fields):
         if name[:1] != b":":
             return all(map(pseudo.get, _REQUIRED)) and is_trailers(fields[position:])
-        if name not in _PSEUDO or name in pseudo or not _VALUE.fullmatch(value):
+        if name not in _PSEUDO or name in pseudo or not _PSEUDO_VALUE.fullmatch(value):
             return False
         pseudo[name] = value
     return all(map(pseudo.get, _REQUIRED))

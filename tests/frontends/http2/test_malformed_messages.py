@@ -24,7 +24,7 @@ MALFORMED = {
     "8.2.1: no name": [*_PLAIN, (b"", b"v")],
     "8.2.1: NUL in a value": [*_PLAIN, (b"k", b"a\0b")],
     "8.2.1: CR LF in a value": [*_PLAIN, (b"k", b"a\r\nb: c")],
-    "8.2.1: white space around a value": [*_PLAIN, (b"k", b" v")],
+    "8.2.1: white space around a value": [_METHOD, _SCHEME, (b":path", b" /x"), *_REGULAR],
     "8.2.2: connection": [*_PLAIN, (b"connection", b"close")],
     "8.2.2: transfer-encoding": [*_PLAIN, (b"transfer-encoding", b"chunked")],
     "8.2.2: upgrade": [*_PLAIN, (b"upgrade", b"h2c")],
@@ -60,6 +60,17 @@ def test_a_malformed_request_is_reset_and_nothing_else(name: str) -> None:
     assert [(1, frames.PROTOCOL_ERROR)] == _resets(talk)
     assert {} == talk.streams
     assert ["begin", "end"] == talk.open(3, flags=END).events
+
+
+@pytest.mark.parametrize("value", [b" v", b"v ", b"\tv\t", b" "])
+def test_blanks_around_metadata_are_kept_as_by_other_servers_of_grpc(value: bytes) -> None:
+    talk = Talk()
+
+    talk.send(h2.frame(h2.HEADERS, END, 1, literal([*_PLAIN, (b"k", value)])))
+
+    assert [] == _resets(talk)
+    assert ["begin", "end"] == talk.streams[1].events
+    assert (b"k", value) in talk.streams[1].headers
 
 
 @pytest.mark.parametrize(

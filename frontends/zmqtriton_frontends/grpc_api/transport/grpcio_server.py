@@ -77,9 +77,16 @@ def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
     return arguments
 
 
+_NO_NEWS = ("ExecuteBatchError raised in core by servicer method", "Invalid encoding on ")
+
+
 def _is_news(record: logging.LogRecord) -> bool:
-    """False if an answer could not be sent to a client that left at just that moment."""
-    return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
+    """False for what clients can cause at any time.
+
+    An answer that could not be sent to a client that left at just that moment; and metadata that
+    are no UTF-8, which grpc reads as Latin-1, with a traceback.
+    """
+    return not record.getMessage().startswith(_NO_NEWS)
 
 
 logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from tritonclient.utils import InferenceServerException
 from tests.frontends.grpc_api import smoke
 from tests.frontends.grpc_api.fake_gateway import SETTINGS, FakeGateway, echo, version_info
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
+from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_floor import errors
 from zmqtriton_floor.wire import ResponseBody
@@ -141,6 +143,20 @@ def test_the_smoke_test_passes(server: GrpcServerThread) -> None:
 
 
 # --------------------------------------------------------------------- errors
+
+
+def test_metadata_that_are_no_text_are_nothing_to_the_log(
+    server: GrpcServerThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = b"\x00\x05x-odd\x04caf\xe9"
+    block = h2.header_block("/inference.GRPCInferenceService/ServerMetadata") + odd
+    with h2.Connection(int(server.address.rpartition(":")[2])) as connection:
+        connection.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, block))
+        connection.send(h2.data_frame(1, b"", flags=h2.END_STREAM))
+
+        assert b"triton" in connection.read_until(b"grpc-status")
+
+    assert [] == [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.row("D40")
