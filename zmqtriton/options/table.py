@@ -217,7 +217,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         a.restriction_option("http-restricted-api", "api", "", HTTP_CATEGORIES),
         a.texts(
             "http-allowed-origin",
-            "Allow web pages of this origin to load models and change settings. May be repeated.",
+            "Let web pages of this origin load models, infer, change settings. May be repeated.",
         ),
         a.texts(
             "http-allowed-host",

@@ -151,8 +151,8 @@ def fast_path(gateway: Gateway, table: list[Route], access: Access) -> FastPath 
     if gateway.settings["http_header_forward_pattern"]:
         return None
     rows = [route for route in table if route.path.endswith("/infer")]
-    checks = [check for row in rows for check in access.checks(row)]
-    return FastPath(gateway, Inference(gateway), checks, access.tokens)
+    checks = dict.fromkeys(check for row in rows for check in access.checks(row))
+    return FastPath(gateway, Inference(gateway), [*checks], access.tokens)
 
 
 class _Errors:

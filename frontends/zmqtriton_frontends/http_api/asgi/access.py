@@ -34,6 +34,13 @@ Check = Callable[[Headers], str]
 #: The categories that change the server. Any web page in a browser on this machine can send such
 #: requests without asking anybody; it cannot leave out the header `Origin`.
 _CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging", "steering"})
+_INFERENCE = "inference"
+#: The types of bodies of forms, and none.
+_UNASKED_TYPES = frozenset(
+    {"", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
+)
+#: Headers of inferences that a page cannot send without asking.
+_ASKED_HEADERS = (b"inference-header-content-length", b"authorization")
 #: It is asked by POST, but only reads.
 _READING = "/index"
 _TOKEN = HEADER.encode()
@@ -60,6 +67,8 @@ class Access:
         is_change = route.method != "GET" and not route.path.endswith(_READING)
         if is_change and route.category in _CHANGING:
             checks.append(self._check_origin)
+        elif is_change and _INFERENCE in (route.category, route.general_category):
+            checks.append(self._check_unasked)
         return checks
 
     def responder(self, route: Route) -> Responder:
@@ -129,6 +138,31 @@ class Access:
         if origin is None or origin in self._origins or _is_own_page(origin, req):
             return ""
         return _NOT_FOR_PAGES
+
+    def _check_unasked(self, req: Headers) -> str:
+        """Refuse what a browser sends for any page without asking anybody.
+
+        For all else it asks first: who answers that has allowed the page.
+        """
+        origin = req.header(b"origin")
+        if origin is None or not _is_sent_unasked(req) or _is_of_same_origin(origin, req):
+            return ""
+        return self._check_origin(req)
+
+
+def _is_sent_unasked(req: Headers) -> bool:
+    """True if a page of another origin may send a request like this (the Fetch standard, 2.2.2)."""
+    kind = (req.header(b"content-type") or "").partition(";")[0].strip(" \t").lower()
+    return kind in _UNASKED_TYPES and all(req.header(name) is None for name in _ASKED_HEADERS)
+
+
+def _is_of_same_origin(origin: str, req: Headers) -> bool:
+    """True if the page came from where it sends this to, perhaps through a proxy.
+
+    AllowedHosts looks after names that anybody has pointed here.
+    """
+    is_said = req.header(b"sec-fetch-site") == "same-origin"
+    return is_said or origin.partition("://")[2] == req.header(b"host")
 
 
 def need_of_route(route: Route) -> str:

@@ -139,10 +139,16 @@ HEADS: dict[tuple[int, ...], dict[str, bytes]] = {
         "a proxy's schemes that differ": with_line(
             b"X-Forwarded-Proto: https\r\nX-Forwarded-Ssl: off"
         ),
-        "a web page": with_line(b"Origin: http://evil"),
+        "a web page that had to ask": with_line(
+            b"Origin: http://evil\r\nContent-Type: application/json"
+        ),
+        "a web page of the same origin": with_line(b"Origin: http://localhost"),
         "many headers": with_line(b"\r\n".join(b"X%d: y" % i for i in range(60))),
         "a header of 4 KB": with_line(b"X: " + b"y" * 4096),
         "an odd coding": with_line(b"Accept-Encoding: gzip;q=x, ,;,"),
+    },
+    (403, 404, 200): {
+        "a web page": with_line(b"Origin: http://evil"),
     },
     (413,): {
         "a length beyond 64 bits": with_length(b" 99999999999999999999"),
