@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
+from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 
 
@@ -91,6 +92,122 @@ def test_a_model_that_was_given_up_can_be_loaded_again() -> None:
 
     assert call.result is None
     assert world.latest_version_info("m").state == "READY"
+
+
+@pytest.fixture
+def given_up() -> SupervisorHarness:
+    """A model that was given up, and whose loads fail; it is tried again after 40 seconds."""
+    blueprint = replace(make_blueprint("m", instances=2), retry_after_s=40.0)
+    world = SupervisorHarness(blueprint, control_mode="explicit", startup_models=("m",)).start()
+    world.stub_behaviours["m"] = "no store"
+    for serial in world.living("stub"):
+        world.kill_process(serial, "killed by SIGSEGV")
+    world.advance(20.0)
+    return world
+
+
+def reason(world: SupervisorHarness, model: str = "m") -> str:
+    return world.latest_version_info(model).reason
+
+
+def test_a_model_that_was_given_up_is_tried_again_and_says_so(given_up: SupervisorHarness) -> None:
+    said = "instance 'm_0_0': no store (given up after {} deaths, tried again every 40 s)"
+    assert said.format(6) == reason(given_up)
+    assert given_up.has_logged("has died: no store; given up after 6 deaths, tried again every 40")
+
+    given_up.advance(40.0)
+
+    news = given_up.latest_version_info("m")
+    assert ("UNAVAILABLE", 0) == (news.state, news.generation)
+    assert said.format(7) == reason(given_up)
+
+
+def test_a_model_that_comes_up_again_serves_as_before(given_up: SupervisorHarness) -> None:
+    generation = given_up.generation("m").number
+
+    given_up.stub_behaviours["m"] = LOADS
+    given_up.advance(40.0)
+
+    news = given_up.latest_version_info("m")
+    assert (generation, "READY", 2, "") == (
+        *(news.generation, news.state),
+        *(news.ready_instances, news.reason),
+    )
+    (*_, added) = given_up.messages_to("broker", wire.AddGeneration)
+    attached = given_up.messages_to("broker", wire.AttachInstance)[-2:]
+    assert generation == added.generation
+    assert {"m_0_0", "m_0_1"} == {one.instance for one in attached}
+
+
+def test_frontends_hear_of_it_after_the_broker(given_up: SupervisorHarness) -> None:
+    given_up.silent.add(given_up.serial("broker"))
+    given_up.stub_behaviours["m"] = LOADS
+
+    given_up.advance(40.0)
+
+    assert "UNAVAILABLE" == given_up.latest_version_info("m").state
+    assert given_up.messages_to("broker", wire.AddGeneration)
+
+
+def test_the_next_broker_is_told_of_what_has_come_back(given_up: SupervisorHarness) -> None:
+    given_up.stub_behaviours["m"] = LOADS
+    given_up.advance(40.0)
+
+    given_up.kill_process(given_up.serial("broker")).tick()
+
+    told = [m for s, m in given_up.sent if s == given_up.serial("broker")]
+    generation = given_up.generation("m").number
+    assert [generation] == [m.generation for m in told if isinstance(m, wire.AddGeneration)]
+    assert not [m for m in told if isinstance(m, wire.RemoveGeneration)]
+
+
+@pytest.mark.parametrize("is_trying", [False, True])
+def test_an_unload_ends_the_tries(given_up: SupervisorHarness, is_trying: bool) -> None:
+    if is_trying:
+        given_up.stub_behaviours["m"] = HANGS
+        given_up.advance(40.0)
+        assert len(given_up.living("stub")) == 2
+
+    given_up.call("unload", {"model": "m"})
+    given_up.stub_behaviours["m"] = LOADS
+    given_up.advance(200.0)
+
+    assert [] == given_up.living("stub")
+    assert "unloaded" == reason(given_up)
+
+
+@pytest.mark.parametrize("does", [LOADS, "still no store"])
+def test_a_load_takes_the_place_of_the_tries(given_up: SupervisorHarness, does: str) -> None:
+    given_up.stub_behaviours["m"] = does
+    before = given_up.generation("m")
+
+    given_up.call("load", {"model": "m"})
+
+    if does == LOADS:
+        assert given_up.generation("m") is not before
+        assert "READY" == given_up.latest_version_info("m").state
+        return
+    assert "still no store" in reason(given_up)
+    given_up.stub_behaviours["m"] = LOADS
+    given_up.advance(40.0)
+    assert given_up.generation("m") is before
+    assert "READY" == given_up.latest_version_info("m").state
+
+
+def test_of_several_instances_each_that_was_given_up_is_tried_again() -> None:
+    blueprint = replace(make_blueprint("m", instances=2), retry_after_s=40.0)
+    world = SupervisorHarness(blueprint, control_mode="none").start()
+    world.stub_behaviours["m"] = "no store"
+    world.kill_process(world.serial("m_0_1"))
+    world.advance(20.0)
+    rows = {row.get("instance"): row for row in world.call("status").result["processes"]}
+    assert ("READY", 0.0) == (rows["m_0_0"]["state"], rows["m_0_0"]["retry_after_s"])
+    assert ("FAILED", 40.0) == (rows["m_0_1"]["state"], rows["m_0_1"]["retry_after_s"])
+
+    world.stub_behaviours["m"] = LOADS
+    world.advance(40.0)
+
+    assert 2 == world.latest_version_info("m").ready_instances
 
 
 def test_a_hung_stub_is_killed_for_what_the_broker_says(world: SupervisorHarness) -> None:

@@ -75,6 +75,8 @@ class Options:
     model_config_name: str = ""
     model_load_thread_count: int = 4
     model_load_retry_count: int = 0
+    #: 0: never.
+    instance_retry_secs: float = 30.0
     model_namespacing: bool = False
     enable_peer_access: bool = True
     build_environments: bool = False

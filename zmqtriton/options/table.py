@@ -19,10 +19,7 @@ _NO_THREADS = "the processes of HTTP serve these endpoints, too"
 OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     "Server": (
         a.text("id", "Name of this server in its metadata."),
-        a.integer(
-            "exit-timeout-secs",
-            "Seconds that a shutdown waits for unanswered requests.",
-        ),
+        a.integer("exit-timeout-secs", "Seconds that a shutdown waits for unanswered requests."),
         a.count(
             "exit-drain-secs",
             "Seconds before a shutdown in which the server is not ready but still answers, so that "
@@ -128,10 +125,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "load-on-demand",
             "In mode explicit, load a model when the first request for it arrives.",
         ),
-        a.number(
-            "load-on-demand-timeout",
-            "Seconds that a request waits for a load on demand.",
-        ),
+        a.number("load-on-demand-timeout", "Seconds that a request waits for a load on demand."),
         a.number(
             "unload-idle-after",
             "Unload models loaded on demand after so many idle seconds; 0 means never.",
@@ -148,6 +142,10 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.count("model-load-thread-count", "Models that load at the same time."),
         a.count("model-load-retry-count", "Retries of a failed load."),
+        a.number(
+            "instance-retry-secs",
+            "Seconds after which an instance that died too often is tried again; 0 means never.",
+        ),
         a.boolean(
             "model-namespacing",
             "Allow the same name in several repositories.",

@@ -25,7 +25,7 @@ class InstanceState(str, Enum):
     STOPPING = "STOPPING"  # told to finish, or killed; not dead yet
     STOPPED = "STOPPED"
     BACKOFF = "BACKOFF"  # dead; waits to be started again
-    FAILED = "FAILED"  # dead, and not started again by itself
+    FAILED = "FAILED"  # dead, and given up: tried again after a long pause, if at all
 
 
 class GenerationState(str, Enum):
@@ -167,6 +167,7 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.BACKOFF, BackoffElapsed): _I.STARTING,
     (_I.BACKOFF, RestartsExhausted): _I.FAILED,
     (_I.BACKOFF, StopRequested): _I.STOPPED,
+    (_I.FAILED, BackoffElapsed): _I.STARTING,
     (_I.FAILED, StopRequested): _I.STOPPED,
 }
 
@@ -248,9 +249,11 @@ _M = ModelState
 MODEL_TRANSITIONS: Mapping[tuple[ModelState, type[Event]], ModelState] = {
     (_M.UNAVAILABLE, LoadStarted): _M.LOADING,
     (_M.UNAVAILABLE, UnloadStarted): _M.UNAVAILABLE,
-    # The serving generation was given up while its replacement was being loaded.
+    # The serving generation was given up while its replacement was being loaded, or has come back.
     (_M.UNAVAILABLE, GenerationServing): _M.READY,
     (_M.UNAVAILABLE, GenerationFailed): _M.UNAVAILABLE,
+    # An instance of it was tried again, in vain.
+    (_M.UNAVAILABLE, GenerationGivenUp): _M.UNAVAILABLE,
     (_M.LOADING, GenerationServing): _M.READY,
     (_M.LOADING, GenerationFailed): _M.UNAVAILABLE,
     (_M.LOADING, UnloadStarted): _M.UNLOADING,

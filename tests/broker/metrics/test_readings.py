@@ -130,6 +130,22 @@ def test_the_latencies_of_an_interval_are_not_those_of_the_next(world: BrokerHar
     assert MILLISECOND == read(world)["readings"][0]["p99_ns"]
 
 
+def test_what_was_given_up_and_comes_back_has_grown_from_nothing(world: BrokerHarness) -> None:
+    read(world)
+    for own_id in (1, 2, 3):
+        answer(world, own_id, MILLISECOND)
+    read(world)
+    world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
+
+    world.add_generation()
+    world.add_stub(S + 1)
+    world.infer(F, request(4))
+    world.tick(MILLISECOND)
+    world.finish_batch(S + 1)
+
+    assert [1] == [row["succeeded"] for row in read(world)["readings"]]
+
+
 def test_what_is_removed_is_not_kept_where_nobody_asks(world: BrokerHarness) -> None:
     generation = weakref.ref(world.core.generations[1])
 

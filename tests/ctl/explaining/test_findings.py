@@ -51,6 +51,9 @@ REASONS = {
     f"{NOT_HEALTHY} (it used 300 of at most 200 bytes (max_memory_bytes))": "than its quota",
     f"{NOT_HEALTHY} (loading took longer than max_load_seconds (1): Aborted{AT})": "1 s (model.py",
     "instance 'm_0': exited with status 4 (given up after 6 deaths)": "given up after 6 deaths",
+    "instance 'm_0': exited with status 4 (given up after 8 deaths, tried again every 30 s)": (
+        "given up after 8 deaths in a row, tried again every 30 s: "
+    ),
     "Internal: Failed to get the canonical path for /no/such.tar.gz.": "its environment does not",
     "Internal: environment of /m cannot be prepared (exited with status 1): pip": "cannot be made",
     "Internal: The interpreter /e/python cannot be run: Permission denied for the user 'm'": (

@@ -22,13 +22,14 @@ from zmqtriton_floor import wire
 class Bench:
     """An instance whose timers work."""
 
-    def __init__(self) -> None:
+    def __init__(self, retry_after_s: float = 0.0) -> None:
         self.plan = Plan()
         self.instance = Instance(
             self.plan,
             InstanceSlot("m_0_0", "CPU", 0),
             model="m",
             environment=SERVER_ENVIRONMENT,
+            retry_after_s=retry_after_s,
             on_event=lambda instance, event: instance.handle(event),
         )
 
@@ -110,6 +111,80 @@ def test_too_many_deaths_in_a_minute_are_the_end(ready: Bench) -> None:
     assert ready.instance.state is InstanceState.FAILED
     assert ready.instance.death_reason == "killed by SIGSEGV"
     assert ready.pause_s() is None
+
+
+@pytest.fixture
+def given_up() -> Bench:
+    """One that is tried again 40 seconds after each of its deaths."""
+    bench = Bench(retry_after_s=40.0)
+    bench.handle(states.StartRequested())
+    bench.load()
+    for _ in range(MAX_DEATHS):
+        bench.die()
+        bench.advance(bench.pause_s() or 0.0)
+        bench.load()
+    bench.die()
+    return bench
+
+
+def test_one_that_was_given_up_is_tried_once_in_a_while_for_ever(given_up: Bench) -> None:
+    for count in range(MAX_DEATHS + 1, 50):
+        assert (InstanceState.FAILED, count) == (
+            given_up.instance.state,
+            given_up.instance.recent_deaths,
+        )
+        assert 40.0 == given_up.pause_s()
+        assert [] == given_up.advance(39.0)
+        (spawned,) = given_up.advance(1.0)
+        assert isinstance(spawned, SpawnStub)
+        given_up.handle(states.ProcessStarted(42))
+        assert given_up.instance.is_given_up, "so far"
+        given_up.handle(states.LoadFailed("no store"))
+        given_up.die()
+
+
+def test_one_that_comes_up_and_has_not_worked_yet_is_still_on_probation(given_up: Bench) -> None:
+    given_up.advance(40.0)
+    given_up.load()
+
+    given_up.die()
+
+    assert InstanceState.FAILED is given_up.instance.state
+    assert 40.0 == given_up.pause_s()
+
+
+def test_one_that_has_worked_again_is_as_any_other(given_up: Bench) -> None:
+    given_up.advance(40.0)
+    given_up.load()
+    given_up.instance.mark_executed()
+
+    given_up.die()
+
+    assert InstanceState.STARTING is given_up.instance.state, "at once"
+    assert 1 == given_up.instance.recent_deaths
+    assert not given_up.instance.is_given_up
+
+
+def test_one_that_was_given_up_is_not_tried_again_after_a_stop(given_up: Bench) -> None:
+    given_up.handle(states.StopRequested())
+
+    assert given_up.pause_s() is None
+
+
+@pytest.mark.parametrize("seconds", [0.0, -3.0])
+def test_where_nobody_wants_it_what_was_given_up_is_not_tried_again(seconds: float) -> None:
+    bench = Bench(retry_after_s=seconds)
+    bench.handle(states.StartRequested())
+    bench.load()
+    for _ in range(MAX_DEATHS):
+        bench.die()
+        bench.advance(bench.pause_s() or 0.0)
+        bench.load()
+
+    bench.die()
+
+    assert InstanceState.FAILED is bench.instance.state
+    assert bench.pause_s() is None
 
 
 def test_one_that_is_killed_while_idle_is_no_crash_loop(ready: Bench) -> None:

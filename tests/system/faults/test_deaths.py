@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -9,7 +11,8 @@ import pytest
 
 from tests.faults import stub_death, supervisor_death
 from tests.faults.load import Load
-from tests.support.server import Server
+from tests.support.server import Server, ask_add_sub
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -31,6 +34,54 @@ def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
                 deaths += stub_death.kill_and_measure(server, load) is not None
                 time.sleep(0.5)
         stub_death.check(server, load.outcomes, deaths, kills)
+
+
+_NEEDS_STORE = """
+import os
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        if not os.path.exists(STORE):
+            raise RuntimeError("no feature store")
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor(
+            "OUTPUT0", pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy()
+        ), pb_utils.Tensor(
+            "OUTPUT1", pb_utils.get_input_tensor_by_name(r, "INPUT1").as_numpy()
+        )]) for r in requests]
+"""
+
+
+@pytest.mark.row("B18")
+def test_a_model_that_was_given_up_serves_again_once_it_can(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["add_sub"], options=["--instance-retry-secs=1"])
+    store = server.scratch / "store"
+    store.touch()
+    code = server.repository / "add_sub" / "1" / "model.py"
+    code.write_text(f"STORE = {str(store)!r}\n{_NEEDS_STORE}")
+
+    def reason() -> str:
+        [entry] = server.request_json("/v2/repository/index", {})[1]
+        return str(entry.get("reason", ""))
+
+    with server:
+        store.unlink()
+        [stub] = server.stub_pids("add_sub")
+        os.kill(stub, signal.SIGKILL)
+        # more deaths than it is given up after: it has been tried again
+        eventually(lambda: "after 7 deaths, tried again every 1 s" in reason(), 60, "it is tried")
+        assert "RuntimeError: no feature store" in reason()
+        assert 503 == ask_add_sub(server)
+        assert 400 == server.status("/v2/health/ready")
+
+        store.touch()
+        eventually(server.is_ready, 60, "it is ready again")
+        assert 200 == ask_add_sub(server)
+
+        os.kill(server.pids()["broker"][0], signal.SIGKILL)
+        assert 200 == ask_add_sub(server), "the next broker knows it, too"
 
 
 @pytest.mark.row("B19")

@@ -45,8 +45,8 @@ _NO_COUNTERS = _Counters()
 class Readings:
     def __init__(self, generations: GenerationRegistry) -> None:
         self._generations = generations
-        #: By the number of the generation.
-        self._known: dict[int, _Counters] = {}
+        #: Not by numbers: a generation that was given up comes back with its own, and no counts.
+        self._known: dict[Generation, _Counters] = {}
         self._asked_ns = 0
         #: Those that were removed since the last question. Bounded: whoever asks may have gone.
         self._removed: deque[Generation] = deque(maxlen=_MOST_REMOVED)
@@ -66,14 +66,14 @@ class Readings:
         known, self._known, self._asked_ns = self._known, {}, now_ns
         rows = []
         for generation in (*self._generations.by_number.values(), *self._removed):
-            number, counters = generation.number, generation.statistics
-            before = known.get(number, _NO_COUNTERS)
+            counters = generation.statistics
+            before = known.get(generation, _NO_COUNTERS)
             has_grown = before[:2] != (counters.success.count, counters.fail.count)
             if has_grown or generation.unanswered:
-                now = self._known[number] = _Counters.of(counters)
+                now = self._known[generation] = _Counters.of(counters)
                 rows.append(_row(generation, _Counters(*map(sub, now, before))))
-            elif number in known:
-                self._known[number] = before
+            elif generation in known:
+                self._known[generation] = before
                 counters.latencies_mask = 0
         self._removed.clear()
         return {"seconds": seconds, "readings": rows if seconds else []}

@@ -289,7 +289,7 @@ _CAUSES = (
 )
 _COMPILED = tuple((re.compile(cause.pattern, re.MULTILINE), cause) for cause in _CAUSES)
 _PLACE = re.compile(r"At:\s+(\S+?)\((\d+)\): ([\w<>.]+)")
-_GIVEN_UP = re.compile(r"\(given up after (\d+) deaths\)")
+_GIVEN_UP = re.compile(r"\(given up after (\d+) deaths(?:, tried again every ([\d.]+) s)?\)")
 _STILL_SERVED = re.compile(r"still served, the last load failed: ")
 _DEPENDENCY = re.compile(r"depends on '([^']*)' which has no loaded version")
 _SUGGESTION = re.compile(r"Did you mean '([^']*)'\?")
@@ -316,7 +316,8 @@ def explain_reason(model: str, reason: str) -> Explanation:
     """Explain a reason of the server; one that is unknown is repeated."""
     found = _match(model, reason)
     if given_up := _GIVEN_UP.search(reason):
-        text = f"given up after {given_up[1]} deaths in a row: {found.text}"
+        tried = f", tried again every {given_up[2]} s" if given_up[2] else ""
+        text = f"given up after {given_up[1]} deaths in a row{tried}: {found.text}"
         found = found._replace(text=text)
     if is_still_served(reason):
         found = found._replace(

@@ -241,6 +241,8 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
         how = {"FAILED": "is given up", "BACKOFF": "waits for its restart"}.get(
             stub.get("state", ""), f"was restarted ({_count(times, 'time')})"
         )
+        if retry_after_s := stub.get("retry_after_s"):
+            how = f"is given up, and tried again every {retry_after_s:g} s"
         yield Finding.of(f"instance {stub['instance']} has died and {how}: ", explanation)
     ready = sum(stub.get("state") == "READY" for stub in stubs)
     if stubs and not has_given_up and ready < len(stubs):

@@ -92,6 +92,7 @@ def describe_processes(
                     "restarts": instance.restarts,
                     "last_reason": shorten(instance.death_reason),
                     "last_pid": instance.last_pid,
+                    "retry_after_s": instance.retry_after_s if instance.is_given_up else 0.0,
                 }
             )
     return processes

@@ -118,6 +118,7 @@ class ModelReader:
         self._agents = options.repoagent_directory
         self._backends = (Path(options.backend_directory), BUILTIN_BACKENDS)
         self._settings_of_backend = options.backend_command_line
+        self._retry_after_s = options.instance_retry_secs
         self._usual_quota = Quota(
             max_segment_bytes=options.max_model_segment_bytes,
             max_memory_bytes=options.max_model_memory_bytes,
@@ -321,6 +322,7 @@ class ModelReader:
             can_load_in_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
             max_load_s=load_timeout_s(config),
+            retry_after_s=self._retry_after_s,
             quota=quota_of(config, self._usual_quota),
             autoscale=autoscale_limits_of(config),
             callees=() if ensemble else declared_callees(config),

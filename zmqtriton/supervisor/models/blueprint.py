@@ -111,6 +111,8 @@ class Blueprint:
     ensemble: EnsembleBlueprint | None = None
     #: How long its instances may take to load; 0 is no limit.
     max_load_s: float = 0.0
+    #: The pause before an instance is tried again that was given up; 0 if it is not.
+    retry_after_s: float = 0.0
     #: What its processes may take.
     quota: Quota = NO_QUOTA
     #: The bounds within which its instances follow its load; None if they do not.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.instance import Instance
 from zmqtriton.supervisor.server_processes.introductions import Introductions
@@ -18,11 +20,13 @@ class BrokerEntry:
         self._version = version
         self.is_announced = False
 
-    def announce(self, config: str) -> None:
-        """Announce the generation, or its new configuration."""
+    def announce(self, config: str, instances: Iterable[Instance] = ()) -> None:
+        """Announce the generation with these instances, or its new configuration."""
         self.is_announced = True
         message = wire.AddGeneration(self._number, self._model, self._version, config)
         self._introductions.send_to_broker(message)
+        for instance in instances:
+            self.attach(instance)
 
     def attach(self, instance: Instance) -> None:
         """Let the instance get requests."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.instance import Instance
+from zmqtriton.supervisor.models.instance_set import describe_giving_up
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 
@@ -22,8 +23,7 @@ def log_death(
     """
     what = f"stub '{instance.name}' of {label} has died: {shorten(instance.death_reason)}"
     if instance.state is InstanceState.FAILED and instance.can_restart:
-        deaths = instance.recent_deaths
-        plan.log("E", f"{what}; it is not started again after {deaths} deaths")
+        plan.log("E", f"{what}; {describe_giving_up(instance)}")
     elif instance.state is InstanceState.BACKOFF:
         plan.log("W", f"{what}; it is started again")
     elif before is InstanceState.DRAINING or (

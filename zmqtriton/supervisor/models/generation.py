@@ -35,22 +35,31 @@ _ROOM_LOOK_S = 0.1
 
 
 class GenerationOwner(Protocol):
-    """Hears of a generation's events."""
+    """Hears of a generation's events; by default it ignores them."""
 
     def generation_loaded(self, generation: Generation) -> None:
         """All instances are ready for the first time."""
+        return
 
     def generation_failed(self, generation: Generation, code: int, text: str) -> None:
         """It could not be loaded; it is ending."""
+        return
 
     def generation_changed(self, generation: Generation) -> None:
         """While it serves, an instance has died or come back."""
+        return
 
     def generation_given_up(self, generation: Generation) -> None:
-        """While it served, the last of its instances has failed for good."""
+        """While it served, the last of its instances was given up, or was tried again in vain."""
+        return
+
+    def generation_revived(self, generation: Generation) -> None:
+        """An instance has come up after all had been given up; the broker has been told."""
+        return
 
     def generation_ended(self, generation: Generation) -> None:
         """Its last process has ended."""
+        return
 
 
 class Readiness(Protocol):
@@ -65,7 +74,7 @@ class Readiness(Protocol):
 
     @property
     def have_all_failed(self) -> bool:
-        """True if every instance has failed for good."""
+        """True if every instance is given up, and none is being tried."""
 
     def with_is_ready(self) -> list[Instance]:
         """Return the ready instances whose models must be asked, too."""
@@ -140,13 +149,10 @@ class Generation:
             self.add_instances(slots)
 
     def announce(self) -> None:
-        """Announce it to the broker, with the instances that are ready."""
+        """Announce it to the broker, with the instances that are ready; again if it comes back."""
+        self.load_s = self.load_s or self._plan.now_s - self._began_s
         assert self.final_config is not None
-        self.load_s = self._plan.now_s - self._began_s
-        self._broker_entry.announce(self.final_config.config)
-        for instance in self.instances.active:
-            if instance.state is InstanceState.READY:
-                self._broker_entry.attach(instance)
+        self._broker_entry.announce(self.final_config.config, self.instances.ready)
 
     def retire(self) -> None:
         """End it once the requests that it has are answered."""
@@ -268,7 +274,10 @@ class Generation:
 
     def _on_instance_changed_while_serving(self, instance: Instance, before: InstanceState) -> None:
         if instance.state is InstanceState.READY:
-            if self._broker_entry.is_announced and not instance.slot.is_passive:
+            if not self._broker_entry.is_announced and self.instances.ready:
+                self.announce()  # all had been given up
+                self.owner.generation_revived(self)
+            elif not instance.slot.is_passive:
                 self._broker_entry.attach(instance)
             self._begin_next()
         self.instances.discard_removed()
@@ -308,6 +317,7 @@ class Generation:
                 environment=self.environment,
                 quota=self.blueprint.quota,
                 load_within_s=self.blueprint.max_load_s,
+                retry_after_s=self.blueprint.retry_after_s,
                 on_event=self.handle,
             )
             for place in places

@@ -1,8 +1,9 @@
 """One instance of a model: its current stub, and when the next one is started.
 
 Its generation gives it events and reads its state; `_set_state` alone writes that state. A stub
-that dies is replaced at once the first time, then after growing pauses, and not at all once it has
-died too often. Does no I/O and does not know what a configuration means.
+that dies is replaced at once the first time, then after growing pauses. One that has died too often
+is given up: from then on it is tried once in a while. Does no I/O and does not know what a
+configuration means.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Instance:
         environment: Environment,
         quota: Quota = NO_QUOTA,
         load_within_s: float = 0.0,
+        retry_after_s: float = 0.0,
         on_event: Callable[[Instance, states.Event], None],
     ) -> None:
         self.slot = place
@@ -85,8 +87,12 @@ class Instance:
         self._quota = quota
         #: The limit for its loading; 0 is no limit.
         self._load_within_s = load_within_s
+        #: The pause before it is tried again once it is given up; 0 if it never is.
+        self._retry_after_s = max(0.0, retry_after_s)
         self._on_event = on_event
         self._backoff = Backoff()
+        #: The deaths after which it was given up, and since then; 0 unless it is.
+        self._deaths_when_given_up = 0
         self._stated_reason = ""
         #: It was told to write its stack.
         self._was_stack_requested = False
@@ -105,8 +111,18 @@ class Instance:
         return self.state in ALIVE_STATES
 
     @property
+    def is_given_up(self) -> bool:
+        """True if it has died too often and not worked since, though it may be tried just now."""
+        return self.state is InstanceState.FAILED or self._deaths_when_given_up > 0
+
+    @property
+    def retry_after_s(self) -> float:
+        """Return the pause before each further try once it is given up; 0 if there is none."""
+        return self._retry_after_s if self.can_restart else 0.0
+
+    @property
     def recent_deaths(self) -> int:
-        return self._backoff.consecutive_deaths
+        return self._deaths_when_given_up or self._backoff.consecutive_deaths
 
     @property
     def load_failure_text(self) -> str:
@@ -224,10 +240,19 @@ class Instance:
         was_idle = lived_s >= 0 and not event.had_begun
         had_worked = self._has_executed or was_idle or lived_s >= PROVEN_AFTER_S
         self._backoff.record_death(self._plan.now_s, had_worked=had_worked)
-        if not self.can_restart or self._backoff.is_exhausted:
+        if had_worked:
+            self._deaths_when_given_up = 0
+        elif self._deaths_when_given_up:
+            self._deaths_when_given_up += 1
+        if not self.can_restart or self._backoff.is_exhausted or self._deaths_when_given_up:
             self.handle(states.RestartsExhausted())
         else:
             self._schedule_event(self._backoff.pause_s, states.BackoffElapsed())
+
+    def _give_up(self, _: states.RestartsExhausted) -> None:
+        if self.retry_after_s:
+            self._deaths_when_given_up = self.recent_deaths
+            self._schedule_event(self.retry_after_s, states.BackoffElapsed())
 
     def _finish(self, _: states.DrainFinished) -> None:
         self._plan.enqueue(Send(self.serial, wire.Finalize()))
@@ -260,6 +285,7 @@ _ACTS: dict[type[states.Event], Callable[[Instance, Any], None]] = {
     states.LoadFailed: Instance._on_load_failed,
     states.KillRequested: Instance._on_kill_requested,
     states.ProcessExited: Instance._on_process_exited,
+    states.RestartsExhausted: Instance._give_up,
     states.DrainFinished: Instance._finish,
     states.StopRequested: Instance._stop,
 }

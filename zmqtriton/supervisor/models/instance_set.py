@@ -9,6 +9,13 @@ from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor.errors import GIVEN_UP
 
 
+def describe_giving_up(instance: Instance) -> str:
+    """Return after how much an instance was given up, and when it is tried again."""
+    text = f"{GIVEN_UP} {instance.recent_deaths} deaths"
+    pause_s = instance.retry_after_s
+    return f"{text}, tried again every {pause_s:g} s" if pause_s else text
+
+
 class InstanceSet(list[Instance]):
     """All instances, in the order of their slots."""
 
@@ -23,8 +30,13 @@ class InstanceSet(list[Instance]):
         return [instance for instance in self if not instance.is_being_removed]
 
     @property
+    def ready(self) -> list[Instance]:
+        """The instances that can execute."""
+        return [i for i in self.active if i.state is InstanceState.READY]
+
+    @property
     def ready_count(self) -> int:
-        return sum(instance.state is InstanceState.READY for instance in self.active)
+        return len(self.ready)
 
     @property
     def is_one_loading(self) -> bool:
@@ -42,14 +54,14 @@ class InstanceSet(list[Instance]):
         for instance in self.active:
             if instance.death_reason:
                 reason = f"instance '{instance.name}': {shorten(instance.death_reason)}"
-                if instance.state is InstanceState.FAILED:
-                    return f"{reason} ({GIVEN_UP} {instance.recent_deaths} deaths)"
+                if instance.is_given_up:
+                    return f"{reason} ({describe_giving_up(instance)})"
                 return f"{reason}, restarting ({instance.recent_deaths}/{MAX_DEATHS})"
         return ""
 
     def with_is_ready(self) -> list[Instance]:
         """Return the ready instances whose models must be asked, too."""
-        return [i for i in self.active if i.has_is_ready and i.state is InstanceState.READY]
+        return [instance for instance in self.ready if instance.has_is_ready]
 
     def find(self, serial: int) -> Instance | None:
         return next((i for i in self if i.serial == serial), None)

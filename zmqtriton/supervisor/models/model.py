@@ -6,6 +6,7 @@ Owns generations from the moment that they serve; before that their load owns th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from zmqtriton.repository.scan import NO_EXCEPTIONS
 from zmqtriton.supervisor import states
@@ -13,20 +14,20 @@ from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
 from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.dependencies import Dependencies, members_of
-from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.loads.load_history import LoadHistory
 from zmqtriton.supervisor.models.loads.load_inquiry import LoadRequest
 from zmqtriton.supervisor.models.loads.load_queue import LoadQueue
 from zmqtriton.supervisor.models.loads.loading import LoadCallback, ModelLoad, ignore_result
 from zmqtriton.supervisor.models.version import ModelVersion, serving_generations
-from zmqtriton.supervisor.states import UNLOADED, ModelState
+from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
 from zmqtriton_floor import wire
 
 #: The text for a model without a version in the table of models.
 NO_VERSION = "Not loaded: No model version was found"
 
 
-class Model:
+class Model(GenerationOwner):
     def __init__(self, name: str, around: ModelContext) -> None:
         self.name = name
         self.versions: dict[int, ModelVersion] = {}
@@ -109,10 +110,13 @@ class Model:
     def unload_version(self, version: ModelVersion, why: str = UNLOADED) -> None:
         """Unload one version; requests that it has are finished."""
         generation = version.generation
+        is_given_up = generation is not None and version.state is ModelState.UNAVAILABLE
         if version.transition(states.UnloadStarted(), why):
             self.publish(version)
         self.loads.drop_version(version.number)
-        if generation is not None:
+        if generation is not None and is_given_up:
+            generation.retire()  # nobody can call it, and it must not come back
+        elif generation is not None:
             self._context.retirements.retire_after_callers(generation)
         elif version.state is ModelState.UNLOADING:
             self._finish_unload(version)
@@ -142,12 +146,6 @@ class Model:
 
     # ------------------------------------------ what becomes of a generation
 
-    def generation_loaded(self, generation: Generation) -> None:
-        """Tell the load that built the generation."""
-
-    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
-        """Tell the load that built the generation."""
-
     def generation_changed(self, generation: Generation) -> None:
         version = self.versions[generation.version]
         if version.generation is generation:
@@ -155,8 +153,24 @@ class Model:
 
     def generation_given_up(self, generation: Generation) -> None:
         version = self.versions[generation.version]
-        if version.generation is generation and version.state is ModelState.READY:
+        is_meant = version.generation is generation
+        if is_meant and version.state in (ModelState.READY, ModelState.UNAVAILABLE):
             version.transition(states.GenerationGivenUp(), generation.readiness.why_not_ready)
+            self.publish(version)
+
+    def generation_revived(self, generation: Generation) -> None:
+        # the broker first, so that it knows the requests that will come
+        around = self._context
+        around.acknowledgements.sync(
+            [around.introductions.broker_serial], partial(self._serve_again, generation)
+        )
+
+    def _serve_again(self, generation: Generation) -> None:
+        version = self.versions[generation.version]
+        can_serve = generation.state is GenerationState.SERVING and generation.readiness.ready_count
+        is_free = version.state in (ModelState.UNAVAILABLE, ModelState.LOADING)
+        if version.generation is generation and can_serve and is_free:
+            version.transition(states.GenerationServing())
             self.publish(version)
 
     def generation_ended(self, generation: Generation) -> None:

@@ -46,6 +46,7 @@ class BrokerReplay:
 
     def _serve(self, message: wire.AddGeneration) -> None:
         self._served[message.generation] = message
+        self._removed.pop(message.generation, None)  # it was given up, and has come back
 
     def _attach(self, message: wire.AttachInstance) -> None:
         self._attached[message.serial] = message

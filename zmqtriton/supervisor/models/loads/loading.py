@@ -17,7 +17,7 @@ from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.failure_text import describe_error
-from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.instance_groups import ChangeCallback
 from zmqtriton.supervisor.models.loads.load_inquiry import LoadInquiry, LoadRequest
 from zmqtriton.supervisor.models.loads.protocols import LoadTarget
@@ -42,7 +42,7 @@ def ignore_result(_: ZmqTritonError | None) -> None:
     """Ignore a result that nobody asked for; the log and the index have the errors."""
 
 
-class ModelLoad:
+class ModelLoad(GenerationOwner):
     """Calls `done` exactly once."""
 
     def __init__(
@@ -276,15 +276,9 @@ class ModelLoad:
         else:
             self._fail(number, code, text)
 
-    def generation_changed(self, generation: Generation) -> None:
-        """Not announced to frontends yet, so there is nothing to correct."""
-
     def generation_given_up(self, generation: Generation) -> None:
         self.generation_failed(generation, InternalError.number, generation.readiness.why_not_ready)
         generation.abort(generation.readiness.why_not_ready)
-
-    def generation_ended(self, generation: Generation) -> None:
-        """Its failure was reported before."""
 
     def _fail(self, number: int, code: int, text: str) -> None:
         reason = describe_error(code, text)
