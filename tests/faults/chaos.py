@@ -115,7 +115,7 @@ class Day:
         for turn, fault in enumerate(step.faults):
             time.sleep(fault.pause_s)
             chance = chance_of(self._plan.seed, self._plan.mode, step.number, f"fault {turn}")
-            nemesis.do(fault.name, chance)
+            nemesis.do(fault.name, chance, [OPERATIONS[name].model for name in step.operations])
             world.note(f"fault: {fault.name}: {nemesis.detail}")
         begun_ns = time.monotonic_ns()
         self._await_all(str(step))

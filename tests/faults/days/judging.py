@@ -57,6 +57,7 @@ class Cause(Enum):
     FRONTEND = "under way in a frontend that was ended"
     SERVER = "while the whole server was dead"
     MACHINE = "while system calls failed, or nothing could run"
+    HANDED = "handed to a stub that was ended before it wrote that down"
     NOT_BEGUN = "HAD NOT BEGUN"
     UNEXPLAINED = "HAD BEGUN, and nothing was done to its process"
 
@@ -91,6 +92,25 @@ def _was_on_ended_stub(failure: Failure, begun_in: frozenset[int], harms: Iterab
         return any(begun_in & harm.pids for harm in harms)
     # The model keeps no journal: it may have been there.
     return any(h.pids and h.model == failure.model and h.overlaps(failure) for h in harms)
+
+
+def excuse_handed(
+    failures: Iterable[tuple[Cause, Failure]], harms: Sequence[Harm]
+) -> list[tuple[Cause, Failure]]:
+    """Excuse one request for each stub that was ended, if it came just then.
+
+    A stub begins a request before its model can write that down; that the server knows which one
+    it had begun is shown by other tests.
+    """
+    judged, ended = [], {pid: harm for harm in harms for pid in harm.pids}
+    for cause, failure in failures:
+        if cause is Cause.NOT_BEGUN:
+            near = [pid for pid, harm in ended.items() if harm.overlaps(failure)]
+            if near:
+                del ended[near[0]]
+                cause = Cause.HANDED
+        judged.append((cause, failure))
+    return judged
 
 
 class Timeline(Generic[T]):

@@ -34,6 +34,7 @@ class Nemesis:
         self._calls = calls
         self._models = models
         self._chance = random.Random(0)
+        self._steered: list[str] = []
         self.harms: list[Harm] = []
         #: What the last fault was, exactly.
         self.detail = ""
@@ -61,8 +62,10 @@ class Nemesis:
             self.further[f"stop and continue {role}"] = self._pauses(role)
             self.further[f"stop, then kill {role}"] = self._stops_and_kills(role)
 
-    def do(self, name: str, chance: random.Random) -> None:
+    def do(self, name: str, chance: random.Random, steered: Sequence[str] = ()) -> None:
+        """Do it; rather to the models that are steered just now."""
         self._chance, self.detail = chance, ""
+        self._steered = [model for model in steered if model in self._models]
         (self.faults.get(name) or self.further[name])()
 
     def end_harms(self) -> None:
@@ -88,8 +91,11 @@ class Nemesis:
     def _pid(self, role: str) -> int:
         """Return a process of this role, a stub by its model; 0 if there is none."""
         if role == "stub":
-            model = self._models[int(self._chance.random() * len(self._models))]
-            return self._choose(self._server.stub_pids(model))
+            is_near, is_new = self._chance.random() < 0.7, self._chance.random() < 0.5
+            models = self._steered if is_near and self._steered else self._models
+            found = self._server.stub_pids(models[int(self._chance.random() * len(models))])
+            # the newest is the one that is loading, if any is
+            return max(found) if found and is_new else self._choose(found)
         return self._choose(self._server.pids().get(role) or [])
 
     def _note_process(self, role: str, pid: int) -> None:

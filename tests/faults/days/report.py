@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults.days.judging import Cause, Failure, find_cause
+from tests.faults.days.judging import Cause, Failure, excuse_handed, find_cause
 from tests.faults.days.steps import Step
 from tests.faults.days.world import World
 from tests.faults.mixed_clients import Client
@@ -57,9 +57,10 @@ class Report:
             for own_id, n in self.executions.items()
             if n > allowed.get(own_id, 1) and own_id != "probe"
         ]
-        self.failures = [
+        failures = [
             (self._cause(failure), failure) for client in clients for failure in client.failures
         ]
+        self.failures = excuse_handed(failures, world.nemesis.harms)
         self.wrong = [text for client in clients for text in client.wrong]
         self.hung = [text for client in clients for text in client.hung]
         self.late = [r for r in recoveries if r.is_late]

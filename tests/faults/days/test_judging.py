@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.faults.days.judging import MACHINE, STILL, Cause, Failure, Harm, Timeline, find_cause
+from tests.faults.days.judging import (
+    MACHINE,
+    STILL,
+    Cause,
+    Failure,
+    Harm,
+    Timeline,
+    excuse_handed,
+    find_cause,
+)
 
 FAILURE = Failure("c", "m", "http", "c-1", sent_ns=100, ended_ns=200, text="503", is_lost=False)
 LOST = FAILURE._replace(is_lost=True)
@@ -50,6 +59,16 @@ def test_a_request_may_fail_where_it_was_begun_and_ended_by_a_fault(
 
 def test_a_promise_is_broken_where_nothing_explains_the_failure() -> None:
     assert {Cause.NOT_BEGUN, Cause.UNEXPLAINED} == {c for c in Cause if c.is_broken_promise}
+
+
+def test_one_request_for_each_ended_stub_may_have_been_handed_to_it() -> None:
+    harms = [harm("stub", pids={7}), harm("stub", pids={8}, begun_ns=300), harm("broker")]
+    failures = [(Cause.NOT_BEGUN, FAILURE)] * 3 + [(Cause.BROKER, FAILURE)]
+
+    judged = excuse_handed(failures, harms)
+
+    found = [cause for cause, _ in judged]
+    assert [Cause.HANDED, Cause.NOT_BEGUN, Cause.NOT_BEGUN, Cause.BROKER] == found
 
 
 def test_an_answer_is_of_a_state_that_was_while_its_request_was_under_way() -> None:

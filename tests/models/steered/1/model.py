@@ -16,6 +16,8 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         path = json.loads(args["model_config"])["parameters"]["JOURNAL"]["string_value"]
         self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        # long enough for a fault to come meanwhile
+        time.sleep(0.2)
 
     def execute(
         self, requests: list[pb_utils.InferenceRequest]
