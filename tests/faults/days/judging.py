@@ -66,6 +66,9 @@ class Cause(Enum):
         return self in (Cause.NOT_BEGUN, Cause.UNEXPLAINED)
 
 
+#: The model that another one asks.
+_CALLED = {"twice_journal": "journal", "asking": "journal"}
+
 #: Roles of harms that are not done to one process of the server.
 MACHINE = "machine"
 
@@ -105,7 +108,8 @@ def excuse_handed(
     judged, ended = [], {pid: harm for harm in harms for pid in harm.pids}
     for cause, failure in failures:
         if cause is Cause.NOT_BEGUN:
-            near = [pid for pid, harm in ended.items() if harm.overlaps(failure)]
+            models = {failure.model, _CALLED.get(failure.model, "")}
+            near = [p for p, h in ended.items() if h.model in models and h.overlaps(failure)]
             if near:
                 del ended[near[0]]
                 cause = Cause.HANDED

@@ -71,6 +71,15 @@ def test_one_request_for_each_ended_stub_may_have_been_handed_to_it() -> None:
     assert [Cause.HANDED, Cause.NOT_BEGUN, Cause.NOT_BEGUN, Cause.BROKER] == found
 
 
+def test_a_request_was_not_handed_to_a_stub_of_a_model_that_has_no_part_in_it() -> None:
+    harms = [harm("stub", pids={7}, model="journal")]
+    failures = [(Cause.NOT_BEGUN, FAILURE), (Cause.NOT_BEGUN, FAILURE._replace(model="asking"))]
+
+    judged = excuse_handed(failures, harms)
+
+    assert [Cause.NOT_BEGUN, Cause.HANDED] == [cause for cause, _ in judged]
+
+
 def test_an_answer_is_of_a_state_that_was_while_its_request_was_under_way() -> None:
     now_ns = [100]
     stamps = Timeline(1, lambda: now_ns[0])
