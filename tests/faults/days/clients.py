@@ -63,6 +63,11 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
     for name in (STAMPED, GUEST, "asking"):
         server.add_model("steered", name)
     (server.repository / "asking" / "1" / "model.py").write_text(_ASKING)
+    # a number that is said, since a change of the configuration says one, too
+    config = server.repository / "sequences" / "config.pbtxt"
+    config.write_text(
+        config.read_text().replace("{ kind: KIND_CPU }", "{ count: 1 kind: KIND_CPU }")
+    )
     return server, {STAMPED: 2, GUEST: 2, "asking": 2, "tokens": 1, "sequences": 1}
 
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from tests.faults.days.operations import OPERATIONS
 
-#: Seconds before a fault: within a call, between two, or when a load is nearly done.
-_PAUSES_S = (0.0, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8)
+#: Seconds before a fault: within a call, between two, when a load is nearly done, or once a poll
+#: has found a change.
+_PAUSES_S = (0.0, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8, 1.2, 1.8)
 
 
 class TimedFault(NamedTuple):
