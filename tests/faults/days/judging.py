@@ -107,7 +107,9 @@ def excuse_handed(
     """
     judged, ended = [], {pid: harm for harm in harms for pid in harm.pids}
     for cause, failure in failures:
-        if cause is Cause.NOT_BEGUN:
+        # who asks another model has begun, and what it asks has not
+        is_calling = cause is Cause.UNEXPLAINED and failure.model in _CALLED
+        if cause is Cause.NOT_BEGUN or is_calling:
             models = {failure.model, _CALLED.get(failure.model, "")}
             near = [p for p, h in ended.items() if h.model in models and h.overlaps(failure)]
             if near:
