@@ -443,6 +443,42 @@ def test_a_poll_does_not_try_again_what_has_failed_and_has_not_changed() -> None
     assert world.latest_version_info("m").state == "READY"
 
 
+def lose_a_loading_stub(world: SupervisorHarness) -> None:
+    """Kill the newest stub, which is loading."""
+    world.kill_process(world.living("stub")[-1], had_begun=False)
+
+
+def test_a_poll_tries_again_what_has_failed_because_a_process_was_lost() -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="poll", poll_s=1.0).start()
+    change(world)
+    world.stub_behaviours["m"] = HANGS
+    world.advance(1.0 + SETTLE_S)
+    lose_a_loading_stub(world)
+    assert world.has_logged("killed by SIGKILL")
+    first = world.generation("m").number
+
+    world.stub_behaviours["m"] = LOADS
+    world.advance(1.0 + SETTLE_S)
+
+    assert ("READY", "") == world.latest_version_info("m")[3:5]
+    assert first != world.generation("m").number
+
+
+def test_a_poll_does_not_try_for_ever_what_ends_its_processes() -> None:
+    world = SupervisorHarness(make_blueprint("m"), control_mode="poll", poll_s=1.0).start()
+    change(world)
+    world.stub_behaviours["m"] = HANGS
+    tries = []
+
+    for _ in range(8):
+        world.advance(1.0 + SETTLE_S)
+        if len(world.living("stub")) > 1:
+            lose_a_loading_stub(world)
+        tries.append(world.log.count("I loading: m:1"))
+
+    assert [2, 3, 4, 5, 5, 5, 5, 5] == tries
+
+
 @pytest.mark.row("F02")
 def test_a_poll_waits_until_what_is_being_copied_stays_the_same() -> None:
     world = SupervisorHarness(make_blueprint("good"), control_mode="poll", poll_s=15.0).start()

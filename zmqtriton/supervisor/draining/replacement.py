@@ -11,7 +11,7 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance
 from zmqtriton.supervisor.states import GenerationState, InstanceState
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import ZmqTritonError
 
 
 class Replacement:
@@ -58,7 +58,7 @@ class Replacement:
         if self._new is not None:
             failed = next((i for i in self._new if i.state is InstanceState.FAILED), None)
             if failed is not None:
-                self._finish(InternalError(failed.load_failure_text))
+                self._finish(failed.load_failure())
             elif all(i.state is InstanceState.READY for i in self._new):
                 self._finish(None)
 

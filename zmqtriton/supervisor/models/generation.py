@@ -41,7 +41,7 @@ class GenerationOwner(Protocol):
         """All instances are ready for the first time."""
         return
 
-    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
+    def generation_failed(self, generation: Generation, error: ZmqTritonError) -> None:
         """It could not be loaded; it is ending."""
         return
 
@@ -260,7 +260,7 @@ class Generation:
         """Draw the conclusions from a changed instance."""
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
-                self._fail(instance.failure_code, instance.load_failure_text)
+                self._fail(instance.load_failure())
             elif instance.state is InstanceState.READY and self._unstarted_instances:
                 self._begin_next()
             elif all(i.state is InstanceState.READY for i in self.instances):
@@ -385,7 +385,7 @@ class Generation:
             try:
                 self.final_config = self.blueprint.finalize_config(document)
             except ZmqTritonError as error:
-                self._fail(error.number, error.text)
+                self._fail(error)
                 return
             slots = self.final_config.slots
             if not self._is_allowed(lambda claims: claims.claim(self.number, slots)):
@@ -402,10 +402,10 @@ class Generation:
         try:
             claim(self._introductions.resources)
         except ZmqTritonError as error:
-            self._fail(error.number, error.text)
+            self._fail(error)
             return False
         return True
 
-    def _fail(self, code: int, text: str) -> None:
-        self.owner.generation_failed(self, code, text)
-        self.abort(text)
+    def _fail(self, error: ZmqTritonError) -> None:
+        self.owner.generation_failed(self, error)
+        self.abort(error.text)

@@ -21,13 +21,17 @@ from zmqtriton.supervisor.backoff import PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.states import ALIVE_STATES, InstanceState
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 
 #: For `finalize`, and for a stub that has announced its exit.
 FINALIZE_WITHIN_S = 10.0
 EXIT_WITHIN_S = 2.0
 #: For a stub that was told to write its stack before it is killed.
 ABORT_WITHIN_S = 1.0
+
+
+class ProcessLost(InternalError):
+    """Raised when a process ended without saying why, so that the next one may well succeed."""
 
 
 class InstanceSlot(NamedTuple):
@@ -124,12 +128,12 @@ class Instance:
     def recent_deaths(self) -> int:
         return self._deaths_when_given_up or self._backoff.consecutive_deaths
 
-    @property
-    def load_failure_text(self) -> str:
-        """Return why the instance could not be loaded."""
+    def load_failure(self, suffix: str = "") -> ZmqTritonError:
+        """Return why the instance could not be loaded; the suffix is added to the text."""
         if self.has_reported_failure:
-            return self.death_reason
-        return f"Stub process '{self.name}' is not healthy. ({self.death_reason})"
+            return from_number(self.failure_code, f"{self.death_reason}{suffix}")
+        text = f"Stub process '{self.name}' is not healthy. ({self.death_reason})"
+        return ProcessLost(f"{text}{suffix}")
 
     def drained(self) -> None:
         """The broker has its last answer."""

@@ -14,7 +14,7 @@ from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.models.instance_set import InstanceSet
 from zmqtriton.supervisor.states import InstanceState
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import ZmqTritonError
 
 #: Gets an error, or None once the instances are those of the blueprint.
 ChangeCallback = Callable[[ZmqTritonError | None], None]
@@ -72,7 +72,7 @@ class InstanceGroupChange:
             for instance in self._new:
                 self._generation.remove_instance(instance)
             self._claim(self._before)
-            self._then(InternalError(failed.load_failure_text))
+            self._then(failed.load_failure())
             return True
         if not all(i.state is InstanceState.READY for i in self._new):
             return False

@@ -66,7 +66,7 @@ class Model(GenerationOwner):
     def poll(self, settle_s: float, done: LoadCallback = ignore_result) -> None:
         """Load what has changed and then stayed the same for this long.
 
-        What has failed and has not changed is not retried.
+        What has failed and has not changed is not retried, unless a process was lost.
         """
         wanted = LoadRequest(is_poll=True, settle_s=settle_s)
         self.loads.add(ModelLoad(self, self._context, done, wanted))

@@ -18,7 +18,7 @@ from zmqtriton.supervisor.models.instance_groups import (
     find_failure,
 )
 from zmqtriton.supervisor.states import InstanceState
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import ZmqTritonError
 
 
 class NeedsNewGeneration(ZmqTritonError):
@@ -77,7 +77,7 @@ class Roll:
             return False
         failed = find_failure([starting]) or self._find_death()
         if failed is not None:
-            self.stop(InternalError(f"{failed.load_failure_text}{self._progress}"))
+            self.stop(failed.load_failure(self._progress))
             return True
         if starting.state is not InstanceState.READY:
             return False

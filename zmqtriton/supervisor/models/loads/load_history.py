@@ -8,11 +8,18 @@ from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
 from zmqtriton.supervisor.models.version import ModelVersion
 
+#: How often polls try the same files again after a process was lost: a model that ends its own
+#: processes would be tried for ever.
+_RETRIES = 3
+
 
 class LoadHistory:
     """The last attempt to load a model, and the last one that succeeded."""
 
     def __init__(self) -> None:
+        #: How many attempts to load these files have lost a process, and whether the last one has.
+        self._losses = 0
+        self._has_lost_process = False
         #: How many loads have found something to load.
         self.attempts = 0
         #: The model's directory is gone: the model is forgotten once it has ended, which this alone
@@ -58,8 +65,12 @@ class LoadHistory:
         return self._attempted_fingerprint != "" and self.override is None
 
     def was_attempted(self, fingerprint: str) -> bool:
-        """True if the last attempt was to load these files, with or without success."""
-        return self._attempted_fingerprint == fingerprint
+        """True if the last attempt was to load these files, with or without success.
+
+        One that has lost a process says nothing of the files.
+        """
+        is_void = self._has_lost_process and self._losses <= _RETRIES
+        return self._attempted_fingerprint == fingerprint and not is_void
 
     def record_dependencies(self, blueprint: Blueprint) -> None:
         ensemble = blueprint.ensemble
@@ -74,6 +85,9 @@ class LoadHistory:
     def record_attempt(self, blueprint: Blueprint, override: LoadOverride | None) -> None:
         """Record that a load of this blueprint begins."""
         self.attempts += 1
+        if self._attempted_fingerprint != blueprint.fingerprint:
+            self._losses = 0
+        self._has_lost_process = False
         self._attempted_fingerprint = blueprint.fingerprint
         self.backend = blueprint.backend
         self.override = override
@@ -85,8 +99,15 @@ class LoadHistory:
         """Record that the files are those that serve, whatever they were meanwhile."""
         self._attempted_fingerprint, self.read_problem = blueprint.fingerprint, ""
 
+    def record_lost_process(self) -> None:
+        """Record that a process of the last attempt ended without saying why."""
+        if not self._has_lost_process:
+            self._has_lost_process = True
+            self._losses += 1
+
     def record_loaded(self, blueprint: Blueprint) -> None:
         """Record that all versions of the blueprint serve."""
+        self._losses = 0
         self._served_fingerprint = blueprint.fingerprint if self.override is None else ""
 
     def record_unloaded(self) -> None:

@@ -18,6 +18,7 @@ from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.failure_text import describe_error
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
+from zmqtriton.supervisor.models.instance import ProcessLost
 from zmqtriton.supervisor.models.instance_groups import ChangeCallback
 from zmqtriton.supervisor.models.loads.load_inquiry import LoadInquiry, LoadRequest
 from zmqtriton.supervisor.models.loads.protocols import LoadTarget
@@ -180,7 +181,7 @@ class ModelLoad(GenerationOwner):
             self._start(number, new)
             return
         if error is not None:
-            self._fail(number, error.number, error.text)
+            self._fail(number, error)
             return
         self._unacknowledged_versions.add(number)
         version.transition(states.GenerationServing())
@@ -226,7 +227,7 @@ class ModelLoad(GenerationOwner):
 
     def _fail_unstarted(self, generation: Generation, error: ZmqTritonError) -> None:
         """Fail a version for which nothing can be started."""
-        self._fail(generation.version, error.number, error.text)
+        self._fail(generation.version, error)
         generation.abort(error.text)
 
     # ------------------------------------- what becomes of a new generation
@@ -265,7 +266,7 @@ class ModelLoad(GenerationOwner):
         self._unacknowledged_versions.discard(number)
         self._end_if_complete()
 
-    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
+    def generation_failed(self, generation: Generation, error: ZmqTritonError) -> None:
         number = generation.version
         if self._generations.get(number) is not generation:
             return
@@ -274,14 +275,16 @@ class ModelLoad(GenerationOwner):
             self._generations[number] = again = self._new_generation(number)
             self._start(number, again)
         else:
-            self._fail(number, code, text)
+            self._fail(number, error)
 
     def generation_given_up(self, generation: Generation) -> None:
-        self.generation_failed(generation, InternalError.number, generation.readiness.why_not_ready)
+        self.generation_failed(generation, InternalError(generation.readiness.why_not_ready))
         generation.abort(generation.readiness.why_not_ready)
 
-    def _fail(self, number: int, code: int, text: str) -> None:
-        reason = describe_error(code, text)
+    def _fail(self, number: int, error: ZmqTritonError) -> None:
+        reason = describe_error(error.number, error.text)
+        if isinstance(error, ProcessLost):
+            self._model.history.record_lost_process()
         name = self._model.name
         self._context.plan.log("E", f"failed to load '{name}' version {number}: {reason}")
         self._failures[number] = reason
