@@ -1,0 +1,13 @@
+"""The pages whose code blocks are run."""
+
+from __future__ import annotations
+
+from tests.conftest import ROOT
+
+GUIDES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "docs" / "guides").glob("*.md")
+    if path.name != "clouds.md"  # it has none
+)
+OTHERS = ["README.md", "docs/tutorial.md", "docs/ctl.md", "docs/door.md", "docs/fleet.md"]
+PAGES = [*GUIDES, *OTHERS]
