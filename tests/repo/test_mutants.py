@@ -61,6 +61,8 @@ def test_a_fault_is_one_small_change(text: str, change: str) -> None:
         "def __repr__(self):\n    return str(a + b)",
         "x = 'a' + b",
         "x = 1_000_000",
+        "x = itertools.count(1)",
+        "x: Dict[Literal[1], int] = y",
     ],
 )
 def test_texts_and_choices_are_left_alone(text: str) -> None:

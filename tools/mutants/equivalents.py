@@ -2,5 +2,21 @@
 
 from __future__ import annotations
 
+_BROKER = "zmqtriton/broker"
+_GATEWAY = "frontends/zmqtriton_frontends/gateway"
+_BEGINS_ANYWHERE = "numbers have to differ, wherever they begin"
+
 #: By `Mutation.name`.
-EQUIVALENTS: dict[str, str] = {}
+EQUIVALENTS: dict[str, str] = {
+    f"{_GATEWAY}/gateway.py Gateway.__init__: 0 in self._next_id = 0 -> 1": _BEGINS_ANYWHERE,
+    f"{_GATEWAY}/trace_settings.py number: len(found[1]) < _MANY_DIGITS -> "
+    "len(found[1]) <= _MANY_DIGITS": "a number of as many digits is out of range by itself",
+    f"{_BROKER}/scheduling/generations.py GenerationRegistry.newest: "
+    "generation.version > best.version -> generation.version >= best.version": (
+        "no two generations have the same version: it is their key"
+    ),
+    f"{_BROKER}/scheduling/placement.py Placement._instance_with_free_slot: "
+    "if not (self._has_concurrent_batches or self.is_limited) -> if False": (
+        "a shortcut: without either no busy instance can begin another batch"
+    ),
+}

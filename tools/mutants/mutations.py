@@ -176,7 +176,9 @@ class _Walk:
                     self._children(child)
 
     def _expression(self, node: ast.expr) -> None:
-        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Call) and _is_log(node)):
+        if isinstance(node, ast.JoinedStr):
+            return
+        if isinstance(node, ast.Call) and (_is_log(node) or _is_counter(node)):
             return
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             old, new = _COMPARISONS[type(node.ops[0])]
@@ -279,6 +281,11 @@ def _is_log(call: ast.Call) -> bool:
     function = call.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     return name in _LOGS
+
+
+def _is_counter(call: ast.Call) -> bool:
+    """Return whether the call makes numbers, which may begin anywhere."""
+    return ast.unparse(call.func) in ("count", "itertools.count")
 
 
 def _is_named_number(node: ast.stmt) -> bool:

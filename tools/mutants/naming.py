@@ -22,8 +22,13 @@ _PLAIN = re.compile(r"(?:s|ed|ing|ion|ions|er|es)$")
 _IGNORED = frozenset({"the", "of", "is", "it", "in", "to", "and", "for", "on", "init", "test"})
 
 
+#: A process of a stub alone is a test of the stub's.
+_RUNNING_STUB = "tests.stub.running"
+
+
 class SystemTest(NamedTuple):
     name: str
+    is_of_stub: bool
     file_words: frozenset[str]
     words: frozenset[str]
     imported: frozenset[str]
@@ -50,7 +55,8 @@ class SystemTests:
 
     def _read(self, path: Path) -> Iterator[SystemTest]:
         text = path.read_text("utf-8")
-        if "mark.system" not in text:
+        is_of_stub = _RUNNING_STUB in text
+        if "mark.system" not in text and not is_of_stub:
             return
         tree = ast.parse(text)
         name = path.relative_to(self._tree).as_posix()
@@ -61,13 +67,13 @@ class SystemTests:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 row = self._rows.get(f"{name.removeprefix('tests/')}::{node.name}", frozenset())
-                yield SystemTest(
-                    f"{name}::{node.name}", file_words, words(node.name) | row, imported
-                )
+                own = words(node.name) | row
+                yield SystemTest(f"{name}::{node.name}", is_of_stub, file_words, own, imported)
 
     def naming(self, mutation: Mutation, most: int) -> list[str]:
         """Return the tests whose names, rows or imports have most in common with the mutant."""
-        inside = mutation.path.removeprefix(room_of(mutation.path).folder).removesuffix(".py")
+        room = room_of(mutation.path)
+        inside = mutation.path.removeprefix(room.folder).removesuffix(".py")
         module = mutation.path.removesuffix(".py").replace("/", ".")
         of_module, of_place = words(Path(inside).name), words(inside)
         of_function = words(mutation.function)
@@ -76,6 +82,7 @@ class SystemTests:
             is_imported = any(module.endswith(name) for name in test.imported)
             return (
                 8 * is_imported
+                + 2 * test.is_of_stub
                 + 4 * len(of_module & test.file_words)
                 + 2 * len(of_place & test.file_words)
                 + 3 * len(of_module & test.words)
@@ -83,7 +90,8 @@ class SystemTests:
                 + len(of_place & test.words)
             )
 
-        best = sorted(self._tests, key=lambda test: (-score(test), test.name))[:most]
+        tests = [test for test in self._tests if room.name == "stub" or not test.is_of_stub]
+        best = sorted(tests, key=lambda test: (-score(test), test.name))[:most]
         return [test.name for test in best if score(test) > 0]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.broker.world import BrokerHarness, Page, request
+from zmqtriton.broker.scheduling.queue_policy import PriorityLevel, QueuePolicy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
@@ -433,3 +435,18 @@ def test_answers_leave_in_order_whatever_happens(seed: int) -> None:
     left = [r for _, r in world.replies if r not in cancelled and FULL not in texts(world, r)]
     assert sorted(left) == left
     assert len(left) > 20
+
+
+def test_what_leaves_a_queue_is_not_kept_until_its_turn_comes() -> None:
+    level = PriorityLevel(QueuePolicy())
+    waiting: list[Any] = [SimpleNamespace(is_late=False, level=None) for _ in range(500)]
+    for request_ in waiting:
+        level.add(request_)
+
+    for request_ in waiting[1:]:
+        level.leave(request_)
+
+    assert 1 == level.size
+    assert len(level._in_time) <= 2 * level.size + 64
+    assert waiting[:1] == list(level)
+    assert waiting[0] is level.pop()

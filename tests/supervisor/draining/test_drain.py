@@ -75,8 +75,24 @@ def test_what_follows_cannot_be_called_back() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"then": "stop"}, {"then": 1}, {"within_s": -1}, {"within_s": "5"}, {"quiet_s": True}],
+    [
+        *({"then": "stop"}, {"then": 1}, {"within_s": -1}, {"within_s": "5"}, {"quiet_s": True}),
+        *({"within_s": 86_401}, {"quiet_s": None}),
+    ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         DrainWish.parse(arguments, (Follow.NOTHING, Follow.UNLOAD))
+
+
+@pytest.mark.parametrize("seconds", [0, 0.25, 86_400])
+def test_times_are_seconds_and_their_parts_up_to_a_day(seconds: float) -> None:
+    arguments = {"then": "unload", "within_s": seconds, "quiet_s": seconds}
+
+    wish = DrainWish.parse(arguments, (Follow.NOTHING, Follow.UNLOAD))
+
+    assert DrainWish(Follow.UNLOAD, seconds, seconds) == wish
+
+
+def test_without_a_time_a_drain_lasts_as_long_as_it_takes() -> None:
+    assert DrainWish(Follow.NOTHING, None, 1.0) == DrainWish.parse({}, (Follow.NOTHING,))

@@ -124,4 +124,4 @@ def queue_of(config: dict[str, Any]) -> Queue:
     batching = config.get("dynamic_batching")
     if batching is None:
         return Queue({})
-    return BatchingQueue(batching, max(1, config.get("max_batch_size", 0)))
+    return BatchingQueue(batching, config.get("max_batch_size") or 1)

@@ -1,0 +1,430 @@
+"""The stub's connection to the broker, with the test in the place of the broker and of the loop."""
+
+from __future__ import annotations
+
+import itertools
+import select
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.stub.fakes import LOAD, body
+from tests.support.routers import FakeRouter
+from tests.support.waiting import eventually
+from zmqtriton_floor import wire
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.broker import unconfirmed_answers
+from zmqtriton_stub.broker.connection import BrokerConnection
+from zmqtriton_stub.execution.responses import Pending
+from zmqtriton_stub.execution.streams import Stream
+from zmqtriton_stub.instance import Instance
+
+TOKEN = b"0123456789abcdef"
+A = 3
+
+
+class GaveUp(Exception):
+    pass
+
+
+def _give_up(reason: str) -> NoReturn:
+    raise GaveUp(reason)
+
+
+class States:
+    """The implicit states of sequences, as far as the connection knows them."""
+
+    def __init__(self) -> None:
+        self.ended: list[Any] = []
+
+    def end(self, correlation: Any) -> None:
+        self.ended.append(correlation)
+
+    def clear(self) -> None:
+        self.ended.append("all")
+
+
+class World:
+    """One connection, and the brokers that it has had."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.instance = Instance(LOAD, lambda message: None)
+        self.link = BrokerConnection(self.instance, _give_up)
+        self.watched: list[int] = []
+        self.unwatched: list[int] = []
+        self.link.watch = self.watched.append
+        self.link.unwatch = self.unwatched.append
+        self.router: Any = None
+        self._identity = b""
+        self._epoch = 0
+        self._syncs = 100
+
+    def address(self) -> str:
+        return f"ipc://{self.directory}/broker-{self._epoch}"
+
+    def listen(self) -> None:
+        self.close_broker()
+        self._epoch += 1
+        self.router = FakeRouter(self.address())
+
+    def connect(self) -> wire.Hello:
+        """To the next broker, which hears the hello."""
+        self.listen()
+        self.link.connect(self.address(), wire.Hello(7, TOKEN, self._epoch))
+        hello = self.hear(wire.Hello)
+        assert isinstance(hello, wire.Hello)
+        self.hello_bodies = self.bodies
+        self.held_blocks = self.hear(wire.HeldBlocks).blocks
+        return hello
+
+    def welcome(self) -> None:
+        self.say(wire.Welcome(self._epoch))
+        assert self._epoch == self.link.epoch
+
+    def hear(self, kind: type[Any]) -> Any:
+        """Return the next message of this kind."""
+        while True:
+            assert self.router.poll(10_000), f"no {kind.__name__} was sent"
+            self._identity, header, *self.bodies = self.router.receive()
+            message = wire.decode(header)
+            if type(message) is kind:
+                return message
+
+    def say(self, message: Any, *bodies: bytes) -> None:
+        """To the stub, which takes it."""
+        self.say_raw(wire.encode(message), *bodies)
+
+    def say_raw(self, *frames: bytes) -> None:
+        self._syncs += 1
+        self.router.send([self._identity, *frames])
+        self.router.send([self._identity, wire.encode(wire.Sync(self._syncs))])
+        self.turn_until(lambda: self.router.poll(0))
+        assert wire.Synced(self._syncs) == self.hear(wire.Synced)
+
+    def turn_until(self, condition: Callable[[], bool]) -> None:
+        def turn() -> bool:
+            self.link.turn()
+            return condition()
+
+        eventually(turn, 30)
+
+    def execute(self, *works: wire.BatchedRequest) -> None:
+        self.say(wire.Execute(list(works)), *[wire.encode_body(body())] * len(works))
+
+    def close_broker(self) -> None:
+        if self.router is not None:
+            self.router.close()
+
+    def close(self) -> None:
+        self.link.close()
+        self.close_broker()
+
+
+def work(own_id: int, batch: int = 1, flags: int = 0, correlation: int = 0) -> wire.BatchedRequest:
+    return wire.BatchedRequest(batch, A, own_id, flags, correlation, 0, 0)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+
+    yield world
+
+    world.close()
+
+
+@pytest.fixture
+def connected(world: World) -> World:
+    world.connect()
+    world.welcome()
+    return world
+
+
+# ---------------------------------------------------------------- introduction
+
+
+def test_the_hello_comes_first_and_what_is_held_follows(world: World) -> None:
+    hello = world.connect()
+
+    assert (7, TOKEN, 1) == hello[:3]
+    assert [] == hello.received
+    assert [] == world.held_blocks
+    assert [world.link.descriptor] == world.watched
+    assert -1 == world.link.epoch
+    world.welcome()
+
+
+def test_where_nobody_listens_it_is_to_be_tried_again(world: World) -> None:
+    world.link.connect(world.address(), wire.Hello(7, TOKEN, 0))
+
+    assert world.link.must_reconnect
+    assert 0 < world.link.reconnect_in_s <= 0.1
+    assert -1 == world.link.descriptor
+    assert [] == world.watched
+    eventually(lambda: world.link.reconnect_in_s == 0.0, 30)
+    world.connect()
+    assert not world.link.must_reconnect
+
+
+def test_a_connection_that_ends_before_the_welcome_is_made_again(world: World) -> None:
+    world.connect()
+    descriptor = world.link.descriptor
+
+    world.close_broker()
+    world.turn_until(lambda: world.link.descriptor < 0)
+
+    assert world.link.must_reconnect
+    assert [descriptor] == world.unwatched
+
+
+def test_a_broker_that_has_welcomed_notices_the_end_itself(connected: World) -> None:
+    descriptor = connected.link.descriptor
+
+    connected.close_broker()
+    connected.turn_until(lambda: connected.link.descriptor < 0)
+
+    assert not connected.link.must_reconnect
+    assert [descriptor] == connected.unwatched
+
+
+def test_the_next_broker_hears_what_has_begun_and_not_what_has_not(connected: World) -> None:
+    connected.instance.states = States()  # type: ignore[assignment]
+    connected.execute(work(1), work(2, batch=2))
+    link = connected.link
+    number, begun = link.batches.popleft()
+    assert (1, [(A, 1)]) == (number, [pending.route for pending in begun])
+
+    hello = connected.connect()
+
+    assert [(A, 1)] == hello.received
+    assert [(A, 1)] == list(link.pending)
+    assert [] == list(link.batches)
+    assert ["all"] == connected.instance.states.ended  # type: ignore[union-attr]
+
+
+def test_an_answer_that_may_be_lost_is_told_again_with_the_hello(connected: World) -> None:
+    connected.execute(work(1))
+    [(_, [pending])] = connected.link.batches
+    connected.link.batches.clear()
+    pending.send(pb_utils.InferenceResponse(), wire.FINAL)
+    assert [1] == [outcome.id for outcome in connected.hear(wire.Results).outcomes]
+
+    hello = connected.connect()
+
+    assert [(A, 1)] == [(outcome.peer, outcome.id) for outcome in hello.unconfirmed]
+    assert 1 == len(connected.hello_bodies)
+    assert [] == hello.received
+
+
+def test_what_waited_to_be_executed_again_fails_when_the_broker_dies(connected: World) -> None:
+    connected.instance.is_iterative = True
+    connected.execute(work(1))
+    [(_, [pending])] = connected.link.batches
+    connected.link.batches.clear()
+    pending.has_run = pending.is_rescheduled = True
+    connected.execute(work(1, batch=2))
+
+    hello = connected.connect()
+
+    [outcome] = hello.unconfirmed
+    assert "before the rescheduled request could be executed again" in outcome.text
+    assert {} == connected.link.pending
+
+
+def test_more_open_requests_than_a_hello_can_name_end_the_stub(
+    connected: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected.execute(work(1), work(2))
+    connected.link.batches.clear()
+    monkeypatch.setattr(wire, "MAX_ROWS", 2)
+    assert 2 == len(connected.connect().received)
+
+    monkeypatch.setattr(wire, "MAX_ROWS", 1)
+    with pytest.raises(GaveUp, match="too many open requests"):
+        connected.connect()
+
+
+# --------------------------------------------------------------------- batches
+
+
+def test_requests_come_in_their_batches(connected: World) -> None:
+    connected.execute(work(1), work(2), work(3, batch=2))
+
+    assert [(1, [1, 2]), (2, [3])] == [
+        (number, [pending.work.id for pending in batch]) for number, batch in connected.link.batches
+    ]
+    assert {(A, 1), (A, 2), (A, 3)} == set(connected.link.pending)
+    assert {Pending} == {type(pending) for pending in connected.link.pending.values()}
+
+
+def test_requests_of_a_decoupled_model_are_streams(connected: World) -> None:
+    connected.instance.is_decoupled = True
+    connected.execute(work(1))
+    stream = connected.link.pending[A, 1]
+    assert type(stream) is Stream
+
+    for _ in range(3):
+        stream.send(pb_utils.InferenceResponse(), 0)
+    connected.say(wire.StreamAcks([wire.StreamAck(A, 1, 2), wire.StreamAck(A, 9, 2)]))
+
+    assert 2 == stream._taken
+
+
+def test_the_end_of_a_sequence_is_no_request(connected: World) -> None:
+    connected.instance.states = States()  # type: ignore[assignment]
+
+    connected.execute(work(1, flags=wire.SEQUENCE_OVER, correlation=8), work(2))
+
+    assert [8] == connected.instance.states.ended  # type: ignore[union-attr]
+    assert [(1, [2])] == [
+        (number, [pending.work.id for pending in batch]) for number, batch in connected.link.batches
+    ]
+
+
+def test_a_model_without_states_has_no_sequences_to_end(connected: World) -> None:
+    connected.execute(work(1, flags=wire.SEQUENCE_OVER, correlation=8))
+
+    assert [] == list(connected.link.batches)
+    assert {} == connected.link.pending
+
+
+def test_a_request_that_is_executed_again_stays_what_it_is(connected: World) -> None:
+    connected.execute(work(1))
+    pending = connected.link.pending[A, 1]
+    connected.link.batches.clear()
+    pending.is_rescheduled = True
+
+    connected.execute(work(1, batch=2))
+
+    assert pending is connected.link.pending[A, 1]
+    assert 2 == pending.work.batch
+
+
+def test_the_loop_is_woken_while_it_waits_and_only_then(connected: World) -> None:
+    link = connected.link
+
+    for is_waiting in (False, True):
+        link.is_waiting = is_waiting
+        connected.execute(work(1 + is_waiting))
+
+        assert is_waiting == bool(select.select([link.wake_descriptor], [], [], 0)[0])
+    link.awake()
+    assert [] == select.select([link.wake_descriptor], [], [], 0)[0]
+
+
+def test_answers_are_kept_until_the_broker_must_have_passed_them_on(
+    connected: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unconfirmed_answers, "SETTLED_NS", 0)
+    connected.execute(work(1))
+    connected.link.pending[A, 1].send(pb_utils.InferenceResponse(), wire.FINAL)
+    ids = itertools.count(2)
+
+    connected.execute(work(next(ids), flags=wire.ANSWERS_WAIT))
+    assert 1 == len(connected.link.answered.kept)
+
+    def is_forgotten() -> bool:
+        connected.execute(work(next(ids)))
+        return not connected.link.answered.kept
+
+    eventually(is_forgotten, 30)
+
+
+# ------------------------------------------------------------------ other words
+
+
+def test_a_cancelled_request_hears_of_it(connected: World) -> None:
+    connected.execute(work(1), work(2))
+
+    connected.say(wire.CancelExecution([wire.RequestKey(A, 2), wire.RequestKey(A, 9)]))
+
+    assert [False, True] == [p.is_cancelled for p in connected.link.pending.values()]
+
+
+def test_a_sync_is_answered(connected: World) -> None:
+    connected.router.send([connected._identity, wire.encode(wire.Sync(4))])
+    connected.turn_until(lambda: connected.router.poll(0))
+
+    assert wire.Synced(4) == connected.hear(wire.Synced)
+
+
+def test_what_makes_no_sense_is_counted_and_dropped(connected: World) -> None:
+    connected.say_raw(b"\xc1")
+    connected.say(wire.Execute([work(1)]))  # without its body
+    connected.say(wire.Execute([]))
+    connected.say(wire.Release([]))
+
+    assert 4 == connected.link.malformed
+    assert {} == connected.link.pending
+
+
+def test_a_batch_is_enough_for_one_turn(connected: World) -> None:
+    frames = [wire.encode(wire.Execute([work(1)])), wire.encode_body(body())]
+    more = [wire.encode(wire.Execute([work(2, batch=2)])), wire.encode_body(body())]
+    for message in (frames, more):
+        connected.router.send([connected._identity, *message])
+
+    connected.turn_until(lambda: len(connected.link.batches) == 2)
+
+    assert [1, 2] == [number for number, _ in connected.link.batches]
+
+
+def test_a_turn_that_only_sends_leaves_what_has_arrived(connected: World) -> None:
+    connected.router.send([connected._identity, wire.encode(wire.Sync(4))])
+    assert select.select([connected.link.descriptor], [], [], 30)[0]
+    connected.link.put([wire.encode(wire.Synced(9))])
+
+    connected.link.turn(takes=False)
+
+    assert wire.Synced(9) == connected.hear(wire.Synced)
+    assert not connected.router.poll(0)
+    connected.turn_until(lambda: connected.router.poll(0))
+    assert wire.Synced(4) == connected.hear(wire.Synced)
+
+
+# --------------------------------------------------------------------- the end
+
+
+def test_what_is_sent_after_the_end_is_dropped(connected: World) -> None:
+    connected.link.close()
+    connected.link.close()
+
+    connected.link.send([wire.encode(wire.Synced(1))])
+
+    assert connected.link.is_closed
+    assert not connected.link._outgoing
+
+
+def test_what_was_sent_before_the_end_arrives(connected: World) -> None:
+    connected.link.send([wire.encode(wire.Synced(1))])
+
+    connected.link.close()
+
+    assert wire.Synced(1) == connected.hear(wire.Synced)
+
+
+def test_a_fork_leaves_the_connection_to_its_parent(connected: World) -> None:
+    connected.link.put([wire.encode(wire.Synced(1))])
+
+    connected.link.abandon()
+    connected.link.turn()
+
+    assert connected.link.is_closed
+    assert not connected.router.poll(50)
+
+
+def test_waiting_ends_when_something_arrives_or_in_time(connected: World) -> None:
+    connected.link.wait(0)
+
+    connected.router.send([connected._identity, wire.encode(wire.Sync(4))])
+    connected.link.wait(30_000)
+    connected.turn_until(lambda: connected.router.poll(0))
+
+    assert wire.Synced(4) == connected.hear(wire.Synced)
+
+
+def test_without_a_broker_there_is_nothing_to_wait_for_but_time(world: World) -> None:
+    world.link.wait(0)

@@ -1,0 +1,439 @@
+"""Waits of a model's code that only a reply can end, and those that may end otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.support.waiting import eventually
+from zmqtriton_floor import wire
+from zmqtriton_stub.broker.bls_call import BlsCall
+from zmqtriton_stub.broker.deadlock_report import DeadlockReport
+
+MAIN = threading.main_thread().ident
+
+
+def call(own_id: int, received: int = 0) -> BlsCall:
+    call = BlsCall(wire.Request(own_id, 0, "other", -1, 0, 0, 0, 0, 1, 0, 0), b"")
+    call.received = received
+    return call
+
+
+def edge(batch: int, own_id: int, received: int = 0) -> wire.WaitEdge:
+    return wire.WaitEdge(batch, own_id, received)
+
+
+class Sender:
+    has_senders = True
+
+
+class World:
+    """The calls of a model, its batches and its event loop, as the report sees them."""
+
+    def __init__(self) -> None:
+        self.by_thread: dict[int | None, BlsCall] = {}
+        self.futures: dict[Any, BlsCall] = {}
+        self.threads: dict[int, BlsCall] = {}
+        self.loops: dict[Any, Any] = {}
+        self.tasks: dict[int, Any] = {}
+        self.running = 1
+        self.senders: list[Sender] = []
+        self.event_loop: Any = None
+        self.slots = 1
+        self.of = self.by_thread.get
+        world: Any = self
+        self.report = DeadlockReport(world, world, world)
+
+    def pending(self) -> list[Sender]:
+        return self.senders
+
+    def look(self, later: Callable[[], None] = lambda: None) -> list[wire.WaitEdge]:
+        return self.report.look(later)
+
+    def asked(self, own_id: int) -> Any:
+        """A coroutine's future for the reply to a call."""
+        future = asyncio.get_running_loop().create_future()
+        self.futures[future] = call(own_id)
+        return future
+
+    def in_loop(self, execute: Callable[[World], Coroutine[Any, Any, Any]]) -> list[wire.WaitEdge]:
+        """Return the report on a coroutine that stands still, which is cancelled afterwards."""
+        found: list[list[wire.WaitEdge]] = []
+
+        async def run() -> None:
+            loop = self.event_loop = asyncio.get_running_loop()
+            me = asyncio.current_task()
+            task = asyncio.ensure_future(execute(self))
+            self.tasks[4] = task
+            for _ in range(20):
+                await asyncio.sleep(0)
+            looked = loop.create_future()
+
+            def look() -> None:
+                hidden = asyncio.all_tasks
+
+                def all_tasks(loop: Any = None) -> set[Any]:
+                    return hidden(loop) - {me}
+
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(asyncio, "all_tasks", all_tasks)
+                    found.append(self.look())
+                looked.set_result(None)
+
+            loop.call_soon(look)
+            await looked
+            for one in asyncio.all_tasks() - {me}:
+                one.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        asyncio.run(run())
+        return sorted(found[0])
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# ------------------------------------------------------------- the main thread
+
+
+def test_a_call_in_execute_is_what_it_waits_for(world: World) -> None:
+    world.by_thread[MAIN] = call(3, received=2)
+
+    assert [edge(0, 3, 2)] == world.look()
+
+
+def test_code_that_runs_waits_for_nothing(world: World) -> None:
+    assert [] == world.look()
+
+
+# ------------------------------------------------------------------ coroutines
+
+
+async def _one(world: World) -> None:
+    await world.asked(3)
+
+
+async def _gathered(world: World) -> None:
+    await asyncio.gather(world.asked(3), world.asked(5))
+
+
+async def _waited(world: World) -> None:
+    await asyncio.wait({world.asked(3), world.asked(5)})
+
+
+async def _within(world: World) -> None:
+    async def inner() -> None:
+        await _one(world)
+
+    await asyncio.ensure_future(inner())
+
+
+async def _awaited_twice(world: World) -> None:
+    future = world.asked(3)
+    await asyncio.gather(asyncio.gather(future), future)
+
+
+@pytest.mark.parametrize(
+    ("execute", "ids"),
+    [
+        (_one, [3]),
+        (_gathered, [3, 5]),
+        (_waited, [3, 5]),
+        (_within, [3]),
+        (_awaited_twice, [3]),
+    ],
+)
+def test_a_coroutine_waits_for_the_calls_that_it_awaits(
+    world: World, execute: Any, ids: list[int]
+) -> None:
+    assert [edge(0, own_id) for own_id in ids] == world.in_loop(execute)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no task groups")
+def test_a_task_group_waits_for_its_tasks(world: World) -> None:
+    async def execute(world: World) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_one(world))
+
+    assert [edge(0, 3)] == world.in_loop(execute)
+
+
+def test_of_several_batches_each_waits_for_its_own(world: World) -> None:
+    world.slots = 2
+
+    assert [edge(4, 3)] == world.in_loop(_one)
+
+
+async def _with_a_timer(world: World) -> None:
+    asyncio.get_running_loop().call_later(3600, lambda: None)
+    await world.asked(3)
+
+
+async def _of_something_else(world: World) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def _of_one_of_both(world: World) -> None:
+    await asyncio.gather(world.asked(3), asyncio.get_running_loop().create_future())
+
+
+async def _until_a_time(world: World) -> None:
+    await asyncio.wait({world.asked(3)}, timeout=3600)
+
+
+async def _of_what_is_answered(world: World) -> None:
+    future = world.asked(3)
+    world.futures[future].is_answered = True
+    await future
+
+
+async def _of_what_has_a_reply(world: World) -> None:
+    future = world.asked(3)
+    world.futures[future].inbox.put(None)
+    await future
+
+
+async def _beside_another(world: World) -> None:
+    other = asyncio.ensure_future(_of_something_else(world))
+    await world.asked(3)
+    await other
+
+
+@pytest.mark.parametrize(
+    "execute",
+    [
+        _with_a_timer,
+        _of_something_else,
+        _of_one_of_both,
+        _until_a_time,
+        _of_what_is_answered,
+        _of_what_has_a_reply,
+        _beside_another,
+    ],
+)
+def test_what_may_go_on_by_itself_is_not_reported(world: World, execute: Any) -> None:
+    assert [] == world.in_loop(execute)
+
+
+def test_a_timer_that_is_cancelled_lets_nothing_go_on(world: World) -> None:
+    async def execute(world: World) -> None:
+        asyncio.get_running_loop().call_later(3600, lambda: None).cancel()
+        await world.asked(3)
+
+    assert [edge(0, 3)] == world.in_loop(execute)
+
+
+def test_the_timer_that_ends_the_loop_itself_lets_nothing_go_on(world: World) -> None:
+    async def execute(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(3600, loop.stop)
+        await world.asked(3)
+
+    assert [edge(0, 3)] == world.in_loop(execute)
+
+
+def test_a_sender_in_another_thread_may_answer(world: World) -> None:
+    world.senders = [Sender()]
+    with _Thread():
+        assert [] == world.in_loop(_one)
+
+    assert [edge(0, 3)] == world.in_loop(_one)
+
+
+def test_a_coroutine_may_await_a_thread_that_waits_for_a_call(world: World) -> None:
+    held = threading.Event()
+
+    async def execute(world: World) -> None:
+        def work() -> None:
+            world.by_thread[threading.get_ident()] = call(3)
+            held.wait(60)
+
+        await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            assert [edge(0, 3)] == world.in_loop(_until_it_calls(world, execute))
+        finally:
+            held.set()
+
+
+def _until_it_calls(world: World, execute: Any) -> Any:
+    """The thread has to have begun before anybody looks."""
+
+    async def run(world: World) -> None:
+        task = asyncio.ensure_future(execute(world))
+        await asyncio.sleep(0)
+        eventually(lambda: bool(world.by_thread), 30)
+        await task
+
+    return run
+
+
+# --------------------------------------------------------------------- threads
+
+
+class _Thread:
+    """A thread of the model's that goes on until the test has seen enough."""
+
+    def __init__(self, work: Callable[[], None] = lambda: None) -> None:
+        self._held = threading.Event()
+        self._work = work
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self._work()
+        self._held.wait(60)
+
+    def __enter__(self) -> _Thread:
+        self.thread.start()
+        return self
+
+    def release(self) -> None:
+        self._held.set()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+        self.thread.join()
+
+
+def while_main(world: World, wait: Callable[[], None], name: str) -> list[wire.WaitEdge]:
+    """Return what another thread reports while the main one is in this function."""
+    found: list[wire.WaitEdge] = []
+    go_on: list[Callable[[], None]] = []
+
+    def look() -> None:
+        eventually(lambda: _is_in(name), 30)
+        found.extend(world.look())
+        for release in go_on:
+            release()
+
+    looking = threading.Thread(target=look)
+    go_on.extend(RELEASES)
+    looking.start()
+    wait()
+    looking.join()
+    return found
+
+
+RELEASES: list[Callable[[], None]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_to_release() -> Iterator[None]:
+    RELEASES.clear()
+
+    yield
+
+    RELEASES.clear()
+
+
+def _is_in(name: str) -> bool:
+    frame: Any = sys._current_frames()[MAIN or 0]
+    while frame is not None:
+        if frame.f_code.co_name == name:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def test_who_joins_a_thread_waits_for_its_call(world: World) -> None:
+    with _Thread() as other:
+        world.by_thread[other.thread.ident] = call(3)
+        RELEASES.append(other.release)
+
+        assert [edge(0, 3)] == while_main(world, other.thread.join, "join")
+
+
+def test_who_joins_a_thread_for_some_time_goes_on_by_itself(world: World) -> None:
+    with _Thread() as other:
+        world.by_thread[other.thread.ident] = call(3)
+        RELEASES.append(other.release)
+
+        assert [] == while_main(world, lambda: other.thread.join(60), "join")
+
+
+def test_who_joins_a_thread_that_asks_nobody_is_not_reported(world: World) -> None:
+    with _Thread() as other:
+        RELEASES.append(other.release)
+
+        assert [] == while_main(world, other.thread.join, "join")
+
+
+def test_without_a_batch_nothing_stands_still(world: World) -> None:
+    world.running = 0
+    with _Thread() as other:
+        world.by_thread[other.thread.ident] = call(3)
+        RELEASES.append(other.release)
+
+        assert [] == while_main(world, other.thread.join, "join")
+
+
+def test_who_awaits_the_result_of_a_pool_waits_for_its_thread_s_call(world: World) -> None:
+    held = threading.Event()
+
+    def work() -> None:
+        world.by_thread[threading.get_ident()] = call(3)
+        held.wait(60)
+
+    RELEASES.append(held.set)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        eventually(lambda: bool(world.by_thread), 30)
+
+        assert [edge(0, 3)] == while_main(world, future.result, "result")
+
+
+def test_a_thread_with_a_sender_may_let_the_batch_go_on(world: World) -> None:
+    world.senders = [Sender()]
+    with _Thread() as other, _Thread() as sender:
+        world.by_thread[other.thread.ident] = call(3)
+        world.threads[other.thread.ident or 0] = call(3)
+        RELEASES.append(other.release)
+
+        assert [] == while_main(world, other.thread.join, "join")
+        assert sender.thread.is_alive()
+
+
+def test_a_thread_of_a_pool_that_has_nothing_to_do_answers_nobody(world: World) -> None:
+    world.senders = [Sender()]
+    with ThreadPoolExecutor(1) as pool, _Thread() as other:
+        pool.submit(lambda: None).result()
+        world.by_thread[other.thread.ident] = call(3)
+        world.threads[other.thread.ident or 0] = call(3)
+        RELEASES.append(other.release)
+
+        assert [edge(0, 3)] == while_main(world, other.thread.join, "join")
+
+
+def test_the_main_thread_s_event_loop_is_asked_to_look_itself(world: World) -> None:
+    later: list[str] = []
+
+    async def execute() -> list[wire.WaitEdge]:
+        world.event_loop = asyncio.get_running_loop()
+        found = await asyncio.to_thread(world.look, lambda: later.append("later"))
+        await asyncio.sleep(0)
+        return found
+
+    assert [] == asyncio.run(execute())
+    assert ["later"] == later
+
+
+def test_a_loop_that_the_model_runs_itself_is_asked_as_well(world: World) -> None:
+    later: list[str] = []
+
+    async def execute() -> None:
+        world.loops[asyncio.get_running_loop()] = (1, [])
+        await asyncio.to_thread(world.look, lambda: later.append("later"))
+        await asyncio.sleep(0)
+
+    asyncio.run(execute())
+
+    assert ["later"] == later
