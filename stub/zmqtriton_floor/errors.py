@@ -46,6 +46,7 @@ class ZmqTritonError(Exception):
 OVERLOADED = "Exceeds maximum queue size"
 #: The text if a process has no memory for a request.
 NO_MEMORY = "Out of memory for this request; retry later"
+TOO_MANY_UNREAD = "too many answers of this server wait for clients that do not read them"
 
 
 class UnknownError(ZmqTritonError):

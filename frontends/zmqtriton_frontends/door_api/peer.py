@@ -14,10 +14,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from zmqtriton_floor.errors import NO_MEMORY, Cancelled, InvalidArgument, Unavailable
+from zmqtriton_floor.errors import (
+    NO_MEMORY,
+    TOO_MANY_UNREAD,
+    Cancelled,
+    InvalidArgument,
+    Unavailable,
+)
 from zmqtriton_frontends.door_api import responses
 from zmqtriton_frontends.door_api.responses import Message
-from zmqtriton_frontends.process.ledger import Ledger, Share
+from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 from zmqtriton_frontends.process.progress import Progress
 
 #: While so much is open, the next request waits.
@@ -28,14 +34,10 @@ _MOST_BYTES = 64 << 20
 COPIED_BYTES = 16 << 10
 #: While so much of large answers is unread, streams wait.
 _UNREAD_BYTES = 4 << 20
-#: Answers up to this size may wait for their client as long as it likes: a stream that is not read
-#: stops its model.
-_FREE_BYTES = 1 << 20
 #: Who has so many messages unread, and asks on, is shut out.
 _MOST_UNREAD = 4096
 #: What a request takes while it waits, besides its frames.
 _WAITING_BYTES = 1 << 10
-_TOO_MANY_UNREAD = "too many answers of this server wait for clients that do not read them"
 _CANCELLED = "the request was cancelled by its client"
 
 
@@ -67,7 +69,11 @@ class Peer:
         """Set up; `put` gives a message to ZeroMQ and returns whether that had room for it."""
         self._put = put
         self._shut_out = shut_out
-        self._requests, self._answers = Share(ledger.requests), Share(ledger.answers)
+        self._client = client = Client(ledger, moved=lambda: self._read_bytes, end=shut_out)
+        self._requests, self._answers = (
+            Share(ledger.requests, client),
+            Share(ledger.answers, client),
+        )
         self._loop = asyncio.get_running_loop()
         #: What was begun and is not answered, with its size; None while it is being begun.
         self._open: dict[int, tuple[Exchange | None, int]] = {}
@@ -76,7 +82,8 @@ class Peer:
         self._held_by = 0
         #: By number, in their order.
         self._waiting: dict[int, Asked] = {}
-        self._unread: deque[Message] = deque()
+        #: With what each takes that is not accounted for by frames.
+        self._unread: deque[tuple[Message, int]] = deque()
         #: Streams that wait for room.
         self._stopped: deque[asyncio.Future[None]] = deque()
         self._progress = Progress()
@@ -168,7 +175,7 @@ class Peer:
         if self.is_gone:
             return
         if not self._send(message):
-            self._send(responses.error(number, Unavailable(_TOO_MANY_UNREAD)))
+            self._send(responses.error(number, Unavailable(TOO_MANY_UNREAD)))
         self.let_go(number)
         if self._waiting:
             self._loop.call_soon(self._begin_waiting)
@@ -180,22 +187,24 @@ class Peer:
             self._stopped.append(stopped)
             await stopped
         if not self.is_gone and not self._send(message):
-            raise Unavailable(_TOO_MANY_UNREAD)
+            raise Unavailable(TOO_MANY_UNREAD)
 
     def _send(self, message: Message) -> bool:
         """Send a message; False if there is no memory for it until it is read."""
-        if sum(map(len, message)) > COPIED_BYTES:
+        small = sum(map(len, message))
+        if small > COPIED_BYTES:
             # many that are small are large together
             most = COPIED_BYTES // len(message)
             large = sum(len(frame) for frame in message if len(frame) > most)
             if not self._answers.take(large):
                 return False
+            small -= large
             message = [self._booked(frame) if len(frame) > most else frame for frame in message]
         if self._unread or not self._put(message):
-            if len(self._unread) >= _MOST_UNREAD:
+            if len(self._unread) >= _MOST_UNREAD or not self._answers.take(small):
                 self._shut_out()
                 return True
-            self._unread.append(message)
+            self._unread.append((message, small))
         return True
 
     def _booked(self, frame: bytes | memoryview) -> memoryview:
@@ -217,8 +226,8 @@ class Peer:
 
     def flush(self) -> None:
         """Send what ZeroMQ has room for now."""
-        while self._unread and self._put(self._unread[0]):
-            self._unread.popleft()
+        while self._unread and self._put(self._unread[0][0]):
+            self._unbook(self._unread.popleft()[1])
         self._go_on()
         if self._waiting:
             self._begin_waiting()
@@ -239,8 +248,9 @@ class Peer:
     def is_stalled(self, now: float) -> bool:
         """Return whether it reads too slowly what others lack the memory of."""
         held = self._answers.held
-        doing = "reading" if held > _FREE_BYTES else ""
-        return self._progress.is_stalled(now, doing, self._read_bytes, held)
+        return self._progress.is_stalled(
+            now, "reading" if held else "", self._read_bytes, held, least=1
+        )
 
     # --------------------------------------------------------------- its death
 
@@ -253,6 +263,7 @@ class Peer:
         self._unread.clear()
         self._requests.release()
         self._answers.release()
+        self._client.leave()
         for exchange in exchanges:
             exchange.cancel()
         for future in self._stopped:

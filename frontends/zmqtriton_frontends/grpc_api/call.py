@@ -9,9 +9,25 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.process.ledger import Share
 
 #: The reason of an RPC that is refused, or of a stream that ends, while the server stops.
 STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
+
+#: An answer up to this size is encoded without asking whether there is room for it, if nothing
+#: waits for its client.
+FREE_BYTES = 64 << 10
+
+
+class NoRoomError(ZmqTritonError):
+    """Raised where there is no memory for an answer until its client reads it."""
+
+    #: RESOURCE_EXHAUSTED
+    grpc_status = 8
+
+    def __init__(self) -> None:
+        super().__init__("Too many answers of this server wait for clients to read them")
 
 
 class Call(Protocol):
@@ -31,6 +47,10 @@ class Call(Protocol):
     @property
     def is_cancelled(self) -> bool:
         """Return whether the client no longer waits."""
+
+    @property
+    def answers(self) -> Share:
+        """Return the room of what is encoded for the client and not given to the transport."""
 
     @property
     def address(self) -> str:
@@ -68,6 +88,10 @@ class GrantedCall:
     @property
     def is_cancelled(self) -> bool:
         return self._call.is_cancelled
+
+    @property
+    def answers(self) -> Share:
+        return self._call.answers
 
     @property
     def address(self) -> str:

@@ -27,8 +27,10 @@ from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
 
 #: How much all streams of a connection together may send before they hear from us.
 CONNECTION_WINDOW_BYTES = 16 << 20
-#: So many streams any client may have open.
-_FEW_STREAMS = 100
+#: What an open stream takes, whether anything comes on it or not; and each of its headers besides
+#: its text, which handlers get as text of their own.
+STREAM_BYTES = 8 << 10
+FIELD_BYTES = 256
 
 _NOWHERE = memoryview(b"")
 
@@ -44,13 +46,17 @@ class _Block(NamedTuple):
     fields: Headers
     #: -1 if the client does not say.
     content_length: int
+    #: What a stream takes that begins with it.
+    kept_bytes: int = STREAM_BYTES
 
 
 def _block(headers: Headers, read: Callable[[Headers], Begin | None]) -> _Block:
     length = content_length(headers)
     if length is None or not is_request(headers):
         return _Block(None, headers, -1)
-    return _Block(read(headers), headers, length)
+    text = sum(len(name) + len(value) for name, value in headers)
+    kept = STREAM_BYTES + 2 * text + FIELD_BYTES * len(headers)
+    return _Block(read(headers), headers, length, kept)
 
 
 class Rules(NamedTuple):
@@ -70,10 +76,13 @@ class Connection(Sending):
         """Set up the state machine.
 
         `read` returns what makes a stream that begins with these headers, or None if it is to be
-        reset; the same headers may be read once for many streams.
+        reset; the same headers may be read once for many streams. `admits` returns whether open
+        streams may take so many bytes; it is asked beyond room_bytes.
         """
         super().__init__(wake)
         self._admits = admits
+        #: What open streams may take without asking.
+        self.room_bytes = 0
         self._most_streams = rules.most_streams
         self._blocks: HeaderBlocks[_Block] = HeaderBlocks(lambda headers: _block(headers, read))
         self._control = ControlFrames(self, rules.pings, clock)
@@ -232,9 +241,9 @@ class Connection(Sending):
             self._take_trailers(number, flags, read.fields)
             return
         self._last_stream = number
-        count = len(self.streams)
-        is_too_many = count >= self._most_streams
-        if self.is_closing or is_too_many or (count >= _FEW_STREAMS and not self._admits(count)):
+        kept = self.kept_bytes + read.kept_bytes
+        is_too_many = len(self.streams) >= self._most_streams
+        if self.is_closing or is_too_many or (kept > self.room_bytes and not self._admits(kept)):
             self._control.refuse_new(number, frames.REFUSED_STREAM)
             return
         if read.begin is None:
@@ -243,6 +252,8 @@ class Connection(Sending):
         stream = read.begin(self, number)
         stream.announced = read.content_length
         self.streams[number] = stream
+        self.kept_bytes = kept
+        stream.kept_bytes = read.kept_bytes
         stream.on_begin()
         if stream.is_open and flags & frames.END_STREAM:
             self._end_of(stream)

@@ -141,6 +141,11 @@ class FrameReader:
         self._has_preface = True
         return size
 
+    @property
+    def held_bytes(self) -> int:
+        """The part of a frame, or of a block, that waits for the rest."""
+        return len(self._early) + len(self._block)
+
     def _keep(self, data: memoryview, needed: int) -> None:
         self._early += data
         self._needed = needed

@@ -39,6 +39,8 @@ class Sending:
         #: What is ready to be sent, and its size.
         self.out: list[bytes | memoryview] = []
         self.out_bytes = 0
+        #: What open streams take.
+        self.kept_bytes = 0
         #: What waits in streams, for room or for their turn.
         self.waiting_bytes = 0
         #: How often headers or data were sent.
@@ -174,6 +176,8 @@ class Sending:
         stream.outgoing.clear()
         self.waiting_bytes -= stream.outgoing_bytes
         stream.outgoing_bytes = 0
+        self.kept_bytes -= stream.kept_bytes
+        stream.kept_bytes = 0
         self.streams.pop(stream.id, None)
 
     # ------------------------------------------------------------------- turns

@@ -29,6 +29,7 @@ class Stream:
         "id",
         "is_holding",
         "is_open",
+        "kept_bytes",
         "outgoing",
         "outgoing_bytes",
         "trailers",
@@ -56,6 +57,8 @@ class Stream:
         self.has_ended = False
         #: Neither reset nor ended by both sides.
         self.is_open = True
+        #: What it takes while it is open, its headers among it.
+        self.kept_bytes = 0
         #: Among those that may send now.
         self.has_turn = False
         self.outgoing: deque[memoryview] = deque()
@@ -69,9 +72,17 @@ class Stream:
             self.outgoing = deque((memoryview(b"".join(self.outgoing)),))
 
     @property
+    def is_silent(self) -> bool:
+        """True if nothing has come of what its headers announce."""
+        return False
+
+    @property
     def is_amid_message(self) -> bool:
         """True if a part of something has come that is of no use without the rest."""
         return False
+
+    def expire(self) -> None:
+        """End it: nothing has come for long."""
 
     # Events of the client; none of these may raise.
 

@@ -1,12 +1,13 @@
 """gzip and deflate, for HTTP bodies and gRPC messages; the callers word the errors.
 
-What is inflated never grows beyond the limit that the caller gives.
+What is inflated comes in steps that never grow beyond what the caller says.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from typing import Any
 
 #: The window bits of zlib for each coding.
 _WINDOW = {"gzip": 31, "deflate": 15}
@@ -16,18 +17,40 @@ _LEVEL = 1
 CODINGS = frozenset(_WINDOW)
 
 
-def inflate(data: bytes | bytearray | memoryview, coding: str, most: int) -> bytes | None:
-    """Inflate; None if the data are not exactly one stream of the coding.
+#: How much of the data zlib is given at a time: it copies what it does not use.
+_INPUT_BYTES = 64 << 10
 
-    One byte more than `most` if they hold more than that: the rest is not looked at.
-    """
-    stream = zlib.decompressobj(_WINDOW[coding])
-    try:
-        whole = stream.decompress(data, most + 1)
-    except zlib.error:
-        return None
-    is_all = stream.eof and not stream.unused_data
-    return whole if is_all or len(whole) > most else None
+
+class Inflating:
+    """Data that are inflated step by step."""
+
+    def __init__(self, data: bytes | bytearray | memoryview, coding: str) -> None:
+        self._stream = zlib.decompressobj(_WINDOW[coding])
+        self._left = memoryview(data)
+        #: Nothing more comes.
+        self.is_over = False
+
+    @property
+    def is_whole(self) -> bool:
+        """True once it is over if the data were exactly one stream of the coding."""
+        return self._stream.eof and not self._stream.unused_data and not self._left
+
+    def step(self, most: int) -> bytes:
+        """Return the next bytes, so many or all that come. May run in a thread."""
+        stream, found = self._stream, list[bytes]()
+        while most and not self.is_over:
+            data: Any = stream.unconsumed_tail
+            if not data:
+                data, self._left = self._left[:_INPUT_BYTES], self._left[_INPUT_BYTES:]
+            try:
+                part = stream.decompress(data, most)
+            except zlib.error:
+                self.is_over = True
+                break
+            found.append(part)
+            most -= len(part)
+            self.is_over = stream.eof or not (part or self._left or stream.unconsumed_tail)
+        return found[0] if len(found) == 1 else b"".join(found)
 
 
 def deflate(pieces: Iterable[bytes | memoryview], coding: str) -> bytes:

@@ -1,21 +1,28 @@
-"""A budget for inflating: a byte that a client sends may become a thousand.
+"""Inflates what clients send, step by step: a byte may become a thousand.
 
-Its first bodies are inflated at once. Who has had more than that waits, connection by connection,
-for as long as the budget says, and nobody else does.
+There is room for a step before it is made. The first bodies of a connection are inflated at once;
+who has had more than that waits, connection by connection, for as long as the budget says, and
+nobody else does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 from weakref import WeakKeyDictionary
+
+from zmqtriton_frontends.process import codecs
 
 #: What a connection may have inflated at once, and each second after that.
 MOST_BYTES = 256 << 20
 BYTES_PER_S = 64 << 20
 #: So little is not counted.
 _FREE_BYTES = 1 << 20
+#: How much is inflated on the loop, and then at a time in a thread.
+_FIRST_BYTES = 256 << 10
+_STEP_BYTES = 4 << 20
 
 
 class InflatingBudgets:
@@ -47,3 +54,36 @@ class InflatingBudgets:
 
 #: Of this process.
 budgets = InflatingBudgets()
+
+
+async def inflate(
+    data: bytes | bytearray | memoryview,
+    coding: str,
+    most: int,
+    client: object,
+    *,
+    hold: Callable[[int], None],
+    aside: Callable[..., Awaitable[Any]] = asyncio.to_thread,
+) -> bytes | bytearray | None:
+    """Inflate data; None if they are not exactly one stream of the coding.
+
+    More than `most` bytes if they hold more than that: the rest is not looked at. `hold` is told of
+    each step before it is made, and raises if there is no room for it; it is told of less when the
+    step came to less. `aside` calls a function in a thread.
+    """
+    await budgets.wait(client)
+    inflating = codecs.Inflating(data, coding)
+    hold(_FIRST_BYTES)
+    part = inflating.step(_FIRST_BYTES)
+    hold(len(part) - _FIRST_BYTES)
+    if inflating.is_over:  # nearly always
+        return part if inflating.is_whole or len(part) > most else None
+    whole = bytearray(part)
+    while not inflating.is_over and len(whole) <= most:
+        hold(_STEP_BYTES)
+        part = await aside(inflating.step, _STEP_BYTES)
+        whole += part
+        hold(len(part) - _STEP_BYTES)
+        budgets.spend(client, len(part))
+        await budgets.wait(client)
+    return whole if inflating.is_whole or len(whole) > most else None

@@ -1,85 +1,244 @@
 """A ledger of what the clients of one process make it hold, and how much that may be.
 
-Two kinds are booked: parts of requests that are not complete, and answers that are not read. What
-one client may hold is never more than what is left for all others, and of that a part is for those
-who hold little: however many come for much, others are served.
+Whatever is kept for a client takes room here before it is made: parts of requests, what is inflated
+of them, the headers of open streams, answers until they are read. All of it comes out of one
+budget. What one client may hold is never more than what is left for all others, and neither is what
+all clients of one address hold; a part is for those who hold little: however many come for much,
+others are served. Where room is short, clients that hold it and do not go on are ended.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from zmqtriton_frontends.process import allocator
 
-#: The key of a request's share in its scope.
+#: The keys of a request's share, and of its client, in its scope.
 SHARE = "zmqtriton.request_share"
+CLIENT = "zmqtriton.client"
 
 #: Who holds no more has a part of all to himself: this one.
 SMALL_BYTES = 256 << 10
-_SMALL_PART = 8
+SMALL_PART = 8
+#: How long something waits for room.
+WAIT_S = 30.0
+#: While room is short, a client that has not moved for so many checks is ended.
+_STILL_CHECKS = 2
+#: Or only this part of what it holds at each.
+_MOVING_PART = 512
 _WORTH_GIVING_BYTES = 64 << 20
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-class Book:
-    """All bytes of one kind."""
+class Budget:
+    """All bytes that are held."""
 
-    def __init__(self, limit: int, *, is_bounded: bool = True) -> None:
-        """Set up; what is not bounded has room for one who is alone, whatever he holds."""
+    def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.held = 0
+        #: Those that wait until less is held.
+        self.waiting: deque[asyncio.Future[None]] = deque()
+
+    def wake(self) -> None:
+        """Let those look again that wait for room."""
+        waiting, self.waiting = self.waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+class Book:
+    """The bytes of one kind."""
+
+    def __init__(
+        self,
+        limit: int = 0,
+        *,
+        is_bounded: bool = True,
+        is_shared: bool = False,
+        budget: Budget | None = None,
+    ) -> None:
+        """Set up.
+
+        What is not bounded has room for one thing of any size where little is held. Of what is
+        shared no client gets more than is left for others, though there be none.
+        """
+        self.budget = Budget(limit) if budget is None else budget
         self._is_bounded = is_bounded
+        self._is_shared = is_shared
         self.held = 0
         #: How often there was no room.
         self.refused = 0
 
-    def admits(self, more: int, own: int) -> bool:
-        """True if somebody who holds `own` bytes may hold more."""
-        wanted, left = own + more, self.limit - self.held
-        if wanted <= SMALL_BYTES:
-            has_room = more <= left
-        elif self.held == own:  # alone
-            has_room = not self._is_bounded or more <= left - self.limit // _SMALL_PART
-        else:
-            has_room = wanted <= left - self.limit // _SMALL_PART
+    @property
+    def limit(self) -> int:
+        return self.budget.limit
+
+    def admits(self, more: int, own: int, of_address: int = -1) -> bool:
+        """Return whether somebody who holds `own` bytes may hold more.
+
+        `of_address` is held by all clients of the same address.
+        """
+        budget = self.budget
+        most = budget.limit - budget.held - budget.limit // SMALL_PART
+        if own + more <= most and of_address + more <= most:
+            return True  # nearly always
+        has_room = self._has_room(more, own, is_one=True) and (
+            of_address <= own or self._has_room(more, of_address, is_one=False)
+        )
         self.refused += not has_room
         return has_room
+
+    def _has_room(self, more: int, own: int, *, is_one: bool) -> bool:
+        budget = self.budget
+        wanted, left = own + more, budget.limit - budget.held
+        if wanted <= SMALL_BYTES:
+            return more <= left
+        part = budget.limit // SMALL_PART
+        is_alone = budget.held - own <= part
+        if is_alone and own <= SMALL_BYTES and not self._is_bounded:
+            return True
+        if is_alone and not (self._is_shared and is_one):
+            return more <= left - part
+        return wanted <= left - part
+
+
+class Address:
+    """All clients of one address."""
+
+    __slots__ = ("clients", "held")
+
+    def __init__(self) -> None:
+        self.clients = 0
+        self.held = 0
+
+
+class Client:
+    """One client: a connection, or a call where connections are not seen."""
+
+    __slots__ = ("_ledger", "_place", "_still", "_was_at", "address", "end", "held", "moved")
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        place: str = "",
+        moved: Callable[[], int] | None = None,
+        end: Callable[[], None] | None = None,
+    ) -> None:
+        """Set up; `moved` counts what it has sent and read, and `end` ends it, if that can be."""
+        self._ledger = ledger
+        self._place = place
+        self.address = ledger.enter(place, self)
+        self.held = 0
+        self.moved = moved or _never_moved
+        self.end = end
+        self._was_at = 0
+        #: For how many checks it has not moved.
+        self._still = 0
+
+    def look(self) -> bool:
+        """Return whether it has hardly moved for long. To be called once a second."""
+        at = self.moved()
+        is_still = at - self._was_at <= self.held // _MOVING_PART
+        self._still = self._still + 1 if is_still else 0
+        self._was_at = at
+        return self._still >= _STILL_CHECKS
+
+    def leave(self) -> None:
+        """Forget it; its shares must have been released."""
+        self._ledger.leave(self._place, self)
+        # whose methods these are has this, too: neither is to wait for a garbage collection
+        self.moved, self.end = _never_moved, None
+
+
+def _never_moved() -> int:
+    return 0
 
 
 class Share:
     """One client's part of a book, or that of one of its requests."""
 
-    __slots__ = ("_book", "held")
+    __slots__ = ("_book", "_client", "held")
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, client: Client | None = None) -> None:
         self._book = book
+        self._client = client
         self.held = 0
 
     def has_room(self, size: int) -> bool:
-        """True if there is room for so many bytes more."""
-        return self._book.admits(size, self.held)
+        """Return whether there is room for so many bytes more."""
+        client = self._client
+        if client is None:
+            return self._book.admits(size, self.held)
+        return self._book.admits(size, client.held, client.address.held)
 
     def take(self, size: int) -> bool:
         """Hold so many bytes more; False if there is no room for them."""
-        if not self._book.admits(size, self.held):
+        book, client = self._book, self._client
+        if client is None:
+            if not book.admits(size, self.held):
+                return False
+        elif book.admits(size, client.held, client.address.held):
+            client.held += size
+            client.address.held += size
+        else:
             return False
+        # as add() does, which would be one call more for each large answer
         self.held += size
-        self._book.held += size
+        book.held += size
+        book.budget.held += size
+        return True
+
+    async def wait(self, size: int, within_s: float = WAIT_S) -> bool:
+        """Hold so many bytes more as soon as there is room; False if there was none in time."""
+        loop, budget = asyncio.get_running_loop(), self._book.budget
+        end = loop.time() + within_s
+        while not self.take(size):
+            left_s = end - loop.time()
+            if left_s <= 0:
+                return False
+            future = loop.create_future()
+            budget.waiting.append(future)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(future, left_s)
         return True
 
     def add(self, size: int) -> None:
         """Hold more, or less, whatever room there is."""
         self.held += size
-        self._book.held += size
+        book, client = self._book, self._client
+        book.held += size
+        budget = book.budget
+        budget.held += size
+        if client is not None:
+            client.held += size
+            client.address.held += size
+        if size < 0 and budget.waiting:
+            budget.wake()
 
     def hold(self, size: int) -> None:
         """Hold exactly so many bytes, whatever room there is."""
-        self.add(size - self.held)
+        if size != self.held:
+            self.add(size - self.held)
 
     def release(self) -> None:
-        self._book.held -= self.held
-        self.held = 0
+        size, self.held = self.held, 0
+        if not size:
+            return
+        book, client = self._book, self._client
+        book.held -= size
+        budget = book.budget
+        budget.held -= size
+        if client is not None:
+            client.held -= size
+            client.address.held -= size
+        if budget.waiting:
+            budget.wake()
 
 
 class Ledger:
@@ -90,38 +249,79 @@ class Ledger:
         give_back: Callable[[], None] = allocator.give_back_memory,
         freed: allocator.Freed = allocator.freed,
     ) -> None:
-        """Set up; each book may hold so many bytes."""
-        self.requests = Book(limit)
+        """Set up; everything together may hold so many bytes."""
+        self.budget = Budget(limit)
+        self.requests = Book(budget=self.budget)
+        #: Streams that are open, of which nothing may ever come.
+        self.streams = Book(is_shared=True, budget=self.budget)
         # an answer is there already, and there are models with large ones
-        self.answers = Book(limit, is_bounded=False)
+        self.answers = Book(is_bounded=False, is_shared=True, budget=self.budget)
         self._give_back = give_back
         self._freed = freed
         #: The most that was held since memory was given back.
         self._peak = 0
+        self._clients: dict[Client, None] = {}
+        self._addresses: dict[str, Address] = {}
+        #: How often there had been no room at the last check.
+        self._refused = 0
+
+    def enter(self, place: str, client: Client) -> Address:
+        """Note a client of an address; return what all of those hold."""
+        self._clients[client] = None
+        address = self._addresses.get(place)
+        if address is None:
+            address = self._addresses[place] = Address()
+        address.clients += 1
+        return address
+
+    def leave(self, place: str, client: Client) -> None:
+        if self._clients.pop(client, self) is None:
+            client.address.clients -= 1
+            if not client.address.clients:
+                del self._addresses[place]
 
     def figures(self) -> dict[str, int]:
         """Return what is held, and how often there was no room, of each kind."""
         return {
-            "requests_bytes": self.requests.held,
+            "requests_bytes": self.requests.held + self.streams.held,
             "answers_bytes": self.answers.held,
-            "requests_refused": self.requests.refused,
+            "requests_refused": self.requests.refused + self.streams.refused,
             "answers_refused": self.answers.refused,
         }
 
     def check(self) -> None:
         """Give memory back if much less is held than was. To be called once a second."""
-        held = self.requests.held + self.answers.held
+        self._relieve()
+        held = self.budget.held
         if self._peak - held > _WORTH_GIVING_BYTES or self._freed.is_likely():
             self._give_back()
             self._peak = 0
         self._peak = max(self._peak, held)
+
+    def _relieve(self) -> None:
+        """End those who hold most and have not moved, while there is no room for others."""
+        budget = self.budget
+        refused = self.requests.refused + self.streams.refused + self.answers.refused
+        is_short = refused != self._refused or budget.held > budget.limit
+        self._refused = refused
+        if not is_short:
+            return
+        still = [one for one in self._clients if one.held and one.end is not None and one.look()]
+        still.sort(key=lambda one: -one.held)
+        for client in still:
+            if budget.held <= budget.limit // 2:
+                break
+            if client.end is not None:
+                client.end()
+        if budget.waiting:
+            budget.wake()
 
 
 def with_share(application: Application, book: Book) -> Application:
     """Give each request of an ASGI application a share."""
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
-        scope[SHARE] = share = Share(book)
+        scope[SHARE] = share = Share(book, scope.get(CLIENT))
         try:
             await application(scope, receive, send)
         finally:

@@ -20,9 +20,9 @@ class Progress:
         self._done = 0
         self._moved_at = 0.0
 
-    def is_stalled(self, now: float, doing: str, done: int, held: int) -> bool:
+    def is_stalled(self, now: float, doing: str, done: int, held: int, *, least: int = 0) -> bool:
         """Return whether too little has moved for too long; "" is nothing that could."""
-        enough = max(MIN_BYTES, held // PART)
+        enough = max(least or MIN_BYTES, held // PART)
         if doing != self._doing or done - self._done >= enough:
             self._doing, self._done, self._moved_at = doing, done, now
         return bool(doing) and now - self._moved_at > STALL_S

@@ -11,7 +11,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.door_api import headers, peer, responses
 from zmqtriton_frontends.door_api.peer import Asked, Peer
 from zmqtriton_frontends.door_api.responses import Message
-from zmqtriton_frontends.process.ledger import Ledger
+from zmqtriton_frontends.process.ledger import Ledger, Share
 
 MIB = 1 << 20
 
@@ -193,7 +193,7 @@ async def test_many_small_frames_are_booked_as_a_large_one_is() -> None:
 @within_a_loop
 async def test_an_answer_that_there_is_no_memory_for_is_an_error() -> None:
     world, other = World(limit=16 * MIB), bytes(8 * MIB)
-    world.ledger.answers.held = len(other)
+    Share(world.ledger.answers).add(len(other))
     world.ask(1)
     world.answer(1, 12 * MIB)
 

@@ -19,6 +19,7 @@ from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
+from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_frontends.tensors.references import PlacedBody, references_of
 from zmqtriton_protos import SERVICES, ModelConfig
 
@@ -199,6 +200,7 @@ class FakeCall:
         self.authorization: list[str] = []
         self.grant: Grant | None = None
         self.trailers: list[tuple[str, str | bytes]] = []
+        self.answers = Share(Book(1 << 30, is_bounded=False))
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self.trailers += pairs

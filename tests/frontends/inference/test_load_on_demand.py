@@ -142,7 +142,7 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
                 cancel=lambda own_id: None, traces=SimpleNamespace(is_on=False)
             ),
         )
-        exchange = PendingHttpInference(fast_path, head, lambda *_: None)
+        exchange = PendingHttpInference(fast_path, head, lambda *_: None, lambda size: True)
         exchange.begin(b"")
         loading = exchange._task
         assert loading is not None

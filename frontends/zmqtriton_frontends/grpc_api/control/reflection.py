@@ -37,10 +37,10 @@ class Reflection:
         self._open: set[Outbox] = set()
 
     async def answer(
-        self, requests: AsyncIterator[bytes], _call: Call
+        self, requests: AsyncIterator[bytes], call: Call
     ) -> AsyncGenerator[bytes, None]:
         """End with the requests, or with Unavailable when the server stops."""
-        outbox = Outbox()
+        outbox = Outbox(call.answers)
         self._open.add(outbox)
         reading = asyncio.get_running_loop().create_task(self._read(requests, outbox))
         try:
@@ -48,7 +48,7 @@ class Reflection:
                 yield response
         finally:
             self._open.discard(outbox)
-            outbox.end()
+            outbox.close()
             reading.cancel()
 
     def drain(self) -> None:

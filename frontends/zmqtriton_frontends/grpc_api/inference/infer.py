@@ -14,7 +14,7 @@ from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.call import FREE_BYTES, Call, NoRoomError
 from zmqtriton_frontends.grpc_api.inference.convert import (
     NO_OPTIONS,
     parse,
@@ -60,7 +60,7 @@ class Inference:
             response = await self._gateway.infer(checked)
             if checked.trace is not None:
                 checked.trace.mark("INFER_RESPONSE_COMPLETE")
-            answer = encoded(checked, response)
+            answer = encoded(checked, response, call)
         await self._report.add(call, checked)
         return answer
 
@@ -152,9 +152,13 @@ class PendingGrpcInference(PendingRequest):
         self._answer.set_exception(error)
 
 
-def encoded(checked: CheckedRequest, response: ResponseBody) -> bytes:
-    """Return the response as a message."""
-    return b"".join(encoded_in_pieces(checked, response))
+def encoded(checked: CheckedRequest, response: ResponseBody, call: Call) -> bytes:
+    """Return the response as a message. Raises NoRoomError."""
+    pieces = encoded_in_pieces(checked, response)
+    size = sum(map(len, pieces))
+    if size > FREE_BYTES and not call.answers.take(size):
+        raise NoRoomError
+    return b"".join(pieces)
 
 
 def encoded_in_pieces(checked: CheckedRequest, response: ResponseBody) -> list[bytes | memoryview]:

@@ -1,44 +1,117 @@
 """The messages of one stream still to be written: a queue whose senders wait while it is full.
 
 Every request of a stream sends into it, and the transport writes one message at a time out of it.
-So a client that does not read stops its own requests and nobody else's.
+So a client that does not read stops its own requests and nobody else's. What waits here, and what
+is encoded and waits for its turn, has room in the ledger.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+
+from zmqtriton_frontends.grpc_api.call import NoRoomError
+from zmqtriton_frontends.process.ledger import Share
 
 #: The limit; more would only lie here, since the transport has a buffer of its own.
 _MAX_MESSAGES = 64
 _MAX_BYTES = 4 << 20
+#: So much of a stream's messages is part of what an open stream takes.
+_FREE_BYTES = 4 << 10
+#: Room is taken in steps.
+_STEP_BYTES = 32 << 10
 
 
 class Outbox:
     """An async iterator of messages, which ends when it is told to and all are taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share, on_taken: Callable[[], None] = lambda: None) -> None:
+        """Set up; `on_taken` hears that some of much was taken."""
         self._loop = asyncio.get_running_loop()
+        self._share = share
+        self._on_taken = on_taken
         self._messages: deque[bytes] = deque()
         self._bytes = 0
+        #: What is encoded and was not taken, here or not yet; and for how much there is room.
+        self.held = 0
+        self.room = _FREE_BYTES
         #: Messages that do not fit yet, and what their senders wait for.
         self._waiting: deque[tuple[bytes, asyncio.Future[None]]] = deque()
+        #: One after the other waits for room for what it has not encoded.
+        self._asking = asyncio.Lock()
         self._reader: asyncio.Future[None] | None = None
         self._has_ended = False
         self._error: Exception | None = None
 
+    # ------------------------------------------------------------------ room
+
+    def admits(self, size: int) -> bool:
+        """Take room for a message that is about to be encoded; False if there is none."""
+        more = self.held + size - self.room
+        if more <= 0:
+            return True
+        if not self._share.take(-(-more // _STEP_BYTES) * _STEP_BYTES):
+            return False
+        self.room = _FREE_BYTES + self._share.held
+        return True
+
+    async def wait_for_room(self, size: int) -> None:
+        """Take it when this is not full and there is some.
+
+        Raises NoRoomError if there is none for long.
+        """
+        async with self._asking:
+            while (self._is_full or self._waiting) and not self._has_ended:
+                admitted = self._loop.create_future()
+                self._waiting.append((b"", admitted))
+                await admitted
+            if self._has_ended or self.admits(size):
+                return
+            if not await self._share.wait(self.held + size - self.room):
+                raise NoRoomError
+            self.room = _FREE_BYTES + self._share.held
+
+    def _give_room_back(self) -> None:
+        self._share.hold(-(-max(0, self.held - _FREE_BYTES) // _STEP_BYTES) * _STEP_BYTES)
+        self.room = _FREE_BYTES + self._share.held
+        self._on_taken()
+
+    def close(self) -> None:
+        """Drop everything: nothing is read any more."""
+        self.end()
+        self._messages.clear()
+        self._share.release()
+
+    # -------------------------------------------------------------- messages
+
     async def send(self, message: bytes) -> None:
-        """Return when the message has its place, or at once if nothing is written any more."""
+        """Return when the message has its place, or at once if nothing is written any more.
+
+        Raises NoRoomError if there is no room for it for long.
+        """
+        size = len(message)
+        if self.held + size > self.room:
+            await self.wait_for_room(size)
+        self.held += size
+        admitted = self.offer(message)
+        if admitted is not None:
+            await admitted
+
+    async def send_anyway(self, message: bytes) -> None:
+        """Likewise, whatever room there is."""
+        self.held += len(message)
         admitted = self.offer(message)
         if admitted is not None:
             await admitted
 
     def offer(self, message: bytes) -> asyncio.Future[None] | None:
-        """Likewise without waiting.
+        """Give a message that is held its place.
 
-        A future that is done when the message has its place, or None.
+        Return a future that is done when it has it, or None.
         """
         if self._has_ended:
+            self.held -= len(message)
             return None
         # nobody overtakes a waiting message, so that a quick sender cannot keep all others out
         if not self._waiting and not self._is_full:
@@ -58,7 +131,8 @@ class Outbox:
         self._has_ended = True
         self._error = error
         while self._waiting:
-            _, admitted = self._waiting.popleft()
+            message, admitted = self._waiting.popleft()
+            self.held -= len(message)
             if not admitted.done():
                 admitted.set_result(None)
         self._wake_reader()
@@ -74,11 +148,17 @@ class Outbox:
             await self._reader
         message = self._messages.popleft()
         self._bytes -= len(message)
+        self.held -= len(message)
+        if self.room > _FREE_BYTES:
+            self._give_room_back()
         while self._waiting and not self._is_full:
             next_message, admitted = self._waiting.popleft()
             if not admitted.done():
-                self._put(next_message)
+                if next_message:
+                    self._put(next_message)
                 admitted.set_result(None)
+            else:
+                self.held -= len(next_message)
         return message
 
     @property

@@ -6,12 +6,14 @@ data are copied once, where protobuf copies them twice. Field numbers are grpc_s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.grpc_api.call import FREE_BYTES, NoRoomError
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_protos import message
 
@@ -60,14 +62,21 @@ class StreamEncoder:
         #: version gets none
         self._head_as_asked = _head(model, asked_version) + id if model else id
 
-    def response(self, response: ResponseBody, *, is_final: bool) -> bytes:
-        """Encode a response. Raises InvalidArgument if it would be larger than gRPC allows."""
+    def response(
+        self, response: ResponseBody, *, is_final: bool, admits: Callable[[int], bool] | None = None
+    ) -> bytes:
+        """Encode a response, if so many bytes are admitted.
+
+        Raises InvalidArgument if it would be larger than gRPC allows, and NoRoomError.
+        """
         pieces: list[bytes | memoryview] = [b"", self._head]
         _append(pieces, response)
         pieces.append(_IS_FINAL[is_final])
         size = sum(map(len, pieces))
         if size > _MOST_BYTES:
             raise _too_large(size)
+        if admits is not None and size > FREE_BYTES and not admits(size):
+            raise NoRoomError
         pieces[0] = _INFER_RESPONSE + varint(size)
         return b"".join(pieces)
 

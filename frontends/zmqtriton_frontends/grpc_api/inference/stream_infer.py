@@ -22,7 +22,7 @@ from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.grpc_api.call import STOPPING, Call
+from zmqtriton_frontends.grpc_api.call import FREE_BYTES, STOPPING, Call, NoRoomError
 from zmqtriton_frontends.grpc_api.inference.infer import (
     check_request,
     find_in_metadata,
@@ -44,6 +44,8 @@ _log = logging.getLogger(__name__)
 #: then stops the client.
 _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
+#: Or this much of its answers is encoded and waits.
+_MAX_ANSWER_BYTES = 4 << 20
 
 _EMPTY_FINAL = "triton_enable_empty_final_response"
 
@@ -81,7 +83,7 @@ class _Exchange:
 
     def __init__(self, gateway: Gateway, call: Call, forwarding: Forwarding) -> None:
         """Set up. Raises InvalidArgument if metadata must not be forwarded."""
-        self._outbox = Outbox()
+        self.outbox = Outbox(call.answers, self._go_on)
         self._gateway = gateway
         self._loop = asyncio.get_running_loop()
         self._deadline_ns = call.deadline_ns
@@ -110,14 +112,14 @@ class _Exchange:
         self._reading.add_done_callback(self._have_read)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._outbox
+        return self.outbox
 
     def drain(self) -> None:
         self._reading.cancel()
 
     async def aclose(self) -> None:
         """Cancel what is in flight."""
-        self._outbox.end()
+        self.outbox.close()
         self._reading.cancel()
         for answering in self._answering:
             answering.cancel()
@@ -136,9 +138,18 @@ class _Exchange:
             if self._asked is not None:
                 # room for its tensors may have to be made; what comes next must not overtake it
                 await self._asked
-            while len(self._answering) >= _MAX_REQUESTS or self._bytes >= _MAX_REQUEST_BYTES:
+            while (
+                len(self._answering) >= _MAX_REQUESTS
+                or self._bytes >= _MAX_REQUEST_BYTES
+                or self.outbox.held >= _MAX_ANSWER_BYTES
+            ):
                 self._room = self._loop.create_future()
                 await self._room
+
+    def _go_on(self) -> None:
+        """Let the next request be read, if there is room for it."""
+        if self._room is not None:
+            _settle(self._room)
 
     def _have_read(self, reading: asyncio.Task[None]) -> None:
         if not self._answering:
@@ -146,11 +157,11 @@ class _Exchange:
 
     def _end(self) -> None:
         if self._reading.cancelled():
-            self._outbox.end(Unavailable(STOPPING))
+            self.outbox.end(Unavailable(STOPPING))
             return
         error = self._reading.exception()
         assert error is None or isinstance(error, Exception)
-        self._outbox.end(error)
+        self.outbox.end(error)
 
     async def _begin_late(self, data: bytes, missing: NotLoaded) -> None:
         """Begin when the model is loaded, or cannot be."""
@@ -226,7 +237,7 @@ class _Exchange:
         """Send the answers whose turn it is."""
         while self._turns and self._turns[0].is_over and not self._is_waiting:
             turn = self._turns.popleft()
-            admitted = None if turn.message is None else self._outbox.offer(turn.message)
+            admitted = None if turn.message is None else self.outbox.offer(turn.message)
             if admitted is None:
                 self._have_answered(turn)
             else:
@@ -255,7 +266,7 @@ class _Exchange:
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
             message = self.failure(encoder, error)
             if message is not None:
-                await self._outbox.send(message)
+                await self.outbox.send_anyway(message)
 
     async def _send_all(
         self, encoder: StreamEncoder, checked: CheckedRequest, wants_empty_final: bool
@@ -265,10 +276,16 @@ class _Exchange:
             async for item in items:
                 if checked.classes and item.body is not None:
                     item = _classified(checked, item)
+                # while this waits nothing more of the model's stream is taken
+                if item.body is not None:
+                    size = 0
+                    for tensor in item.body.outputs:
+                        size += len(tensor.data)
+                    if size > FREE_BYTES:
+                        await self.outbox.wait_for_room(size)
                 message = self._encode(encoder, item, wants_empty_final)
                 if message is not None:
-                    # while this waits nothing more of the model's stream is taken
-                    await self._outbox.send(message)
+                    await self.outbox.send(message)
 
     def _encode(
         self, encoder: StreamEncoder, item: StreamItem, wants_empty_final: bool
@@ -294,7 +311,7 @@ class _Exchange:
     ) -> bytes | None:
         """Return the error's message; None if it ends the stream instead."""
         if self._ends_at_error:
-            self._outbox.end(error)
+            self.outbox.end(error)
             return None
         return encoder.error(error.text, is_final=is_final)
 
@@ -338,7 +355,8 @@ class _Turn(PendingRequest):
         checked = self._checked
         if checked.classes:
             response = classify(checked.model, response, checked.classes)
-        message = self._encoder.response(response, is_final=True)
+        admits = self._exchange.outbox.admits
+        message = self._encoder.response(response, is_final=True, admits=admits)
         if self._trace is not None:
             self._end_trace()
         self._finish(message)
@@ -347,11 +365,19 @@ class _Turn(PendingRequest):
         self._finish(self._exchange.failure(self._encoder, error))
 
     def _finish(self, message: bytes | None) -> None:
-        if not self.is_over:
-            self.is_over, self.message = True, message
-            if self._waiting is not None:
-                _settle(self._waiting)
-            self._exchange.take_turns()
+        if self.is_over:
+            return
+        exchange = self._exchange
+        outbox = exchange.outbox
+        size = 0 if message is None else len(message)
+        if outbox.held + size > outbox.room and not outbox.admits(size):
+            message = exchange.failure(self._encoder, NoRoomError())
+        if message is not None:
+            outbox.held += len(message)
+        self.is_over, self.message = True, message
+        if self._waiting is not None:
+            _settle(self._waiting)
+        exchange.take_turns()
 
 
 def _settle(waiting: asyncio.Future[None], *_: object) -> None:

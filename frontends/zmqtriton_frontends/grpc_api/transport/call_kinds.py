@@ -12,15 +12,15 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import DeadlineExceeded, InternalError
+from zmqtriton_frontends.grpc_api.call import FREE_BYTES, NoRoomError
 from zmqtriton_frontends.grpc_api.inference.infer import PendingGrpcInference
 from zmqtriton_frontends.grpc_api.inference.report import WISHES
-from zmqtriton_frontends.grpc_api.transport.account import FREE_BYTES, Account
+from zmqtriton_frontends.grpc_api.transport.account import Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, TAIL, Opening
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Message,
-    TooLargeError,
     prefix,
 )
 from zmqtriton_frontends.grpc_api.transport.stream_call import CallContext, NativeCall, Refused
@@ -43,6 +43,13 @@ class OneRequest(NativeCall):
         else:
             self._has_request = True
             self._ask(is_compressed, message)
+
+    @property
+    def is_silent(self) -> bool:
+        return not (self._has_request or self._assembly.is_amid)
+
+    def expire(self) -> None:
+        self._fail(DeadlineExceeded("the request did not come"))
 
     def on_end(self) -> None:
         if not self._has_request:
@@ -83,14 +90,14 @@ class UnaryCall(OneRequest):
         if self._stop_asking():
             size, account = sum(map(len, response)), self._context.account
             try:
-                if size > FREE_BYTES:
+                if size > FREE_BYTES or account.answers.held:
                     account.check_answer(size)
-            except TooLargeError as error:
+            except NoRoomError as error:
                 self._fail(error)
                 return
             self.connection.answer(self, HEADS[""], [prefix(False, size), *response], TAIL)
             if self.outgoing:
-                account.answers.hold(self.connection.waiting_bytes)
+                account.answers.add(self.outgoing_bytes)
                 self._loop.call_later(_PATIENCE_S, self.keep_outgoing)
 
     def set_exception(self, error: Exception, /) -> None:
@@ -126,22 +133,30 @@ class UnaryCall(OneRequest):
 
     async def _answer(self, *request: Any) -> None:
         is_compressed, message = request
-        compression, account = self._context.compression, self._context.account
-        assert self._context.rpc.unary is not None
+        rpc, compression, account = (
+            self._context.rpc,
+            self._context.compression,
+            self._context.account,
+        )
+        assert rpc.unary is not None
         if is_compressed:
+            if rpc.check is not None:
+                rpc.check(self)  # before anything is made of what it sends
             message = await self._opened(is_compressed, message)
         try:
-            response = await self._context.rpc.unary(message, self)
+            response = await rpc.unary(message, self)
         finally:
             self._free()
         pieces = prefix(False, len(response)), response
         if compression:
             pieces = await self._packed(response)
+        if self._encoded is not None:
+            self._encoded.release()
         if self.is_open and not self.has_ended:
-            if len(response) > FREE_BYTES:
+            if len(response) > FREE_BYTES or account.answers.held:
                 account.check_answer(len(response))
             self.connection.answer(self, HEADS[compression], pieces, self._tail)
-            account.answers.hold(self.connection.waiting_bytes)
+            account.answers.add(self.outgoing_bytes)
 
 
 class WatchCall(OneRequest):
@@ -151,11 +166,14 @@ class WatchCall(OneRequest):
 
     async def _answer(self, *request: Any) -> None:
         is_compressed, message = request
-        assert self._context.rpc.stream is not None
+        rpc = self._context.rpc
+        assert rpc.stream is not None
+        if is_compressed and rpc.check is not None:
+            rpc.check(self)
         message = await self._opened(is_compressed, message)
         self._context.answering.ended()
         try:
-            async for response in self._context.rpc.stream(bytes(message), self):
+            async for response in rpc.stream(bytes(message), self):
                 await self._send(response)
         finally:
             self._context.answering.active += 1  # its end is counted as that of any other
@@ -175,6 +193,9 @@ class ExchangeCall(NativeCall):
 
     def on_message(self, is_compressed: bool, message: Message) -> None:
         self._messages.append((is_compressed, message))
+        size = len(message)
+        self.kept_bytes += size
+        self.connection.kept_bytes += size
         self.is_holding = True
         self._wake()
 
@@ -196,6 +217,10 @@ class ExchangeCall(NativeCall):
                 self._waiting = self._loop.create_future()
                 await self._waiting
             is_compressed, message = messages.popleft()
+            if self.is_open:
+                size = len(message)
+                self.kept_bytes -= size
+                self.connection.kept_bytes -= size
             if not messages:
                 self.is_holding = False
                 self.connection.give_credit(self)

@@ -11,13 +11,14 @@ import os
 import random
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton_frontends.grpc_api.transport.account import FREE_BYTES, Account
+from zmqtriton_frontends.grpc_api.transport.account import Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
 from zmqtriton_frontends.grpc_api.transport.call_kinds import begin_of
 from zmqtriton_frontends.grpc_api.transport.lifecycle import RpcLifecycle
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
+from zmqtriton_frontends.process import progress
 
 #: How long a client may take to send its preface and settings.
 _INTRODUCTION_S = 10.0
@@ -26,7 +27,9 @@ _FIRST_CALL_S = 300.0
 #: How often is looked whether a client goes on with what waits for it.
 _LOOK_S = 5.0
 #: How much a client may leave unread before it is no longer read from, and until when.
-_HIGH_WATER, _LOW_WATER = 1 << 18, 1 << 16
+_HIGH_WATER = 1 << 18
+#: We hear of the first byte that a client leaves unread, and when it has read all.
+_FIRST_BYTE, _ALL_READ = 1, 0
 #: Pieces of an output are joined up to this size.
 _JOINED_BYTES = 128 * 1024
 #: How much is sent before others have their turn.
@@ -98,8 +101,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pings = 0
         #: How often headers or data had been sent before the last of them.
         self._sent_count = 0
-        self._account = Account(server.answering.ledger, server.answering.most_message)
+        self._account: Account
         self._received_bytes = 0
+        #: The number of a stream, and since when those up to it have been open.
+        self._silent_before = 0, self._loop.time()
+        #: The transport has bytes that the client has not read.
+        self._is_backed_up = False
         #: Something waits for the client, and is looked at now and then.
         self._is_watched = False
 
@@ -107,9 +114,15 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        answering, place = self._server.answering, transport.get_extra_info("peername")
+        self._account = Account(
+            *(answering.ledger, answering.most_message),
+            place[0] if isinstance(place, tuple) else "",
+            self._moved,
+            self.abort,
+        )
         self._http2 = Connection(
-            *(self._read_opening, self._wake, self._server.rules),
-            admits=self._account.admits_stream,
+            *(self._read_opening, self._wake, self._server.rules), admits=self._admits_streams
         )
         secured = transport.get_extra_info("ssl_object")
         if secured is None:
@@ -118,7 +131,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not is_http2 or not self._server.admit(self):
             transport.abort()
         else:
-            transport.set_write_buffer_limits(_HIGH_WATER, _LOW_WATER)
+            transport.set_write_buffer_limits(_FIRST_BYTE, _ALL_READ)
             self._later("introduction", _INTRODUCTION_S, self._give_up)
             self._later_ages()
             self._flush()
@@ -157,17 +170,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             timer.cancel()
         self._server.left(self)
         self._http2.lose()
-        self._account.answers.release()
-        self._account.streams.release()
+        self._account.close()
 
     def pause_writing(self) -> None:
-        self._http2.is_paused = True
-        # otherwise what it asks would be answered into memory
-        self._transport.pause_reading()
+        self._is_backed_up = True
 
     def resume_writing(self) -> None:
-        self._http2.is_paused = False
-        self._transport.resume_reading()
+        self._is_backed_up = False
+        if self._http2.is_paused:
+            self._http2.is_paused = False
+            self._transport.resume_reading()
         self._http2.go_on()
         self._flush()
 
@@ -196,16 +208,39 @@ class ClientConnection(asyncio.BufferedProtocol):
             if http2.turns:
                 http2.go_on()
         account, waiting = self._account, http2.waiting_bytes
-        if account.answers.held != waiting:
-            account.answers.hold(waiting)
-        if account.streams.held:
-            account.note_streams(len(http2.streams))
+        if (
+            waiting != account.answers.held
+            or self._is_backed_up
+            or http2.kept_bytes > account.streams.held
+        ):
+            self._book(waiting)
         if http2.is_closing and http2.is_done and not self._is_closed:
             self._close()
         elif not self._is_watched and (
-            http2.reading.is_amid_frame or waiting > FREE_BYTES or account.requests.share.held
+            http2.reading.is_amid_frame
+            or waiting
+            or account.requests.share.held
+            or account.streams.held
         ):
             self._watch()
+
+    def _book(self, waiting: int) -> None:
+        """Account for what waits for the client, and for streams; pause if much is unread."""
+        if self._is_closed:
+            return
+        unread: int = self._transport.get_write_buffer_size()
+        if unread > _HIGH_WATER and not self._http2.is_paused:
+            self._http2.is_paused = True
+            # otherwise what it asks would be answered into memory
+            self._transport.pause_reading()
+        account = self._account
+        account.answers.hold(waiting + unread)
+        account.note_streams(max(self._http2.kept_bytes, account.streams.held))
+
+    def _moved(self) -> int:
+        """Return how much the client has sent and read."""
+        unsent: int = self._transport.get_write_buffer_size()
+        return self._received_bytes + self._http2.prepared_bytes - unsent
 
     def _send(self, out: list[bytes | memoryview]) -> list[bytes | memoryview]:
         """Give output to the kernel from where it lies, as much as that takes at once.
@@ -236,6 +271,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     # --------------------------------------------------------------- the calls
+
+    def _admits_streams(self, size: int) -> bool:
+        account = self._account
+        is_admitted = account.admits_streams(size)
+        self._http2.room_bytes = account.streams.held
+        return is_admitted
 
     def _read_opening(self, headers: Headers) -> Begin | None:
         opening = self._server.read_opening(headers)
@@ -268,10 +309,24 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._account.is_stalled(self._loop.time(), self._http2, self._received_bytes, sent):
             self._transport.abort()
             return
+        self._expire_silent()
         account = self._account
-        self._is_watched = bool(account.owes(self._http2) or account.requests.share.held)
+        account.note_streams(self._http2.kept_bytes + self._http2.reading.held_bytes)
+        self._http2.room_bytes = account.streams.held
+        self._is_watched = bool(
+            account.owes(self._http2) or account.requests.share.held or account.streams.held
+        )
         if self._is_watched:
             self._later("stall", _LOOK_S, self._watch)
+
+    def _expire_silent(self) -> None:
+        """End calls that were opened long ago and of whose request nothing has come."""
+        streams, now = self._http2.streams, self._loop.time()
+        oldest, since = self._silent_before
+        if now - since > progress.STALL_S:
+            for stream in [s for s in streams.values() if s.id <= oldest and s.is_silent]:
+                stream.expire()
+            self._silent_before = next(reversed(streams), 0), now
 
     def _later_ages(self) -> None:
         times = self._server.times

@@ -33,6 +33,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     failed,
     pushback,
 )
+from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -95,10 +96,14 @@ logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
 class GrpcCall:
     """Call over grpc.aio's context."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_answers", "_client", "_context", "_ledger")
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, ledger: Ledger) -> None:
         self._context = context
+        self._ledger = ledger
+        #: There if something is encoded that needs room.
+        self._client: Client | None = None
+        self._answers: Share | None = None
 
     @property
     def deadline_ns(self) -> int:
@@ -118,6 +123,20 @@ class GrpcCall:
     @property
     def is_cancelled(self) -> bool:
         return bool(self._context.cancelled())
+
+    @property
+    def answers(self) -> Share:
+        if self._answers is None:
+            self._client = Client(self._ledger, self.address)
+            self._answers = Share(self._ledger.answers, self._client)
+            self._context.add_done_callback(self._forget)
+        return self._answers
+
+    def _forget(self, _: object) -> None:
+        if self._answers is not None:
+            self._answers.release()
+        if self._client is not None:
+            self._client.leave()
 
     @property
     def authorization(self) -> Sequence[str]:
@@ -195,7 +214,7 @@ class Server:
         async def serve(data: bytes, context: Any) -> bytes:
             try:
                 answering.begin()
-                answer = await handle(data, GrpcCall(context))
+                answer = await handle(data, GrpcCall(context, self._answering.ledger))
                 if compression is not None:
                     context.set_compression(compression)
                     # what grpc.aio itself sends with an only answer names no algorithm
@@ -215,7 +234,7 @@ class Server:
         async def serve(data: bytes, context: Any) -> AsyncIterator[bytes]:
             try:
                 self._answering.check()
-                async for response in handle(data, GrpcCall(context)):
+                async for response in handle(data, GrpcCall(context, self._answering.ledger)):
                     yield response
                 return
             except Exception as failure:  # noqa: BLE001 - an edge, as above
@@ -233,7 +252,8 @@ class Server:
                 context.set_compression(self._compression)
             try:
                 self._answering.begin()
-                async with aclosing(handle(requests, GrpcCall(context))) as responses:
+                call = GrpcCall(context, self._answering.ledger)
+                async with aclosing(handle(requests, call)) as responses:
                     async for response in responses:
                         await context.write(response)
                 return

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
-from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.process import codecs, inflating
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.tensors.arena_body import MIN_BYTES
 
@@ -36,6 +36,10 @@ def too_large(size: int, most: int) -> TooLargeError:
     return TooLargeError(f"Received message larger than max ({size} vs. {most})")
 
 
+def _too_many() -> TooLargeError:
+    return TooLargeError("Too many large requests are being sent to this server")
+
+
 class Unfinished:
     """Counts the bytes of incomplete messages of one client."""
 
@@ -49,7 +53,7 @@ class Unfinished:
     def add(self, size: int) -> None:
         """Count bytes. Raises TooLargeError if that is too much."""
         if not self.share.take(size):
-            raise TooLargeError("Too many large requests are being sent to this server")
+            raise _too_many()
 
     def remove(self, size: int) -> None:
         self.share.add(-size)
@@ -240,14 +244,25 @@ class Assembly:
         return min(position + missing, len(data))
 
 
-def inflate(data: Message, encoding: str, most: int = MAX_MESSAGE_BYTES) -> bytes:
-    """Inflate a message.
+async def inflate(
+    data: Message, encoding: str, unfinished: Unfinished, held: Share, client: object
+) -> Message:
+    """Inflate a message of a client; `held` has what it takes.
 
-    Raises InternalError if it is malformed, TooLargeError if it is larger than the limit.
+    Raises InternalError if it is malformed, TooLargeError if it is larger than the limit or there
+    is no room for it.
     """
+    most = unfinished.most_message
     if encoding not in codecs.CODINGS:
         raise InternalError("a compressed message without a grpc-encoding")
-    whole = codecs.inflate(data, encoding, most)
+
+    def hold(size: int) -> None:
+        if size <= 0:
+            held.add(size)
+        elif not held.take(size):
+            raise _too_many()
+
+    whole = await inflating.inflate(data, encoding, most, client, hold=hold)
     if whole is None:
         raise InternalError(f"the message is not compressed with {encoding}")
     if len(whole) > most:

@@ -39,14 +39,15 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import (
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
-from zmqtriton_frontends.process import codecs, inflating
+from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.process.ledger import Share
 
 _DEADLINE_EXCEEDED = 4
 #: The room that is given for a large message at a time.
 _LARGE_WINDOW_BYTES = 4 << 20
 #: More of a stream's answers do not wait here.
 _MOST_UNSENT = 64 * 1024
-#: Longer messages are inflated and deflated by a thread.
+#: Longer messages are deflated by a thread.
 _LONG = 64 * 1024
 
 
@@ -87,8 +88,10 @@ class NativeCall(Stream):
         "_assembly",
         "_context",
         "_deadline",
+        "_encoded",
         "_has_head",
         "_has_request",
+        "_inflated",
         "_loop",
         "_room",
         "_tail",
@@ -109,6 +112,10 @@ class NativeCall(Stream):
         self._tail = TAIL
         #: What the handler waits for, when too much is unsent.
         self._room: asyncio.Future[None] | None = None
+        #: For what the handler encodes.
+        self._encoded: Share | None = None
+        #: For a message that was compressed.
+        self._inflated: Share | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.deadline_ns = 0
         wait_s = context.opening.timeout_s
@@ -128,6 +135,13 @@ class NativeCall(Stream):
     @property
     def is_cancelled(self) -> bool:
         return not self.is_open
+
+    @property
+    def answers(self) -> Share:
+        if self._encoded is None:
+            account = self._context.account
+            self._encoded = Share(account.ledger.answers, account.client)
+        return self._encoded
 
     @property
     def authorization(self) -> tuple[str, ...]:
@@ -237,6 +251,7 @@ class NativeCall(Stream):
             self._task = None
             self._context.answering.ended()
             self._assembly.drop()
+            self._free_room()
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
@@ -248,16 +263,19 @@ class NativeCall(Stream):
         raise NotImplementedError
 
     async def _opened(self, is_compressed: bool, message: Message) -> Message:
+        """Return a message inflated; what that takes is held until the next one is."""
         if not is_compressed:
             return message
-        encoding, most = self._context.opening.encoding, self._context.answering.most_message
-        await inflating.budgets.wait(self.connection)
-        if len(message) <= _LONG:
-            whole = inflate(message, encoding, most)
-        else:
-            whole = await asyncio.to_thread(inflate, message, encoding, most)
-        inflating.budgets.spend(self.connection, len(whole))
-        return whole
+        account, encoding = self._context.account, self._context.opening.encoding
+        if self._inflated is None:
+            self._inflated = Share(account.ledger.requests, account.client)
+        self._inflated.release()
+        return await inflate(message, encoding, account.requests, self._inflated, self.connection)
+
+    def _free_room(self) -> None:
+        for share in (self._inflated, self._encoded):
+            if share is not None:
+                share.release()
 
     async def _packed(self, message: bytes) -> tuple[bytes, bytes]:
         """Compress a message and return it as it is sent, after its prefix."""

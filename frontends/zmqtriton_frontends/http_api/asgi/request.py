@@ -121,10 +121,25 @@ class Request(falcon.asgi.Request):
             raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")
 
     def hold(self, size: int) -> None:
-        """Account for more memory that the request takes. Raises Unavailable if there is none."""
+        """Account for more memory that the request takes, or for less.
+
+        Raises Unavailable if there is none.
+        """
         share: Share | None = self.scope.get(SHARE)
-        if share is not None and not share.take(max(0, size)):
+        if share is None:
+            return
+        if size <= 0:
+            share.add(size)
+        elif not share.take(size):
             raise Unavailable(NO_MEMORY)
+
+    async def wait_for_room(self, size: int) -> None:
+        """Wait for room for an answer, or a part of one, that is about to be written.
+
+        Raises Unavailable if there is none for long.
+        """
+        if self.connection is not None:
+            await self.connection.wait_for_room(size)
 
     @property
     def client(self) -> object:

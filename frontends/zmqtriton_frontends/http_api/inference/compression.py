@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
-from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.process import codecs, inflating
 
 
-def inflate(data: bytes, coding: str, limit: int) -> bytes:
-    """Inflate a body.
+async def inflate(
+    data: bytes, coding: str, limit: int, client: object, *, hold: Callable[[int], None]
+) -> bytes | bytearray:
+    """Inflate a body of a client; `hold` is told of each step, and raises if there is no room.
 
     Raises Unsupported for another coding, InvalidArgument for data that are not exactly one stream
     of it, or that hold more than `limit` bytes.
@@ -17,7 +23,8 @@ def inflate(data: bytes, coding: str, limit: int) -> bytes:
         return data
     if coding not in codecs.CODINGS:
         raise Unsupported("Unsupported compression type")
-    whole = codecs.inflate(data, coding, limit)
+    aside = partial(json_documents.aside, len(data))
+    whole = await inflating.inflate(data, coding, limit, client, hold=hold, aside=aside)
     if whole is None:
         raise InvalidArgument(f"failed to decompress the request body as {coding}")
     if len(whole) > limit:

@@ -49,7 +49,7 @@ class Generate:
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         checked = await self._read(req, model, version)
-        writer = Writer(checked.model, checked.body.request_id)
+        writer = Writer(checked.model, checked.body.request_id, req.wait_for_room)
         documents_written: list[bytes] = []
         async with aclosing(self._stream(checked)) as items:
             async for item in items:
@@ -72,7 +72,7 @@ class Generate:
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         checked = await self._read(req, model, version)
-        writer = Writer(checked.model, checked.body.request_id)
+        writer = Writer(checked.model, checked.body.request_id, req.wait_for_room)
         await self._send_events(req, resp, checked, writer)
 
     async def _send_events(

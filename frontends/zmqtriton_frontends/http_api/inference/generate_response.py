@@ -6,7 +6,7 @@ thread, in pieces, so that others are answered meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
@@ -24,8 +24,12 @@ _Write = Callable[[dict[str, Any]], bytes]
 class Writer:
     """Writes the responses to one request."""
 
-    def __init__(self, model: ModelVersion, request_id: str) -> None:
+    def __init__(
+        self, model: ModelVersion, request_id: str, wait_for_room: Callable[[int], Awaitable[None]]
+    ) -> None:
+        """Set up; `wait_for_room` accounts for a large response before it is written."""
         self.model = model
+        self._wait_for_room = wait_for_room
         self.request_id = request_id
         self._reserved: dict[str, Any] = {"id": request_id} if request_id else {}
         self._reserved["model_name"] = model.name
@@ -40,6 +44,7 @@ class Writer:
         body = item.body
         size = 0 if body is None else size_of(body)
         if size >= json_documents.LARGE_BYTES:
+            await self._wait_for_room(size)
             return await json_documents.aside(size, self._document, item, self._in_pieces)
         return self._document(item, json_documents.write)
 

@@ -7,7 +7,6 @@ away, the connection cancels the task, and the gateway then cancels the request.
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 import falcon.asgi
@@ -26,21 +25,22 @@ from zmqtriton_frontends.http_api.inference import (
 )
 from zmqtriton_frontends.http_api.inference.infer_request import InferRequest, OutputForm
 from zmqtriton_frontends.http_api.inference.report import Report
-from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
+from zmqtriton_frontends.http_api.inference.response_encoding import (
+    Encoded,
+    ResponseFormat,
+    size_of,
+)
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import ending, now_ns
 from zmqtriton_frontends.inference.trace_sampling import parent_in_headers
-from zmqtriton_frontends.process import inflating
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: A whole request; a view if it lies in shared memory.
 Body = bytes | memoryview
 
-#: Larger compressed bodies are inflated by a thread.
-_SHORT_BYTES = 1024
 JSON_LENGTH = binary.HEADER.lower().encode()
 
 
@@ -73,6 +73,7 @@ class Inference:
         read = req.begin_body()
         length = req.header(JSON_LENGTH)
         limit = self._max_input_size if length is None else MAX_BODY_BYTES
+        pieces: list[Any]
         pieces, size = await req.read_pieces(limit, read)
         coding = req.header(b"content-encoding")
         if coding is not None:
@@ -131,6 +132,7 @@ class Inference:
             checked.trace.mark("INFER_RESPONSE_COMPLETE")
         wanted = ResponseFormat(checked, form, req.header(b"accept-encoding"))
         if wanted.takes_long(response):
+            await req.wait_for_room(size_of(response))
             _answer(req, resp, await wanted.encode_aside(response))
         else:
             _answer(req, resp, wanted.encode(response))
@@ -170,20 +172,14 @@ class Inference:
 
     async def _inflate(
         self, req: Request, resp: falcon.asgi.Response, body: bytes, coding: str
-    ) -> bytes:
-        inflate = partial(compression.inflate, body, coding, self._max_input_size)
-        client = req.client
-        await inflating.budgets.wait(client)
+    ) -> bytes | bytearray:
         try:
-            # a byte may become a thousand
-            is_short = len(body) <= _SHORT_BYTES
-            whole = inflate() if is_short else await json_documents.aside(len(body), inflate)
+            return await compression.inflate(
+                body, coding, self._max_input_size, req.client, hold=req.hold
+            )
         except Unsupported:
             resp.set_header("Accept-Encoding", "gzip, deflate")
             raise
-        inflating.budgets.spend(client, len(whole))
-        req.hold(len(whole) - len(body))
-        return whole
 
 
 def _answer(req: Request, resp: falcon.asgi.Response, encoded: Encoded) -> None:

@@ -54,7 +54,7 @@ class InferStream(Generate):
             except NotLoaded as missing:
                 await missing.load(req.deadline_ns)
                 checked = await self._check_body(req, body, (model, version), begun_ns)
-            writer = InferWriter(checked.model, checked.body.request_id)
+            writer = InferWriter(checked.model, checked.body.request_id, req.wait_for_room)
             await self._send_events(req, resp, checked, writer)
 
     async def _check_body(

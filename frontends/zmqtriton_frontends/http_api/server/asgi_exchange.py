@@ -8,13 +8,14 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.errors import TOO_MANY_UNREAD, Unavailable
 from zmqtriton_frontends.http1 import responses
 from zmqtriton_frontends.http1.heads import Head
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.inference.large_answer import Piece
 from zmqtriton_frontends.http_api.server.inference_exchange import Owner, too_many_unread
-from zmqtriton_frontends.process.ledger import Application, Ledger, Share
+from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
 from zmqtriton_frontends.process.pace import keep_pace
 
 #: How much of a body waits for the application before no more is read.
@@ -41,7 +42,7 @@ class AsgiExchange:
         self._start: Event | None = None
         self.has_begun_answer = False
         #: What the client does not read.
-        self._share = Share(ledger.answers)
+        self._share = Share(ledger.answers, owner.client)
         self._received_bytes = 0
         self._is_answered = self._is_chunked = self._has_no_body = False
         #: What of the announced length is to be written; None if none was announced.
@@ -154,6 +155,7 @@ class AsgiExchange:
             "server": _address(info("sockname")),
             "client": _address(info("peername")),
             CONNECTION: self,
+            CLIENT: self._owner.client,
         }
 
     def _path(self) -> str:
@@ -187,6 +189,8 @@ class AsgiExchange:
         self._write_body(head, body, is_last=is_last)
         if is_last and self._left_bytes:
             raise RuntimeError("the answer is shorter than it said")
+        if self._is_chunked and (self._share.held or self._channel.unread is not None):
+            self._share.hold(self._channel.unsent_bytes)
         if not is_last or self._share.held:
             await self._channel.drain()
         if is_last:
@@ -197,7 +201,16 @@ class AsgiExchange:
         assert self._start is not None, "its headers say how long it is"
         lengths = [int(value) for name, value in self._start["headers"] if name == _LENGTH]
         size = lengths[0] if lengths else len(body)
+        self._share.release()  # of what it was written from
         return size <= INLINE_BYTES or self._share.take(size)
+
+    async def wait_for_room(self, size: int) -> None:
+        """Wait for room for the answer, or a part of it, that is about to be written.
+
+        Raises Unavailable if there is none for long.
+        """
+        if not await self._share.wait(size):
+            raise Unavailable(TOO_MANY_UNREAD)
 
     def _begin_answer(self, body: Any, *, is_last: bool) -> bytes:
         assert self._start is not None, "it is written once it is known"

@@ -22,7 +22,7 @@ from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.fast_path import FastPath, InferenceHead
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
-from zmqtriton_frontends.process.ledger import Application, Ledger
+from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
 from zmqtriton_frontends.process.progress import Progress
 
 #: From the first byte of a request to the end of its headers.
@@ -82,12 +82,19 @@ class Connection(asyncio.Protocol):
         #: When it was made, or was last answered; 0 where a time is not set.
         self._idle_since = self._head_since = self._closing_since = 0.0
         self._progress = Progress()
+        #: The client, for what is held for it.
+        self.client: Client
+        #: What waits of it, of any kind, and is nobody else's to account for.
+        self._waiting: Share | None = None
 
     # ---------------------------------------------------------------- the loop
 
     def connection_made(self, transport: Any) -> None:
         self.channel = Channel(transport, self.below)
         self._idle_since = self._host.now()
+        place = self.channel.info("peername")
+        address = place[0] if isinstance(place, tuple) else ""
+        self.client = Client(self._host.ledger, address, self._moved, self.channel.abort)
         self._host.add(self)
 
     def connection_lost(self, error: BaseException | None) -> None:
@@ -95,6 +102,9 @@ class Connection(asyncio.Protocol):
         self._host.remove(self)
         self._end_exchange()
         self._body_receiver = None
+        if self._waiting is not None:
+            self._waiting.release()
+        self.client.leave()
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
@@ -283,6 +293,17 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------- the deadlines
 
+    def _book(self, waiting: int) -> None:
+        """Account for what waits and no exchange has accounted for."""
+        if waiting and self._waiting is None:
+            self._waiting = Share(self._host.ledger.answers, self.client)
+        if self._waiting is not None:
+            self._waiting.hold(waiting)
+
+    def _moved(self) -> int:
+        """Return how much the client has sent and read."""
+        return self._received_bytes + acknowledged_bytes(self.channel.info("socket"))
+
     @property
     def is_idle(self) -> bool:
         """True if nothing is in flight here.
@@ -310,6 +331,7 @@ class Connection(asyncio.Protocol):
         else:
             doing, done = "", 0
         held = 0 if self._exchange is None else self._exchange.held_bytes
+        self._book(max(0, unsent - held) + len(self._reader.held))
         if self._progress.is_stalled(now, doing, done, max(held, unsent)):
             self._end(408, "Request Timeout")
         if doing or self._exchange is not None:

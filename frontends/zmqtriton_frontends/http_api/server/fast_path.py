@@ -13,7 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.errors import (
+    TOO_MANY_UNREAD,
+    InvalidArgument,
+    Unavailable,
+    ZmqTritonError,
+)
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -24,7 +29,11 @@ from zmqtriton_frontends.http_api.asgi.access import Check
 from zmqtriton_frontends.http_api.inference import binary
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.inference.report import WISHES
-from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
+from zmqtriton_frontends.http_api.inference.response_encoding import (
+    Encoded,
+    ResponseFormat,
+    size_of,
+)
 from zmqtriton_frontends.inference import admission, request_timeout
 from zmqtriton_frontends.inference.catalogue import HeaderLookup
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
@@ -154,15 +163,25 @@ class FastPath:
 class PendingHttpInference(PendingRequest):
     """A request whose answer is a status and a body."""
 
-    __slots__ = ("_answer", "_deadline_ns", "_fast_path", "_head", "_wanted")
+    __slots__ = ("_answer", "_deadline_ns", "_fast_path", "_has_room", "_head", "_wanted")
 
     SENDING = "HTTP_SEND"
 
     def __init__(
-        self, fast_path: FastPath, head: InferenceHead, answer: Respond, deadline_ns: int = 0
+        self,
+        fast_path: FastPath,
+        head: InferenceHead,
+        answer: Respond,
+        has_room: Callable[[int], bool],
+        deadline_ns: int = 0,
     ) -> None:
-        """Set up; the deadline is that of this request, 0 for none."""
+        """Set up.
+
+        `has_room` accounts for an answer that waits to be encoded; the deadline is that of this
+        request, 0 for none.
+        """
         super().__init__(fast_path.gateway)
+        self._has_room = has_room
         self._fast_path = fast_path
         self._head = head
         self._answer = answer
@@ -199,6 +218,9 @@ class PendingHttpInference(PendingRequest):
     def _respond(self, response: ResponseBody) -> None:
         wanted = self._wanted
         if wanted.takes_long(response):
+            # one after the other, and until then it lies in the memory of its model
+            if not self._has_room(size_of(response)):
+                raise Unavailable(TOO_MANY_UNREAD)
             self._await(wanted.encode_aside(response), self._succeed)
         else:
             self._succeed(wanted.encode(response))

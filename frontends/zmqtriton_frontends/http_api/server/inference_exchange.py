@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.errors import NO_MEMORY, Unavailable
+from zmqtriton_floor.errors import NO_MEMORY, TOO_MANY_UNREAD, Unavailable
 from zmqtriton_frontends.http1 import responses
 from zmqtriton_frontends.http_api.asgi.problems import FAREWELL
 from zmqtriton_frontends.http_api.inference import large_answer
@@ -20,11 +20,10 @@ from zmqtriton_frontends.http_api.server.fast_path import (
     PendingHttpInference,
     refusal,
 )
-from zmqtriton_frontends.process.ledger import Ledger, Share
+from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
 
 _NOTHING = memoryview(b"")
-_TOO_MANY_UNREAD = "too many answers of this server wait for clients that do not read them"
 _JSON = b"content-type: application/json\r\n"
 
 
@@ -33,6 +32,8 @@ class Owner(Protocol):
 
     channel: Channel
     is_closed: bool
+    #: The client, for what is held for it.
+    client: Client
 
     @property
     def last_fields(self) -> bytes:
@@ -101,7 +102,7 @@ class InferenceExchange:
     def _hold(self, held: int) -> None:
         """Account for what of a body is in this process's own memory; drop it if that is short."""
         if self._share is None:
-            self._share = Share(self._ledger.requests)
+            self._share = Share(self._ledger.requests, self._owner.client)
         if held < self._share.held:
             self._share.release()
         if not self._share.take(held - self._share.held):
@@ -120,7 +121,7 @@ class InferenceExchange:
             body = self._buffer.data
         self._early = b""
         self._pending = pending = PendingHttpInference(
-            self._fast_path, self._head, self._answer, self._deadline_ns
+            *(self._fast_path, self._head, self._answer, self._has_room, self._deadline_ns)
         )
         pending.begin(body)
 
@@ -149,6 +150,13 @@ class InferenceExchange:
 
     # --------------------------------------------------------------- the answer
 
+    def _has_room(self, size: int) -> bool:
+        """Account for an answer until it is read; False if there is no memory for it."""
+        if self._buffer is not None or self._share is not None:
+            self._free()  # what of the request is needed is leased
+        self._share = Share(self._ledger.answers, self._owner.client)
+        return self._share.take(size)
+
     def _answer(self, status: int, encoded: Encoded) -> None:
         headers, text, tail = encoded
         self._pending = None
@@ -160,11 +168,9 @@ class InferenceExchange:
         if text == FAREWELL:
             owner.leave()
         size = len(text) + sum(map(len, tail)) if tail else len(text)
-        if size > INLINE_BYTES:
-            self._share = Share(self._ledger.answers)
-            if not self._share.take(size):
-                self._answer(*too_many_unread())
-                return
+        if size > INLINE_BYTES and not self._has_room(size):
+            self._answer(*too_many_unread())
+            return
         named = _written(headers) if headers else _JSON
         line, last = responses.STATUS_LINES[status], owner.last_fields
         head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
@@ -190,7 +196,7 @@ class InferenceExchange:
 
 def too_many_unread() -> tuple[int, Encoded]:
     """Return what is answered in place of what there is no memory for until it is read."""
-    return refusal(Unavailable(_TOO_MANY_UNREAD))
+    return refusal(Unavailable(TOO_MANY_UNREAD))
 
 
 def _written(headers: tuple[tuple[str, str], ...]) -> bytes:

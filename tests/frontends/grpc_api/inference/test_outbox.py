@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
+from zmqtriton_frontends.process.ledger import Book, Share
 
 SIZE = 64
+LIMIT = 64 << 20
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -27,7 +29,7 @@ async def fill(outbox: Outbox, message: bytes = b"x") -> None:
 
 def test_messages_come_out_in_the_order_in_which_they_were_sent() -> None:
     async def check() -> None:
-        outbox = Outbox()
+        outbox = Outbox(Share(Book(LIMIT)))
         for message in (b"a", b"b", b"c"):
             await outbox.send(message)
         outbox.end()
@@ -39,7 +41,7 @@ def test_messages_come_out_in_the_order_in_which_they_were_sent() -> None:
 
 def test_a_reader_waits_for_the_first_message() -> None:
     async def check() -> None:
-        outbox = Outbox()
+        outbox = Outbox(Share(Book(LIMIT)))
         reader = asyncio.ensure_future(anext(outbox))
         await turns()
         assert not reader.done()
@@ -53,7 +55,7 @@ def test_a_reader_waits_for_the_first_message() -> None:
 
 def test_a_sender_waits_while_it_is_full_and_none_overtakes_it() -> None:
     async def check() -> None:
-        outbox = Outbox()
+        outbox = Outbox(Share(Book(LIMIT)))
         await fill(outbox)
         first = asyncio.ensure_future(outbox.send(b"first"))
         second = asyncio.ensure_future(outbox.send(b"second"))
@@ -74,7 +76,7 @@ def test_a_sender_waits_while_it_is_full_and_none_overtakes_it() -> None:
 
 def test_large_messages_fill_it_sooner() -> None:
     async def check() -> None:
-        outbox = Outbox()
+        outbox = Outbox(Share(Book(LIMIT)))
         await outbox.send(bytes(4 << 20))
         waiting = asyncio.ensure_future(outbox.send(b"x"))
         await turns()
@@ -88,7 +90,7 @@ def test_large_messages_fill_it_sooner() -> None:
 
 def test_a_sender_that_gives_up_sends_nothing() -> None:
     async def check() -> None:
-        outbox = Outbox()
+        outbox = Outbox(Share(Book(LIMIT)))
         await fill(outbox)
         waiting = asyncio.ensure_future(outbox.send(b"gone"))
         await turns()
@@ -104,7 +106,7 @@ def test_a_sender_that_gives_up_sends_nothing() -> None:
 
 def test_after_an_error_what_was_sent_before_still_comes_out() -> None:
     async def check() -> None:
-        outbox = Outbox()
+        outbox = Outbox(Share(Book(LIMIT)))
         await outbox.send(b"a")
         outbox.end(ValueError("broken"))
         outbox.end()
@@ -119,7 +121,7 @@ def test_after_an_error_what_was_sent_before_still_comes_out() -> None:
 
 def test_the_end_lets_waiting_senders_go() -> None:
     async def check() -> None:
-        outbox = Outbox()
+        outbox = Outbox(Share(Book(LIMIT)))
         await fill(outbox)
         waiting = asyncio.ensure_future(outbox.send(b"never"))
         await turns()

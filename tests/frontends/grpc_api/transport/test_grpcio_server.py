@@ -24,6 +24,7 @@ from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.grpc_api.transport.grpcio_server import GrpcCall, channel_arguments
 from zmqtriton_frontends.grpc_api.transport.lifecycle import details_of
 from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_protos import message
 
 pytestmark = pytest.mark.usefixtures("each_transport")
@@ -313,7 +314,7 @@ def test_a_deadline_in_thousands_of_years_is_none(left_s: float | None) -> None:
         def time_remaining(self) -> float | None:
             return left_s
 
-    assert GrpcCall(Context()).deadline_ns == 0
+    assert GrpcCall(Context(), Ledger(1)).deadline_ns == 0
 
 
 def test_a_client_that_stops_waiting_has_its_request_cancelled(

@@ -205,18 +205,18 @@ def test_others_have_their_turn_amid_a_very_large_answer() -> None:
 
 
 def test_streams_that_are_only_opened_are_bounded_and_go_with_their_client() -> None:
-    limit = 8 << 20
+    limit = 32 << 20
     with serving(_answers(client_bytes=limit)) as server:
         first = h2.PREFACE + h2.settings_frame({})
         with connect(server, first) as greedy, connect(server) as other:
-            for start in range(1, 4001, 200):
+            for start in range(1, 8001, 200):
                 frames = (h2.headers_frame(n, INFER) for n in range(start, start + 200, 2))
                 greedy.send(*frames)
             refused = (7).to_bytes(4, "big")
             greedy.read_until(refused)
 
-            assert limit // 4 < server.run_function(lambda: server.ledger.requests.held) < limit
+            assert limit // 4 < server.run_function(lambda: server.ledger.streams.held) < limit // 2
             ask(other)
             assert DATA == answer(other.read_until(b"grpc-status"))[-len(DATA) :]
 
-        eventually(lambda: not server.run_function(lambda: server.ledger.requests.held), 20)
+        eventually(lambda: not server.run_function(lambda: server.ledger.streams.held), 20)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import random
 import zlib
+from typing import Any
 
 import pytest
 
@@ -65,6 +67,14 @@ def test_a_flag_that_means_nothing_is_refused() -> None:
         Assembly(Unfinished(Share(Book(2 << 30)))).feed(memoryview(b"\x02\0\0\0\0"))
 
 
+def inflated(data: bytes, encoding: str, limit: int = 1 << 30) -> Any:
+    book = Book(limit)
+    unfinished, held = Unfinished(Share(book)), Share(book)
+    whole = asyncio.run(inflate(data, encoding, unfinished, held, unfinished))
+    assert len(whole) == held.held == book.held
+    return whole
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_what_is_deflated_can_be_inflated(encoding: str) -> None:
     data = b"data" * 1000
@@ -72,7 +82,7 @@ def test_what_is_deflated_can_be_inflated(encoding: str) -> None:
     packed = deflate([data], encoding)
 
     assert len(packed) < 100
-    assert data == inflate(packed, encoding)
+    assert data == inflated(packed, encoding)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +96,7 @@ def test_what_is_deflated_can_be_inflated(encoding: str) -> None:
 )
 def test_what_is_not_compressed_as_it_says_is_refused(data: bytes, encoding: str) -> None:
     with pytest.raises(InternalError):
-        inflate(data, encoding)
+        inflated(data, encoding)
 
 
 def test_what_is_not_whole_is_bounded_over_all_clients() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from falcon.testing import Result
 
-from tests.frontends.http_api.fakes import Client, FakeGateway
+from tests.frontends.http_api.fakes import Client, FakeGateway, room_for_all
 from tests.support.streams import failure, final, item
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable
@@ -102,7 +102,7 @@ def test_others_go_on_while_many_numbers_are_written() -> None:
     few = tensors(("x", "FP64", [2], numbers[1:3].tobytes()))
 
     async def scenario() -> tuple[bytes, int]:
-        writer = Writer(FakeGateway().catalogue.find("decoupled"), "7")
+        writer = Writer(FakeGateway().catalogue.find("decoupled"), "7", room_for_all)
         small = asyncio.ensure_future(writer.document(few))
         large = asyncio.ensure_future(writer.document(many))
         await asyncio.sleep(0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.http_api.fakes import FakeGateway
+from tests.frontends.http_api.fakes import FakeGateway, room_for_all
 from tests.support.streams import failure, final, item
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_frontends.http_api.inference.generate_request import read
@@ -27,7 +27,7 @@ def follow(
         body = read({"id": "a", "INPUT0": 1}, model.signature.inputs)
         request = admission.prepare(gateway.catalogue, model, body, admission.Options())
         items = gateway.stream(request)
-        events = Events(b"first", items, write or Writer(model, "a").event)
+        events = Events(b"first", items, write or Writer(model, "a", room_for_all).event)
         try:
             await asyncio.wait_for(test(events, gateway), 10)
         finally:
