@@ -28,6 +28,8 @@ SMALL_PART = 8
 WAIT_S = 30.0
 #: While room is short, a client that has not moved for so many checks is ended.
 _STILL_CHECKS = 2
+#: No more room is made than this part of all.
+_MOST_MADE = 4
 #: Or only this part of what it holds at each.
 _MOVING_PART = 512
 _WORTH_GIVING_BYTES = 64 << 20
@@ -41,6 +43,8 @@ class Budget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
+        #: The most that there was no room for since the last check.
+        self.missing = 0
         #: Those that wait until less is held.
         self.waiting: deque[asyncio.Future[None]] = deque()
 
@@ -88,10 +92,16 @@ class Book:
         most = budget.limit - budget.held - budget.limit // SMALL_PART
         if own + more <= most and of_address + more <= most:
             return True  # nearly always
-        has_room = self._has_room(more, own, is_one=True) and (
-            of_address <= own or self._has_room(more, of_address, is_one=False)
-        )
-        self.refused += not has_room
+        has_room = self._has_room(more, own, is_one=True)
+        if has_room and of_address > own:
+            if own + more <= SMALL_BYTES < of_address + more:
+                # of the part for those who hold little one address has half
+                has_room = more <= most + budget.limit // SMALL_PART // 2
+            else:
+                has_room = self._has_room(more, of_address, is_one=False)
+        if not has_room:
+            self.refused += 1
+            budget.missing = max(budget.missing, more)
         return has_room
 
     def _has_room(self, more: int, own: int, *, is_one: bool) -> bool:
@@ -194,10 +204,13 @@ class Share:
         book.budget.held += size
         return True
 
-    async def wait(self, size: int, within_s: float = WAIT_S) -> bool:
-        """Hold so many bytes more as soon as there is room; False if there was none in time."""
+    async def wait(self, size: int, within_s: float = 0.0) -> bool:
+        """Hold so many bytes more as soon as there is room; False if there was none in time.
+
+        That is WAIT_S unless the caller says so.
+        """
         loop, budget = asyncio.get_running_loop(), self._book.budget
-        end = loop.time() + within_s
+        end = loop.time() + (within_s or WAIT_S)
         while not self.take(size):
             left_s = end - loop.time()
             if left_s <= 0:
@@ -306,11 +319,16 @@ class Ledger:
         self._refused = refused
         if not is_short:
             return
+        part = budget.limit // SMALL_PART
+        enough = budget.limit - part - min(budget.missing, budget.limit // _MOST_MADE)
+        budget.missing = 0
         still = [one for one in self._clients if one.held and one.end is not None and one.look()]
         still.sort(key=lambda one: -one.held)
         for client in still:
-            if budget.held <= budget.limit // 2:
+            if budget.held <= enough:
                 break
+            if client.held <= SMALL_BYTES and budget.held <= budget.limit - part:
+                break  # there is room for those who hold little, as this one does
             if client.end is not None:
                 client.end()
         if budget.waiting:

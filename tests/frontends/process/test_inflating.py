@@ -1,8 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 import gc
+import random
+import zlib
 
-from zmqtriton_frontends.process.inflating import BYTES_PER_S, MOST_BYTES, InflatingBudgets
+import pytest
+
+from zmqtriton_frontends.process.inflating import (
+    BYTES_PER_S,
+    MOST_BYTES,
+    InflatingBudgets,
+    inflate,
+)
 
 
 class Client:
@@ -40,3 +50,32 @@ def test_small_bodies_are_free_and_clients_that_leave_are_forgotten() -> None:
     gc.collect()
 
     assert len(budgets._left) == 0
+
+
+def test_each_step_has_room_before_it_is_made() -> None:
+    bomb, limit, held = zlib.compress(bytes(100 << 20)), 16 << 20, [0]
+
+    def hold(size: int) -> None:
+        held[0] += size
+        if held[0] > limit:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        asyncio.run(inflate(bomb, "deflate", 1 << 30, Client(), hold=hold))
+
+    assert held[0] <= limit + (4 << 20)
+
+
+@pytest.mark.parametrize("size", [0, 1, 256 << 10, (256 << 10) + 1, 10_000_000])
+def test_what_comes_out_is_what_was_deflated_and_all_of_it_is_held(size: int) -> None:
+    data, held = random.Random(size).randbytes(size), [0]
+
+    def hold(more: int) -> None:
+        held[0] += more
+
+    for packed in (zlib.compress(data), zlib.compress(data, 0)):
+        held[0] = 0
+        assert data == asyncio.run(inflate(packed, "deflate", size, Client(), hold=hold))
+        assert size == held[0]
+        assert asyncio.run(inflate(packed + b"x", "deflate", size, Client(), hold=hold)) is None
+        assert asyncio.run(inflate(packed[:-1], "deflate", size, Client(), hold=hold)) is None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 
 from zmqtriton_frontends.process.allocator import Freed
-from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Ledger, Share
+from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Client, Ledger, Share
 from zmqtriton_frontends.process.progress import MIN_BYTES, PART, STALL_S, Progress
 
 MIB = 1 << 20
@@ -96,3 +97,123 @@ def test_another_thing_begins_anew_and_nothing_never_stalls() -> None:
     assert not progress.is_stalled(STALL_S + 1, "sending", 0, 0)
     assert not progress.is_stalled(3 * STALL_S, "", 0, 0)
     assert not progress.is_stalled(9 * STALL_S, "", 0, 0)
+
+
+class Somebody:
+    """A client that moves as it is told, and can be ended."""
+
+    def __init__(self, ledger: Ledger, place: str = "") -> None:
+        self.moved = 0
+        self.is_ended = False
+        self.client = Client(ledger, place, lambda: self.moved, self._end)
+        self.share = Share(ledger.answers, self.client)
+
+    def _end(self) -> None:
+        self.is_ended = True
+        self.share.release()
+        self.client.leave()
+
+
+def test_requests_and_answers_come_out_of_one_budget() -> None:
+    ledger = Ledger(16 * MIB)
+    assert Share(ledger.requests).take(14 * MIB)
+
+    assert not Share(ledger.answers).take(MIB)
+    assert not Share(ledger.streams).take(MIB)
+
+
+def test_answers_of_one_client_leave_as_much_for_others() -> None:
+    ledger = Ledger(64 * MIB)
+    greedy, other = Somebody(ledger, "a"), Somebody(ledger, "a")
+    while greedy.share.take(MIB):
+        pass
+
+    assert 28 * MIB == greedy.share.held
+    assert other.share.take(4 * MIB)
+
+
+def test_clients_of_one_address_leave_as_much_for_others() -> None:
+    ledger = Ledger(64 * MIB)
+    assert Somebody(ledger, "b").share.take(8 * MIB + 1)
+    for _ in range(100):
+        one = Somebody(ledger, "a")
+        while one.share.take(MIB):
+            pass
+
+    assert ledger.budget.held <= (8 + 28) * MIB + 1
+    assert Somebody(ledger, "b").share.take(4 * MIB)
+
+
+def test_what_is_kept_for_those_who_hold_little_is_no_single_address() -> None:
+    ledger = Ledger(64 * MIB)
+    for _ in range(1000):
+        Somebody(ledger, "a").share.take(SMALL_BYTES)
+
+    assert 60 * MIB == ledger.budget.held
+    assert Somebody(ledger, "b").share.take(SMALL_BYTES)
+
+
+def test_who_does_not_move_is_ended_where_there_is_no_room_for_others() -> None:
+    ledger = Ledger(16 * MIB)
+    still, small, moving = (Somebody(ledger) for _ in range(3))
+    for one, size in ((still, 7), (small, 2), (moving, 2)):
+        assert one.share.take(size * MIB)
+
+    for _ in range(4):
+        moving.moved += MIB
+        assert not Somebody(ledger).share.take(8 * MIB) or still.is_ended
+        ledger.check()
+
+    assert (True, False, False) == (still.is_ended, small.is_ended, moving.is_ended)
+
+
+def test_nobody_is_ended_while_there_is_room() -> None:
+    ledger = Ledger(16 * MIB)
+    still = Somebody(ledger)
+    assert still.share.take(6 * MIB)
+
+    for _ in range(10):
+        ledger.check()
+
+    assert not still.is_ended
+
+
+def test_what_was_booked_without_asking_is_made_good() -> None:
+    ledger = Ledger(16 * MIB)
+    clients = [Somebody(ledger) for _ in range(100)]
+    for one in clients:
+        one.share.add(MIB)
+
+    for _ in range(3):
+        ledger.check()
+
+    assert ledger.budget.held <= 14 * MIB
+    assert any(not one.is_ended for one in clients)
+
+
+def test_what_waits_for_room_gets_it_when_others_are_done() -> None:
+    async def scenario() -> None:
+        ledger = Ledger(16 * MIB)
+        first, second = Share(ledger.requests), Share(ledger.answers)
+        assert first.take(14 * MIB)
+        waiting = asyncio.ensure_future(second.wait(4 * MIB))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+
+        first.release()
+
+        assert await asyncio.wait_for(waiting, 10)
+        assert 4 * MIB == ledger.budget.held
+        assert not await first.wait(14 * MIB, 0.01)
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_has_left_leaves_nothing() -> None:
+    ledger = Ledger(16 * MIB)
+    clients = [Somebody(ledger, "a") for _ in range(3)]
+    for one in clients:
+        one._end()
+
+    assert not ledger._clients
+    assert not ledger._addresses

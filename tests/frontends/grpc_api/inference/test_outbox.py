@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from zmqtriton_frontends.grpc_api.call import NoRoomError
 from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
+from zmqtriton_frontends.process import ledger
 from zmqtriton_frontends.process.ledger import Book, Share
 
 SIZE = 64
@@ -130,5 +132,43 @@ def test_the_end_lets_waiting_senders_go() -> None:
 
         await waiting
         assert [b"x"] * SIZE == [message async for message in outbox]
+
+    run(check())
+
+
+def test_what_is_encoded_has_room_until_it_is_taken() -> None:
+    async def check() -> None:
+        book = Book(LIMIT)
+        outbox = Outbox(Share(book))
+        await outbox.send(bytes(100_000))
+        assert 90_000 < book.held < 140_000
+
+        await anext(outbox)
+
+        assert book.held == 0
+
+    run(check())
+
+
+def test_who_encodes_waits_for_room_and_is_refused_after_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger, "WAIT_S", 0.01)
+
+    async def check() -> None:
+        book = Book(1 << 20)
+        other, outbox = Share(book), Outbox(Share(book))
+        other.add(book.limit)
+        with pytest.raises(NoRoomError):
+            await outbox.wait_for_room(500_000)
+        assert not outbox.admits(500_000)
+
+        waiting = asyncio.ensure_future(outbox.wait_for_room(500_000))
+        other.release()
+        await waiting
+
+        assert outbox.room >= 500_000
+        outbox.close()
+        assert book.held == 0
 
     run(check())

@@ -1,0 +1,136 @@
+"""Answers that wait for nobody, and what streams make the server keep: all of it has room first."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+
+from tests.support import raw_http2 as h2
+from tests.support.raw_http import raw_request
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.attacks.connections import connect
+from zmqtriton_protos import message
+
+pytestmark = pytest.mark.system
+
+MIB = 1 << 20
+LIMIT = 64 * MIB
+#: What an allocator keeps for later messages, and what lies between two processes.
+KEPT_MIB = 64
+_SERVICE = "/inference.GRPCInferenceService"
+INFER, STREAM = f"{_SERVICE}/ModelInfer", f"{_SERVICE}/ModelStreamInfer"
+_MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sizes = [int(pb_utils.get_input_tensor_by_name(r, "KIB").as_numpy()[0]) for r in requests]
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(size << 8, np.float32))])
+            for size in sizes
+        ]
+"""
+_CONFIG = """
+backend: "python"
+input { name: "KIB" data_type: TYPE_INT32 dims: [ 1 ] }
+output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+#: Nothing is read of the data, and all frames of an answer fit.
+UNREAD = h2.PREFACE + h2.NO_WINDOW
+
+MODELS = ("identity_fp32",)
+OPTIONS = (f"--client-memory-byte-size={LIMIT}", "--grpc-processes=1")
+
+
+def prepare(server: Server) -> None:
+    for name in ("sized", "another"):  # what attackers ask keeps nobody else waiting for its model
+        model = server.repository / name / "1" / "model.py"
+        model.parent.mkdir(parents=True)
+        model.write_text(_MODEL)
+        (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+
+
+def _own_mib(server: Server, *roles: str) -> int:
+    pids = [pid for role in roles for pid in server.pids()[role]]
+    return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) // MIB
+
+
+def _counter(server: Server, name: str, kind: str, role: str) -> int:
+    lines = server.metrics_text().splitlines()
+    beginning = f'{name}{{kind="{kind}",role="{role}"}} '
+    return sum(int(line.removeprefix(beginning)) for line in lines if line.startswith(beginning))
+
+
+def _held_mib(server: Server, role: str) -> float:
+    return _counter(server, "zmqtriton_client_memory_bytes", "answers", role) / MIB
+
+
+def _asked(kib: int, model: str = "sized") -> bytes:
+    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
+    asked: Any = message("inference.ModelInferRequest")(
+        model_name=model, inputs=[tensor], raw_input_contents=[kib.to_bytes(4, "little")]
+    )
+    return bytes(asked.SerializeToString())
+
+
+def _is_answered(server: Server, kib: int) -> bool:
+    """Return whether another client gets an answer of that size."""
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        try:
+            return len(channel.unary_unary(INFER)(_asked(kib, "another"), timeout=10)) > kib << 10
+        except grpc.RpcError:
+            return False
+
+
+def _ask_on_a_stream(client: h2.Connection, kib: int, count: int) -> None:
+    client.send(h2.headers_frame(1, STREAM), *[h2.data_frame(1, _asked(kib))] * count)
+
+
+def _ask_at_once(client: h2.Connection, kib: int, count: int) -> None:
+    for number in range(1, 2 * count, 2):
+        data = h2.data_frame(number, _asked(kib), flags=h2.END_STREAM)
+        client.send(h2.headers_frame(number, INFER), data)
+
+
+@pytest.mark.parametrize("ask", [_ask_on_a_stream, _ask_at_once], ids=["stream", "unary"])
+@pytest.mark.parametrize(("kib", "count", "clients"), [(1000, 250, 1), (20, 400, 30)])
+def test_answers_that_are_not_read_have_room_and_leave_some(
+    server: Server, ask: Callable[..., None], kib: int, count: int, clients: int
+) -> None:
+    before = _own_mib(server, "grpc", "stub")
+    with ExitStack() as stack:
+        for _ in range(clients):
+            ask(stack.enter_context(h2.Connection(server.grpc_port, UNREAD)), kib, count)
+        eventually(lambda: _held_mib(server, "grpc") > 8, 30, "they wait")
+        eventually(lambda: _is_answered(server, 2000), 20, "another client is answered")
+        most = before + LIMIT // MIB + KEPT_MIB
+        eventually(lambda: _own_mib(server, "grpc", "stub") < most, 20, "what is held is bounded")
+
+    eventually(lambda: _held_mib(server, "grpc") == 0, 40, "all of it is free")
+
+
+def test_answers_that_wait_to_be_written_have_room(server: Server) -> None:
+    before = _own_mib(server, "http", "stub")
+    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1], "data": [24 << 10]}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    data = raw_request("POST", "/v2/models/sized/infer", body)
+
+    with ExitStack() as stack:
+        clients = [connect(server, stack, data, 4096) for _ in range(12)]
+        peak, end = 0, time.monotonic() + 3
+        while time.monotonic() < end:
+            peak = max(peak, _own_mib(server, "http", "stub"))
+        refused = _counter(server, "zmqtriton_client_memory_refused_total", "answers", "http")
+
+        assert refused, len(clients)
+        # a model has made what is refused, and keeps the room for a while
+        assert peak < before + 12 * 24, "24 MiB of each client, and the same as text"
