@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.reference import command_lines_page, config_page, http_page, pb_utils_page
+from tools.reference import (
+    client_limits_page,
+    command_lines_page,
+    config_page,
+    http_page,
+    pb_utils_page,
+)
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "docs" / "reference"
 #: By the name of its file.
 PAGES = {
+    "client-limits.md": client_limits_page.page,
     "command-lines.md": command_lines_page.page,
     "config.md": config_page.page,
     "http.md": http_page.page,

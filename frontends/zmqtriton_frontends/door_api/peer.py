@@ -69,7 +69,12 @@ class Peer:
         """Set up; `put` gives a message to ZeroMQ and returns whether that had room for it."""
         self._put = put
         self._shut_out = shut_out
-        self._client = client = Client(ledger, moved=lambda: self._read_bytes, end=shut_out)
+        self._client = client = Client(
+            ledger,
+            moved=lambda: self._read_bytes,
+            owes=lambda: bool(self._answers.held),
+            end=shut_out,
+        )
         self._requests, self._answers = (
             Share(ledger.requests, client),
             Share(ledger.answers, client),

@@ -82,7 +82,7 @@ class Stream:
         return False
 
     def expire(self) -> None:
-        """End it: nothing has come for long."""
+        """Take note that nothing has come for long; what cannot go on so ends."""
 
     # Events of the client; none of these may raise.
 

@@ -131,21 +131,30 @@ class Address:
 class Client:
     """One client: a connection, or a call where connections are not seen."""
 
-    __slots__ = ("_ledger", "_place", "_still", "_was_at", "address", "end", "held", "moved")
+    __slots__ = (
+        *("_ledger", "_place", "_still", "_was_at"),
+        *("address", "end", "held", "moved", "owes"),
+    )
 
     def __init__(
         self,
         ledger: Ledger,
         place: str = "",
         moved: Callable[[], int] | None = None,
+        owes: Callable[[], bool] | None = None,
         end: Callable[[], None] | None = None,
     ) -> None:
-        """Set up; `moved` counts what it has sent and read, and `end` ends it, if that can be."""
+        """Set up.
+
+        `moved` counts what it has sent and read, `owes` returns whether it is its turn to do so,
+        and `end` ends it, if that can be.
+        """
         self._ledger = ledger
         self._place = place
         self.address = ledger.enter(place, self)
         self.held = 0
         self.moved = moved or _never_moved
+        self.owes = owes or _owes_nothing
         self.end = end
         self._was_at = 0
         #: For how many checks it has not moved.
@@ -154,7 +163,7 @@ class Client:
     def look(self) -> bool:
         """Return whether it has hardly moved for long. To be called once a second."""
         at = self.moved()
-        is_still = at - self._was_at <= self.held // _MOVING_PART
+        is_still = at - self._was_at <= self.held // _MOVING_PART and self.owes()
         self._still = self._still + 1 if is_still else 0
         self._was_at = at
         return self._still >= _STILL_CHECKS
@@ -163,11 +172,15 @@ class Client:
         """Forget it; its shares must have been released."""
         self._ledger.leave(self._place, self)
         # whose methods these are has this, too: neither is to wait for a garbage collection
-        self.moved, self.end = _never_moved, None
+        self.moved, self.owes, self.end = _never_moved, _owes_nothing, None
 
 
 def _never_moved() -> int:
     return 0
+
+
+def _owes_nothing() -> bool:
+    return False
 
 
 class Share:
@@ -312,7 +325,7 @@ class Ledger:
         self._peak = max(self._peak, held)
 
     def _relieve(self) -> None:
-        """End those who hold most and have not moved, while there is no room for others."""
+        """End those who hold most and do not go on, while there is no room for others."""
         budget = self.budget
         refused = self.requests.refused + self.streams.refused + self.answers.refused
         is_short = refused != self._refused or budget.held > budget.limit

@@ -105,7 +105,8 @@ class Somebody:
     def __init__(self, ledger: Ledger, place: str = "") -> None:
         self.moved = 0
         self.is_ended = False
-        self.client = Client(ledger, place, lambda: self.moved, self._end)
+        self.owes = True
+        self.client = Client(ledger, place, lambda: self.moved, lambda: self.owes, self._end)
         self.share = Share(ledger.answers, self.client)
 
     def _end(self) -> None:
@@ -159,12 +160,26 @@ def test_who_does_not_move_is_ended_where_there_is_no_room_for_others() -> None:
     for one, size in ((still, 7), (small, 2), (moving, 2)):
         assert one.share.take(size * MIB)
 
-    for _ in range(4):
+    for _ in range(2):
         moving.moved += MIB
-        assert not Somebody(ledger).share.take(8 * MIB) or still.is_ended
+        assert not Somebody(ledger).share.take(8 * MIB)
         ledger.check()
 
     assert (True, False, False) == (still.is_ended, small.is_ended, moving.is_ended)
+
+
+def test_who_waits_for_the_server_is_not_ended() -> None:
+    ledger = Ledger(16 * MIB)
+    waiting, still = Somebody(ledger), Somebody(ledger)
+    waiting.owes = False
+    for one, size in ((waiting, 7), (still, 4)):
+        assert one.share.take(size * MIB)
+
+    for _ in range(2):
+        assert not Somebody(ledger).share.take(8 * MIB)
+        ledger.check()
+
+    assert (False, True) == (waiting.is_ended, still.is_ended)
 
 
 def test_nobody_is_ended_while_there_is_room() -> None:

@@ -21,11 +21,12 @@ class Account:
         most_message: int,
         address: str = "",
         moved: Callable[[], int] | None = None,
+        owes: Callable[[], bool] | None = None,
         end: Callable[[], None] | None = None,
     ) -> None:
-        """Set up; `moved` counts what the client has sent and read, and `end` ends it."""
+        """Set up; the functions are those of a Client."""
         self.ledger = ledger
-        self.client = client = Client(ledger, address, moved, end)
+        self.client = client = Client(ledger, address, moved, owes, end)
         self.requests = Unfinished(Share(ledger.requests, client), most_message)
         #: For what waits for the client to read it.
         self.answers = Share(ledger.answers, client)

@@ -192,12 +192,17 @@ class ExchangeCall(NativeCall):
         self._start()
 
     def on_message(self, is_compressed: bool, message: Message) -> None:
+        self._has_request = True
         self._messages.append((is_compressed, message))
         size = len(message)
         self.kept_bytes += size
         self.connection.kept_bytes += size
         self.is_holding = True
         self._wake()
+
+    @property
+    def is_silent(self) -> bool:
+        return not (self._has_request or self._assembly.is_amid)
 
     def on_end(self) -> None:
         self._wake()

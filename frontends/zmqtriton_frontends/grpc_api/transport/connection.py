@@ -118,8 +118,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._account = Account(
             *(answering.ledger, answering.most_message),
             place[0] if isinstance(place, tuple) else "",
-            self._moved,
-            self.abort,
+            moved=self._moved,
+            owes=self._owes,
+            end=self.abort,
         )
         self._http2 = Connection(
             *(self._read_opening, self._wake, self._server.rules), admits=self._admits_streams
@@ -269,6 +270,13 @@ class ClientConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close at once, whatever was not sent."""
         self._transport.abort()
+
+    def _owes(self) -> bool:
+        """Return whether it is the client's turn."""
+        http2 = self._http2
+        return bool(self._account.owes(http2)) or all(
+            stream.is_silent for stream in http2.streams.values()
+        )
 
     # --------------------------------------------------------------- the calls
 

@@ -94,7 +94,9 @@ class Connection(asyncio.Protocol):
         self._idle_since = self._host.now()
         place = self.channel.info("peername")
         address = place[0] if isinstance(place, tuple) else ""
-        self.client = Client(self._host.ledger, address, self._moved, self.channel.abort)
+        self.client = Client(
+            *(self._host.ledger, address, self._moved, self._owes, self.channel.abort)
+        )
         self._host.add(self)
 
     def connection_lost(self, error: BaseException | None) -> None:
@@ -299,6 +301,10 @@ class Connection(asyncio.Protocol):
             self._waiting = Share(self._host.ledger.answers, self.client)
         if self._waiting is not None:
             self._waiting.hold(waiting)
+
+    def _owes(self) -> bool:
+        """Return whether it is the client's turn."""
+        return bool(self.channel.unsent_bytes) or not self._reader.is_whole
 
     def _moved(self) -> int:
         """Return how much the client has sent and read."""
