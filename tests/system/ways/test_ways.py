@@ -63,13 +63,14 @@ OTHERS = "zmqt_a-token-of-others-0123456789"
 
 def prepare(server: Server) -> None:
     repository.prepare(server)
-    write_tokens(server, TOKEN, OTHERS)
+    write_tokens(server, TOKEN)
 
 
-def write_tokens(server: Server, *tokens: str) -> None:
+def write_tokens(server: Server, *good: str) -> None:
+    """Write which tokens are good for all models; the rest is for others than are asked."""
     lines: list[str] = []
-    for token in tokens:
-        models = ("others",) if token == OTHERS else ALL_MODELS
+    for token in (TOKEN, OTHERS):
+        models = ALL_MODELS if token in good else ("others",)
         scopes = token_file.parse_scopes("infer,control")
         name = f"token{len(lines)}"
         lines.append(Grant(name, token_file.digest(token), scopes, models).line() + "\n")
@@ -341,11 +342,11 @@ def trace_all(server: Server) -> None:
 
 
 def revoke(server: Server) -> None:
-    write_tokens(server, OTHERS)
+    write_tokens(server)
 
 
 def grant(server: Server) -> None:
-    write_tokens(server, TOKEN, OTHERS)
+    write_tokens(server, TOKEN)
 
 
 def memory(server: Server, size: int, first: int) -> Input:
