@@ -94,8 +94,13 @@ class Connection(asyncio.Protocol):
         self._idle_since = self._host.now()
         place = self.channel.info("peername")
         address = place[0] if isinstance(place, tuple) else ""
+        channel, reader = self.channel, self._reader
         self.client = Client(
-            *(self._host.ledger, address, self._moved, self._owes, self.channel.abort)
+            self._host.ledger,
+            address,
+            moved=lambda: self._received_bytes + acknowledged_bytes(channel.info("socket")),
+            owes=lambda: bool(channel.unsent_bytes) or not reader.is_whole,
+            end=channel.abort,
         )
         self._host.add(self)
 
@@ -301,14 +306,6 @@ class Connection(asyncio.Protocol):
             self._waiting = Share(self._host.ledger.answers, self.client)
         if self._waiting is not None:
             self._waiting.hold(waiting)
-
-    def _owes(self) -> bool:
-        """Return whether it is the client's turn."""
-        return bool(self.channel.unsent_bytes) or not self._reader.is_whole
-
-    def _moved(self) -> int:
-        """Return how much the client has sent and read."""
-        return self._received_bytes + acknowledged_bytes(self.channel.info("socket"))
 
     @property
     def is_idle(self) -> bool:
