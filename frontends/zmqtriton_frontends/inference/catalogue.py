@@ -269,8 +269,10 @@ class Catalogue:
                 if known.is_given_up:
                     raise Unavailable(known.reason)
             text = f"Request for unknown model: '{name}' has no available versions"
-            versions = self._models[name]
-            raise NotFound(text + (_why_not_loaded(versions[max(versions)]) if versions else ""))
+            versions = self._models[name].values()
+            # one that has failed, since the others do not serve for that reason
+            told = max(versions, key=lambda v: (v.reason != _UNLOADED, v.version), default=None)
+            raise NotFound(text + (_why_not_loaded(told) if told is not None else ""))
         found = self._version(name, version)
         if found.is_given_up:
             raise Unavailable(found.reason)

@@ -132,6 +132,11 @@ class Blueprint:
     #: The canary that its parameters ask for.
     canary: CanarySettings | None = None
 
+    def is_tried(self, number: int) -> bool:
+        """True for a canary, whose failure keeps no other version from serving."""
+        is_configured = self.canary is not None and self.canary.version == number
+        return is_configured or bool(self.policy_versions and number not in self.policy_versions)
+
     def differs_in_instances_only(self, served: Blueprint, number: int) -> bool:
         """True if a version that serves need not be loaded anew for this blueprint."""
         wanted, has = self.versions[number], served.versions[number]

@@ -1,8 +1,8 @@
 """One load of a model: build a generation of each version, swap them in, report the outcome.
 
-Belongs to a model, which runs at most one at a time; a LoadInquiry finds out what to build.
-Versions are independent of each other: what served before goes on until its replacement does, and
-stays if that fails. Does no I/O.
+Belongs to a model, which runs at most one at a time; a LoadInquiry finds out what to build. As in
+Triton, all new generations serve or none does: they are swapped in once the last one is loaded, and
+what served before stays if one of them fails. Does no I/O.
 """
 
 from __future__ import annotations
@@ -67,8 +67,14 @@ class ModelLoad(GenerationOwner):
         self._preparing = 0
         #: The generations that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
-        #: The generations that stay, with what changes their instances.
+        #: The versions whose generation is loaded, and waits for the others.
+        self._loaded: set[int] = set()
+        #: The versions whose generation stays, with what is to change its instances, and those
+        #: where that is under way.
         self._changes: dict[int, InstanceChange] = {}
+        self._changing: set[int] = set()
+        #: None of the new generations will serve.
+        self._has_failed = False
         #: Versions whose new generation serves, but not every frontend knows.
         self._unacknowledged_versions: set[int] = set()
         self._retries: dict[int, int] = {}
@@ -102,12 +108,23 @@ class ModelLoad(GenerationOwner):
         if not blueprint.versions:
             self._refuse_all(blueprint.name)
             return
+        scale = self._request.scale
+        verb, aim = ("loading", "") if scale is None else ("scaling", f" to {scale.text}")
+        # instances that were replaced do not come back if another version fails
+        can_roll = (
+            sum(
+                number not in self._model.versions
+                or not _differs_in_instances_only(blueprint, self._model.versions[number])
+                for number in blueprint.versions
+            )
+            == 1
+        )
         for number in blueprint.versions:
             version = self._model.versions.setdefault(number, ModelVersion(blueprint.name, number))
-            self._context.plan.log("I", self._beginning(number))
+            self._context.plan.log("I", f"{verb}: {blueprint.name}:{number}{aim}")
             if version.transition(states.LoadStarted()):
                 self._model.publish(version)
-            change = self._change_in_place(version)
+            change = _change_in_place(blueprint, version, can_roll=can_roll)
             if change is not None:
                 self._changes[number] = change
                 continue
@@ -122,11 +139,6 @@ class ModelLoad(GenerationOwner):
             if isinstance(demand, Environment):
                 self._environment = demand
             self._start_all()
-
-    def _beginning(self, version: int) -> str:
-        """Return the line of the log with which it begins."""
-        scale, what = self._request.scale, f"{self._model.name}:{version}"
-        return f"loading: {what}" if scale is None else f"scaling: {what} to {scale.text}"
 
     def _refuse_all(self, name: str) -> None:
         """Record that there is no version. From now on the model is known, also to frontends."""
@@ -143,35 +155,56 @@ class ModelLoad(GenerationOwner):
         self._preparing = 0
         self._start_all()
 
-    def _change_in_place(self, version: ModelVersion) -> InstanceChange | None:
-        """Return what changes the instances of the serving generation, if no new one is needed."""
-        assert self._blueprint is not None
-        generation = version.generation if version.is_serving else None
-        if generation is None or generation.state is not GenerationState.SERVING:
-            return None
-        if self._blueprint.differs_in_instances_only(generation.blueprint, version.number):
-            return generation.change_instance_groups
-        wanted = self._blueprint.versions[version.number]
-        served = generation.blueprint.versions[version.number]
-        is_same_place = self._blueprint.directory == generation.blueprint.directory
-        if wanted.fingerprint_without_code == served.fingerprint_without_code != "":
-            return generation.roll if is_same_place and not wanted.problem else None
-        return None
-
     def _start_all(self) -> None:
         assert self._blueprint is not None
         for number, generation in list(self._generations.items()):
             self._start(number, generation)
-        for number, change in list(self._changes.items()):
+        self._proceed()
+
+    def _proceed(self) -> None:
+        """Go on once all new generations are loaded, or have failed.
+
+        Instances of those that stay are changed before any is swapped in: that may fail, too.
+        """
+        if self._has_ended or self._changing or self._generations.keys() - self._loaded:
+            return
+        if self._has_failed:
+            self._drop_loaded()
+        elif self._changes:
+            self._begin_changes()
+            return
+        else:
+            for generation in list(self._generations.values()):
+                self._swap_in(generation)
+        self._end_if_complete()
+
+    def _begin_changes(self) -> None:
+        assert self._blueprint is not None
+        changes, self._changes = self._changes, {}
+        self._changing = set(changes)
+        for number, change in changes.items():
             then = partial(self._on_instances_changed, number)
             try:
                 change(self._blueprint, then)
             except ZmqTritonError as error:
                 then(error)
 
+    def _drop_loaded(self) -> None:
+        """End the generations that will not serve, since another version cannot."""
+        generations, self._generations, self._changes = self._generations, {}, {}
+        failed = ", ".join(map(str, sorted(self._failures)))
+        for number, generation in generations.items():
+            version = self._model.versions[number]
+            is_first = version.generation is None
+            reason = UNLOADED if is_first else f"version {failed} could not be loaded"
+            if version.transition(states.GenerationFailed(), reason):
+                self._model.publish(version)
+            generation.abort(UNLOADED)
+
     def _on_instances_changed(self, number: int, error: ZmqTritonError | None) -> None:
-        if self._changes.pop(number, None) is None:
+        if number not in self._changing:
             return  # the model is being unloaded
+        self._changing.discard(number)
         version = self._model.versions[number]
         if isinstance(error, NeedsNewGeneration):
             assert version.generation is not None
@@ -189,6 +222,7 @@ class ModelLoad(GenerationOwner):
         around = self._context
         peers = {around.introductions.broker_serial, *around.serving_frontends()} - {0}
         around.acknowledgements.sync(peers, lambda: self._on_version_acknowledged(number, None))
+        self._proceed()
 
     def _new_generation(self, number: int) -> Generation:
         assert self._blueprint is not None
@@ -240,14 +274,17 @@ class ModelLoad(GenerationOwner):
         generation.announce()
         around = self._context
         around.acknowledgements.sync(
-            [around.introductions.broker_serial], lambda: self._swap_in(generation)
+            [around.introductions.broker_serial], lambda: self._on_announced(generation)
         )
+
+    def _on_announced(self, generation: Generation) -> None:
+        is_wanted = self._generations.get(generation.version) is generation
+        if is_wanted and generation.state is GenerationState.SERVING:
+            self._loaded.add(generation.version)
+            self._proceed()
 
     def _swap_in(self, generation: Generation) -> None:
         number = generation.version
-        is_wanted = self._generations.get(number) is generation
-        if not is_wanted or generation.state is not GenerationState.SERVING:
-            return
         del self._generations[number]
         self._unacknowledged_versions.add(number)
         version = self._model.versions[number]
@@ -270,6 +307,7 @@ class ModelLoad(GenerationOwner):
         number = generation.version
         if self._generations.get(number) is not generation:
             return
+        self._loaded.discard(number)
         if self._retries[number]:
             self._retries[number] -= 1
             self._generations[number] = again = self._new_generation(number)
@@ -289,10 +327,12 @@ class ModelLoad(GenerationOwner):
         self._context.plan.log("E", f"failed to load '{name}' version {number}: {reason}")
         self._failures[number] = reason
         self._generations.pop(number, None)
+        assert self._blueprint is not None
+        self._has_failed |= not self._blueprint.is_tried(number)
         version = self._model.versions[number]
         if version.transition(states.GenerationFailed(), reason):
             self._model.publish(version)
-        self._end_if_complete()
+        self._proceed()
 
     # ----------------------------------------------------------------- the end
 
@@ -302,7 +342,7 @@ class ModelLoad(GenerationOwner):
         self._preparing = 0
         self._inquiry.cancel()
         generations, self._generations = self._generations, {}
-        self._changes = {}
+        self._changes, self._changing = {}, set()
         for generation in generations.values():
             generation.abort(why)
         name = self._model.name
@@ -312,16 +352,18 @@ class ModelLoad(GenerationOwner):
 
     def drop_version(self, number: int) -> None:
         """Go on without a version that is being unloaded."""
-        change = self._changes.pop(number, None)
+        has_change = self._changes.pop(number, None) is not None or number in self._changing
+        self._changing.discard(number)
         generation = self._generations.pop(number, None)
         if generation is not None:
             generation.abort(UNLOADED)
-        if change is not None or generation is not None:
+        if has_change or generation is not None:
             self._failures[number] = UNLOADED
-            self._end_if_complete()
+            self._proceed()
 
     def _end_if_complete(self) -> None:
-        if self._generations or self._changes or self._unacknowledged_versions or self._has_ended:
+        is_under_way = self._generations or self._changes or self._changing
+        if is_under_way or self._unacknowledged_versions or self._has_ended:
             return
         if not self._failures and self._blueprint is not None:
             self._model.record_loaded(self._blueprint)
@@ -351,3 +393,33 @@ class ModelLoad(GenerationOwner):
         self._model.loads.load_ended(self)
         self._context.load_ended(self._model.name)
         self._done(error)
+
+
+def _serving_generation(version: ModelVersion) -> Generation | None:
+    generation = version.generation if version.is_serving else None
+    is_steady = generation is not None and generation.state is GenerationState.SERVING
+    return generation if is_steady else None
+
+
+def _differs_in_instances_only(blueprint: Blueprint, version: ModelVersion) -> bool:
+    generation = _serving_generation(version)
+    return generation is not None and blueprint.differs_in_instances_only(
+        generation.blueprint, version.number
+    )
+
+
+def _change_in_place(
+    blueprint: Blueprint, version: ModelVersion, *, can_roll: bool
+) -> InstanceChange | None:
+    """Return what changes the instances of the serving generation, if no new one is needed."""
+    generation = _serving_generation(version)
+    if generation is None:
+        return None
+    if blueprint.differs_in_instances_only(generation.blueprint, version.number):
+        return generation.change_instance_groups
+    wanted = blueprint.versions[version.number]
+    served = generation.blueprint.versions[version.number]
+    is_same_place = blueprint.directory == generation.blueprint.directory
+    if wanted.fingerprint_without_code == served.fingerprint_without_code != "":
+        return generation.roll if can_roll and is_same_place and not wanted.problem else None
+    return None

@@ -1,0 +1,170 @@
+"""A load of several versions, of which one fails: as in Triton, all of them serve or none does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
+from zmqtriton.config.canaries import CanarySettings
+from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton_floor import wire
+
+FAILED = "Internal: no file"
+
+
+def blueprint(
+    fingerprint: str = "1", *, broken: int = 0, versions: tuple[int, ...] = (1, 2)
+) -> Blueprint:
+    """A model of which this version cannot be loaded."""
+    whole = make_blueprint("m", fingerprint, versions=versions)
+    found = dict(whole.versions)
+    if broken:
+        found[broken] = replace(found[broken], problem="no file", problem_code=13)
+    return replace(whole, versions=found)
+
+
+def world_with(model: Blueprint) -> SupervisorHarness:
+    return SupervisorHarness(
+        model, control_mode="explicit", startup_models=("m",), exit_on_error=False
+    ).start()
+
+
+def states(world: SupervisorHarness) -> dict[str, tuple[str, str]]:
+    return {one["version"]: (one["state"], one.get("reason", "")) for one in world.index()}
+
+
+@pytest.mark.row("F10")
+@pytest.mark.parametrize("broken", [1, 2])
+def test_of_a_first_load_nothing_serves_if_one_version_fails(broken: int) -> None:
+    world = world_with(blueprint(broken=broken))
+
+    other = str(3 - broken)
+    reasons = {str(broken): FAILED, other: "unloaded"}
+    assert {n: ("UNAVAILABLE", reasons[n]) for n in reasons} == states(world)
+    assert [] == world.living("stub")
+    call = world.call("load", {"model": "m"})
+    text = f"load failed for model 'm': version {broken} is at UNAVAILABLE state: {FAILED};\n"
+    assert text == call.error[1]
+
+
+@pytest.mark.row("F10")
+@pytest.mark.parametrize("broken", [1, 2])
+def test_of_a_reload_nothing_takes_the_place_of_what_serves(broken: int) -> None:
+    world = world_with(blueprint())
+    before = [world.generation("m", number) for number in (1, 2)]
+    world.models["m"] = blueprint("2", broken=broken)
+
+    assert world.call("load", {"model": "m"}).error
+
+    assert before == [world.generation("m", number) for number in (1, 2)]
+    other = f"still served, the last load failed: version {broken} could not be loaded"
+    said = f"still served, the last load failed: {FAILED}"
+    assert {str(broken): ("READY", said), str(3 - broken): ("READY", other)} == states(world)
+    assert 2 == len(world.living("stub"))
+
+
+def test_a_version_that_is_new_and_broken_leaves_the_other_one_serving() -> None:
+    world = world_with(blueprint(versions=(1,)))
+    before = world.generation("m")
+    world.models["m"] = blueprint("2", broken=2)
+
+    assert world.call("load", {"model": "m"}).error
+
+    assert before is world.generation("m")
+    assert ("UNAVAILABLE", FAILED) == states(world)["2"]
+    assert 1 == len(world.living("stub"))
+
+
+def test_new_versions_begin_to_serve_together() -> None:
+    world = world_with(blueprint())
+    before = [world.generation("m", number).number for number in (1, 2)]
+    world.models["m"] = blueprint("2")
+    world.stub_behaviours["m"] = HANGS
+    call = world.call("load", {"model": "m"})
+    first, second = world.living("stub")[-2:]
+
+    for serial, ready in ((first, False), (second, True)):
+        load = next(m for s, m in world.sent if s == serial and isinstance(m, wire.LoadModel))
+        world.stub_behaviours["m"] = LOADS
+        world.receive(serial, wire.ConfigCompleted(load.config))
+        now = [world.generation("m", number).number for number in (1, 2)]
+        assert ready == (before != now)
+        assert (before[0] != now[0]) == (before[1] != now[1])
+
+    assert call.result is None
+
+
+@pytest.mark.parametrize(("changed", "is_rolled"), [((2,), True), ((1, 2), False)])
+def test_code_is_rolled_out_in_place_where_it_is_that_of_one_version(
+    changed: tuple[int, ...], is_rolled: bool
+) -> None:
+    def model(fingerprint: str) -> Blueprint:
+        whole = blueprint(fingerprint)
+        marks = {n: fingerprint if n in changed else "1" for n in whole.versions}
+        versions = {
+            n: replace(v, fingerprint_without_instances=marks[n], fingerprint_without_code="same")
+            for n, v in whole.versions.items()
+        }
+        return replace(whole, versions=versions)
+
+    world = world_with(model("1"))
+    before = [world.generation("m", number) for number in (1, 2)]
+    world.models["m"] = model("2")
+
+    assert world.call("load", {"model": "m"}).result is None
+
+    after = [world.generation("m", number) for number in (1, 2)]
+    assert is_rolled == (before == after)
+    assert 2 == len(world.living("stub"))
+
+
+def test_a_version_that_is_dropped_meanwhile_does_not_keep_the_other_from_serving() -> None:
+    world = world_with(blueprint(versions=(1,)))
+    world.models["m"] = blueprint("2")
+    world.stub_behaviours["m"] = HANGS
+    call = world.call("load", {"model": "m"})
+    model = world.core.models["m"]
+
+    model.unload_version(model.versions[2])
+    world.run_until_idle()
+    serial = world.living("stub")[-1]
+    world.stub_behaviours["m"] = LOADS
+    load = next(m for s, m in world.sent if s == serial and isinstance(m, wire.LoadModel))
+    world.receive(serial, wire.ConfigCompleted(load.config))
+
+    assert "version 2 is at UNAVAILABLE state: unloaded" in call.error[1]
+    assert ("READY", "") == states(world)["1"]
+
+
+@pytest.mark.parametrize("kind", ["configured", "kept"])
+def test_a_canary_that_fails_keeps_no_other_version_from_serving(kind: str) -> None:
+    model = blueprint(broken=2)
+    if kind == "configured":
+        model = replace(model, canary=CanarySettings(2))
+    else:
+        model = replace(model, policy_versions=frozenset({1}))
+
+    world = world_with(model)
+
+    assert {"1": ("READY", ""), "2": ("UNAVAILABLE", FAILED)} == states(world)
+
+
+def test_a_change_of_instances_waits_for_the_versions_that_are_new() -> None:
+    world = world_with(blueprint(versions=(1,)))
+    wider = make_blueprint("m", "2", versions=(1, 2), instances=2)
+    served = world.generation("m").blueprint.versions[1]
+    same = replace(served, fingerprint_without_instances="x")
+    world.generation("m").blueprint = replace(world.generation("m").blueprint, versions={1: same})
+    broken = replace(wider.versions[2], problem="no file", problem_code=13)
+    world.models["m"] = replace(wider, versions={1: same, 2: broken})
+
+    assert world.call("load", {"model": "m"}).error
+    assert 1 == len(world.living("stub"))
+
+    world.models["m"] = replace(wider, fingerprint="3", versions={1: same, 2: wider.versions[2]})
+    world.call("load", {"model": "m"})
+
+    assert 4 == len(world.living("stub"))
+    assert {"1": ("READY", ""), "2": ("READY", "")} == states(world)
