@@ -1,0 +1,383 @@
+"""A stub's loop in a thread of the test's, which is its supervisor and its broker."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.stub.fakes import body, fp32
+from tests.stub.running import RunningStub
+from tests.support.waiting import eventually
+from zmqtriton_floor import endpoints, progress, wire
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_stub import instance as this_process
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.loop import Stub
+
+_SERIAL = 7
+_PATH = Path("/repository/m")
+
+
+class Same:
+    """A model that answers with its inputs, and tells what becomes of it."""
+
+    events: list[str]
+
+    def initialize(self, arguments: dict[str, str]) -> None:
+        self.events.append("initialize")
+
+    def execute(self, requests: Any) -> Any:
+        self.events.append("execute")
+        return [pb_utils.InferenceResponse(request.inputs()) for request in requests]
+
+    def finalize(self) -> None:
+        self.events.append("finalize")
+
+
+class Surroundings:
+    """The process of the test, where an instance is one thread among others."""
+
+    def __init__(self, model_class: Any) -> None:
+        self._class = model_class
+        self.collected = 0
+        self.is_settled = False
+        self.reasons: list[str] = []
+
+    def adopt(self, instance: Any, bootstrap: Any, memory: Any) -> None:
+        self.instance = instance
+
+    def model_class(self, load: wire.LoadModel, instance: Any) -> Any:
+        return self._class
+
+    def settle(self) -> None:
+        self.is_settled = True
+
+    def collect(self) -> None:
+        self.collected += 1
+
+    def lose_supervisor(self, finalize: Callable[[], None]) -> None:
+        finalize()
+
+    def give_up(self, reason: str) -> NoReturn:
+        self.reasons.append(reason)
+        raise SystemExit(reason)
+
+
+class HostedStub(RunningStub):
+    """Said and awaited one by one, as with a process."""
+
+    def __init__(self, directory: Path, model_class: Any = Same, **config: Any) -> None:
+        self.directory = directory
+        self.received_messages = []
+        self.hello_bodies = []
+        self._epoch = 1
+        self._ids = itertools.count(1)
+        self._identity = b""
+        self._router = self._open(1)
+        ours, theirs = pair()
+        self.lifeline = Lifeline(ours)
+        page = os.memfd_create("page")
+        os.truncate(page, progress.SIZE)
+        self.progress = progress.Progress(page)
+        os.close(page)
+        self.events: list[str] = []
+        self.config = {"name": "m", **config}
+        own_class = type("TritonPythonModel", (model_class,), {"events": self.events})
+        self.surroundings = Surroundings(own_class)
+        self.status: int | None = None
+        around: Any = self.surroundings
+        listener = endpoints.listen(str(directory), _SERIAL)
+        self.stub = Stub(Lifeline(theirs), self.progress, listener, around)
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.status = self.stub.run()
+        finally:
+            self.stub.close()
+
+    def __enter__(self) -> HostedStub:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.thread.is_alive():
+            self.lifeline.close()
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+        self.lifeline.close()
+        self.progress.close()
+        self._router.close()
+
+    def begin(self) -> HostedStub:
+        """Up to ModelLoaded."""
+        self.start(_PATH, self.config)
+        return self
+
+    def finish(self) -> int:
+        self.send_message(wire.Finalize())
+        self.thread.join(60)
+        assert self.status is not None
+        return self.status
+
+    def sync(self, number: int = 5) -> None:
+        """Wait until the stub has heard everything that was said before."""
+        self.send_message(wire.Sync(number))
+        assert wire.Synced(number) == self.receive_message(wire.Synced)
+
+
+@pytest.fixture(autouse=True)
+def _log_options() -> Iterator[None]:
+    before = this_process.wanted
+
+    yield
+
+    this_process.wanted = before
+
+
+def test_a_model_lives_from_its_initialize_to_its_finalize(tmp_path: Path) -> None:
+    with HostedStub(tmp_path) as stub:
+        stub.begin()
+        assert stub.surroundings.is_settled
+        answer = stub.infer(fp32("A"))
+        assert isinstance(answer, wire.ResponseBody)
+        assert [fp32("A")] == answer.outputs
+
+        assert 0 == stub.finish()
+
+    assert ["initialize", "execute", "finalize"] == stub.events
+
+
+def test_who_is_finished_before_its_model_is_there_finalizes_nothing(tmp_path: Path) -> None:
+    with HostedStub(tmp_path) as stub:
+        stub.load(_PATH, stub.config)
+
+        assert 0 == stub.finish()
+
+    assert [] == stub.events
+
+
+def test_a_finalize_that_raises_is_logged_and_the_end_is_in_order(tmp_path: Path) -> None:
+    class Failing(Same):
+        def finalize(self) -> None:
+            raise RuntimeError("too late")
+
+    with HostedStub(tmp_path, Failing) as stub:
+        stub.begin()
+
+        assert 0 == stub.finish()
+
+        line = stub.receive_message(wire.LogLine)
+        assert "I" == line.level
+        assert "RuntimeError: too late" in line.text
+
+
+def test_a_model_that_fails_to_load_says_why(tmp_path: Path) -> None:
+    class Failing(Same):
+        def initialize(self, arguments: dict[str, str]) -> None:
+            raise RuntimeError("no weights")
+
+    with HostedStub(tmp_path, Failing) as stub:
+        stub.load(_PATH, stub.config)
+        stub.send_message(wire.Initialize(json.dumps(stub.config)))
+
+        assert "RuntimeError: no weights" in stub.receive_message(wire.LoadFailed).text
+        stub.thread.join(60)
+
+    assert 1 == stub.status
+
+
+def test_a_sample_that_fails_fails_the_load_with_its_code(tmp_path: Path) -> None:
+    class Cold(Same):
+        def execute(self, requests: Any) -> Any:
+            return [pb_utils.InferenceResponse(error=pb_utils.TritonError("cold"))]
+
+    samples = [{"name": "s", "batch_size": 1, "inputs": {}}]
+    with HostedStub(tmp_path, Cold, model_warmup=samples) as stub:
+        stub.load(_PATH, stub.config)
+        stub.send_message(wire.Initialize(json.dumps(stub.config)))
+        stub.welcome_stub()
+
+        failure = stub.receive_message(wire.LoadFailed)
+
+        assert InvalidArgument.number == failure.code
+        assert "failed to run warmup sample 's': cold; " == failure.text
+        stub.thread.join(60)
+    assert 1 == stub.status
+
+
+@pytest.mark.parametrize("auto_complete", [0, 1])
+def test_the_model_completes_its_configuration_where_it_is_asked_to(
+    tmp_path: Path, auto_complete: int
+) -> None:
+    class Completing(Same):
+        @staticmethod
+        def auto_complete_config(config: Any) -> Any:
+            config.set_max_batch_size(8)
+            return config
+
+    with HostedStub(tmp_path, Completing) as stub:
+        completed = stub.load(_PATH, stub.config, auto_complete)
+
+        assert (8 if auto_complete else None) == completed.get("max_batch_size")
+        assert 0 == stub.finish()
+
+
+def test_the_supervisor_is_answered_and_changes_the_log(tmp_path: Path) -> None:
+    with HostedStub(tmp_path) as stub:
+        stub.begin()
+
+        stub.send_message(wire.LogSettings(json.dumps(LogOptions(verbose=3).settings())))
+        stub.sync()
+
+        assert 3 == this_process.wanted.verbose
+        assert 0 == stub.finish()
+
+
+def test_the_end_of_the_supervisor_is_the_end_of_the_stub(tmp_path: Path) -> None:
+    with HostedStub(tmp_path) as stub:
+        stub.begin()
+
+        stub.lifeline.close()
+        stub.thread.join(60)
+
+        assert 0 == stub.status
+    assert ["initialize", "finalize"] == stub.events
+
+
+def test_batches_of_one_message_are_executed_in_their_order(tmp_path: Path) -> None:
+    class Batches(Same):
+        def execute(self, requests: Any) -> Any:
+            self.events.append(str(len(requests)))
+            return [pb_utils.InferenceResponse() for _ in requests]
+
+    with HostedStub(tmp_path, Batches) as stub:
+        stub.begin()
+
+        ids = stub.send_batches([body(), body()], [body()])
+        answered = [outcome.id for _ in range(2) for outcome in stub.receive_results()[0].outcomes]
+
+        assert ids == answered
+        assert 0 == stub.finish()
+    assert ["initialize", "2", "1", "finalize"] == stub.events
+
+
+def test_the_next_broker_is_told_what_is_owed_and_gets_the_answer(tmp_path: Path) -> None:
+    class Keeping(Same):
+        def execute(self, requests: Any) -> None:
+            senders.extend(request.get_response_sender() for request in requests)
+
+    senders: list[Any] = []
+    with HostedStub(tmp_path, Keeping) as stub:
+        stub.begin()
+        [own_id] = stub.send_batches([body()])
+        stub.receive_results()
+
+        stub.move_broker(epoch=2)
+        hello = stub.welcome_stub()
+        assert [wire.RequestKey(3, own_id)] == [wire.RequestKey(*key) for key in hello.received]
+        senders.pop().send(pb_utils.InferenceResponse())
+
+        assert [own_id] == [outcome.id for outcome in stub.receive_results()[0].outcomes]
+        assert 0 == stub.finish()
+
+
+def test_a_broker_that_ends_before_its_welcome_is_greeted_again(tmp_path: Path) -> None:
+    with HostedStub(tmp_path) as stub:
+        stub.load(_PATH, stub.config)
+        stub.send_message(wire.Initialize(json.dumps(stub.config)))
+        assert stub._router.poll(30_000)
+
+        stub._router.close()
+        stub._router = stub._open(1)
+        stub.welcome_stub()
+
+        stub.receive_message(wire.ModelLoaded)
+        assert 0 == stub.finish()
+
+
+def test_a_batch_of_a_broker_that_is_replaced_is_not_executed(tmp_path: Path) -> None:
+    with HostedStub(tmp_path) as stub:
+        stub.begin()
+        stub.progress.fence(2)
+
+        stub.send_batches([body()], batch=1)
+        stub.move_broker(epoch=2)
+
+        assert [] == stub.welcome_stub().received
+        stub.sync()
+        assert 0 == stub.finish()
+    assert "execute" not in stub.events
+
+
+def test_requests_that_are_owed_have_garbage_collected_while_nothing_happens(
+    tmp_path: Path,
+) -> None:
+    class Keeping(Same):
+        def execute(self, requests: Any) -> None:
+            senders.extend(request.get_response_sender() for request in requests)
+
+    senders: list[Any] = []
+    with HostedStub(tmp_path, Keeping) as stub:
+        stub.begin()
+        assert 0 == stub.surroundings.collected
+        stub.send_batches([body()])
+        stub.receive_results()
+
+        eventually(lambda: stub.surroundings.collected > 0, 30)
+
+        senders.clear()
+        assert [2] == [outcome.code for outcome in stub.receive_results()[0].outcomes]
+        assert 0 == stub.finish()
+
+
+def test_coroutines_in_the_background_go_on_while_the_stub_waits(tmp_path: Path) -> None:
+    class Later(Same):
+        async def execute(self, requests: Any) -> None:
+            import asyncio
+
+            senders = [request.get_response_sender() for request in requests]
+            await asyncio.sleep(0)
+            for sender in senders:
+                sender.send(pb_utils.InferenceResponse(), wire.FINAL)
+
+    policy = {"decoupled": True}
+    with HostedStub(tmp_path, Later, model_transaction_policy=policy) as stub:
+        stub.begin()
+        [own_id] = stub.send_batches([body()])
+
+        found: list[int] = []
+        while own_id not in found:
+            found += [outcome.id for outcome in stub.receive_results()[0].outcomes]
+
+        stub.sync()
+        assert 0 == stub.finish()
+
+
+def test_a_cancellation_reaches_a_model_that_asks(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    class Asking(Same):
+        def execute(self, requests: Any) -> Any:
+            begun.set()
+            eventually(requests[0].is_cancelled, 30)
+            return [pb_utils.InferenceResponse() for _ in requests]
+
+    with HostedStub(tmp_path, Asking) as stub:
+        stub.begin()
+        [own_id] = stub.send_batches([body()])
+        assert begun.wait(30)
+
+        stub.cancel_execution(own_id)
+
+        assert [own_id] == [outcome.id for outcome in stub.receive_results()[0].outcomes]
+        assert 0 == stub.finish()
