@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.support.examples import Block, output_pattern, read_blocks, split_session
+from tests.system.docs.examples import Block, output_pattern, read_blocks, split_session
 from tests.system.docs.pages import PAGES
 
 #: Pages of which no block is run by `tests/system/docs`, and why.

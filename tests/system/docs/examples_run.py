@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from tests.conftest import ROOT
-from tests.support.desk import Desk
-from tests.support.examples import (
+from tests.system.docs.desk import Desk
+from tests.system.docs.examples import (
     Block,
     Exchange,
     log_pattern,

@@ -56,7 +56,7 @@ _ANY_LINES = "…"
 
 
 class Note(NamedTuple):
-    """What a comment says of the next block."""
+    """A comment's word about the next block, and what follows the word."""
 
     kind: str
     text: str
