@@ -1,4 +1,4 @@
-"""The gRPC process: `python -m zmqtriton_frontends.grpc_api --lifeline FD [--socket FD]`.
+"""The gRPC process: `python -m zmqtriton_frontends.grpc_api --lifeline FD [--socket FD …]`.
 
 Started by the supervisor, which tells it over the lifeline who it is, when to listen and when to
 stop. Ends with status 0 once it was told to stop; the end of the lifeline ends it at once.
@@ -10,9 +10,10 @@ import argparse
 import asyncio
 import gc
 import logging
+import socket
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -22,15 +23,19 @@ from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.process.allocator import keep_freed_memory
 
+if TYPE_CHECKING:
+    from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server as GrpcioServer
+    from zmqtriton_frontends.grpc_api.transport.server import NativeServer
+
 _log = logging.getLogger(__name__)
 
 _SERVICE = "GRPCInferenceService"
 
 
-async def serve(gateway: Gateway, passed: int | None) -> None:
+async def serve(gateway: Gateway, bound: Sequence[socket.socket]) -> None:
     """Serve from Bootstrap to stop. Raises RuntimeError if the port cannot be listened on.
 
-    `passed` is the socket that systemd has passed, if it has.
+    `bound` are the sockets to listen on; grpcio has none, and binds the port itself.
     """
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -44,15 +49,20 @@ async def serve(gateway: Gateway, passed: int | None) -> None:
     settings = gateway.settings
     logs.configure(logs.LogOptions.of(settings))
     host = settings["grpc_address"]
-    server = _server_of(gateway)
-    address = startup.address(host, settings["grpc_port"])
-    port = await (server.start(address) if passed is None else server.start(address, passed))
-    # others serve the port, too; grpc.aio closes its own only with everything else
-    is_shared = settings["reuse_grpc_port"] or passed is not None
-    if is_shared and settings["grpc_transport"] == "native":
-        gateway.on_retire = server.leave_port
-        if gateway.is_stopping:
-            server.leave_port()
+    port = settings["grpc_port"]
+    server: NativeServer | GrpcioServer
+    # only the one that is wanted: grpc takes 20 MB and has threads of its own
+    if settings["grpc_transport"] == "native":
+        from zmqtriton_frontends.grpc_api.transport.server import NativeServer
+
+        server = native = NativeServer(gateway)
+        await native.start(bound)
+        _leave_when_stopping(gateway, native)
+    else:
+        from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server as GrpcioServer
+
+        server = grpcio = GrpcioServer(gateway)
+        port = await grpcio.start(startup.address(host, port))
     # what exists now lives as long as the process; the collector need not look at it again
     gc.collect()
     gc.freeze()
@@ -60,21 +70,28 @@ async def serve(gateway: Gateway, passed: int | None) -> None:
     await server.stop(await stopped / 1000)
 
 
-def _server_of(gateway: Gateway) -> Any:
-    # only the one that is wanted: grpc takes 20 MB and has threads of its own
-    if gateway.settings["grpc_transport"] == "native":
-        from zmqtriton_frontends.grpc_api.transport.server import NativeServer
+def _leave_when_stopping(gateway: Gateway, server: NativeServer) -> None:
+    """Have the port left as soon as the server stops, if other servers have it, too.
 
-        return NativeServer(gateway)
-    from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server
+    Those who connect to a socket that systemd has passed wait for the next server.
+    """
+    is_passed = "grpc" in gateway.settings["passed_sockets"]
+    if not is_passed and not gateway.settings["reuse_grpc_port"]:
+        return
 
-    return Server(gateway)
+    def leave() -> None:
+        server.leave_port(ends_listening=not is_passed)
+
+    gateway.on_retire = leave
+    if gateway.is_stopping:
+        leave()
 
 
-async def run(lifeline: int, passed: int | None) -> None:
+async def run(lifeline: int, descriptors: Sequence[int | None]) -> None:
     gateway = Gateway(Lifeline.inherited(lifeline))
+    bound = [socket.socket(fileno=number) for number in descriptors if number is not None]
     try:
-        await serve(gateway, passed)
+        await serve(gateway, bound)
     finally:
         gateway.close()
         gateway.traces.end()
@@ -84,6 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="zmqtriton_frontends.grpc_api")
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
     parser.add_argument("--socket", type=int, metavar="FD")
+    parser.add_argument("--grpc-other-family-socket", type=int, metavar="FD")
     options = parser.parse_args(arguments)
     prctl.set_name("zmqtriton-grpc")
     prctl.hide_memory()
@@ -93,7 +111,8 @@ def main(arguments: Sequence[str]) -> int:
         logging.getLogger(library).setLevel(logging.INFO)
     logs.configure()
     try:
-        uvloop.run(run(options.lifeline, options.socket))
+        descriptors = options.socket, options.grpc_other_family_socket
+        uvloop.run(run(options.lifeline, descriptors))
     except RuntimeError as error:
         _log.error("%s", error)
         return 1

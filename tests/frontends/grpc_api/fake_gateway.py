@@ -44,6 +44,7 @@ SETTINGS: dict[str, Any] = {
     "grpc_infer_response_compression_level": "none",
     "grpc_transport": "native",
     "reuse_grpc_port": False,
+    "passed_sockets": [],
     "grpc_max_input_size": 2**31 - 1,
     "grpc_processes": 1,
     "client_bytes": 2 << 30,

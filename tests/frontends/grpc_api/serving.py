@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import uvloop
 
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine import listeners
 from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.process.ledger import Ledger
@@ -34,9 +38,18 @@ class GrpcServerThread:
         self._server: Server | NativeServer
 
     async def _start(self) -> None:
-        self._server = SERVERS[chosen](self.gateway)
-        port = await self._server.start(f"{self._host}:0")
+        self._server = server = SERVERS[chosen](self.gateway)
+        if isinstance(server, NativeServer):
+            bound = self._bind()
+            port = bound.getsockname()[1]
+            await server.start([bound])
+        else:
+            port = await server.start(f"{self._host}:0")
         self.address = f"127.0.0.1:{port}"
+
+    def _bind(self) -> socket.socket:
+        options = Options(grpc_address=self._host.strip("[]"), grpc_port=0, allow_http=False)
+        return listeners.bind_all(replace(options, allow_metrics=False))[listeners.GRPC].socket
 
     def start(self) -> None:
         self._thread.start()

@@ -73,14 +73,20 @@ class Process:
     def __init__(self, python: Path, directory: Path, settings: dict[str, Any]) -> None:
         ours, theirs = pair()
         self.lifeline = Lifeline(ours)
-        command = [python, "-m", "zmqtriton_frontends.grpc_api", "--lifeline", theirs.fileno()]
-        self.process = subprocess.Popen(
-            [str(part) for part in command],
-            pass_fds=[theirs.fileno()],
-            env=environment(),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with socket.socket() as bound:
+            bound.bind(("127.0.0.1", 0))
+            self.port = bound.getsockname()[1]
+            settings = {**SETTINGS, "grpc_port": self.port, **settings}
+            passed = theirs.fileno(), bound.fileno()
+            command = [python, "-m", "zmqtriton_frontends.grpc_api"]
+            command += ["--lifeline", passed[0], "--socket", passed[1]]
+            self.process = subprocess.Popen(
+                [str(part) for part in command],
+                pass_fds=passed,
+                env=environment(),
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         theirs.close()
         bootstrap = wire.Bootstrap(5, TOKEN, "grpc", str(directory), 1, json.dumps(settings))
         self.lifeline.send(bootstrap)
@@ -121,7 +127,7 @@ def born(
     directory: Path, python: Path = Path(sys.executable), **settings: Any
 ) -> Iterator[Process]:
     with echoing_broker(str(directory)):
-        process = Process(python, directory, {**SETTINGS, **settings})
+        process = Process(python, directory, settings)
         try:
             yield process
         finally:
@@ -164,7 +170,8 @@ def test_it_shows_what_it_is(tmp_path: Path) -> None:
 
 
 def test_it_does_not_listen_before_it_is_opened(tmp_path: Path) -> None:
-    with reserved_port() as port, born(tmp_path, grpc_port=port) as frontend:
+    with born(tmp_path) as frontend:
+        port = frontend.port
         frontend.lifeline.send(wire.Sync(1))
         assert frontend.hear() == wire.Synced(1)
 
@@ -174,15 +181,6 @@ def test_it_does_not_listen_before_it_is_opened(tmp_path: Path) -> None:
         assert frontend.open() == f"127.0.0.1:{port}"
         with socket.socket() as client:
             assert client.connect_ex(("127.0.0.1", port)) == 0
-
-
-@contextmanager
-def reserved_port() -> Iterator[int]:
-    """A port held as the supervisor holds it: bound, shared, without listening."""
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
 
 
 def test_a_stop_before_it_was_opened_ends_it_too(tmp_path: Path) -> None:
@@ -200,7 +198,8 @@ def test_the_end_of_the_lifeline_ends_it(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_not_ours_is_an_error_that_says_so(tmp_path: Path) -> None:
-    with born(tmp_path, grpc_address="192.0.2.1", grpc_port=9) as frontend:
+    """Only grpcio binds by itself."""
+    with born(tmp_path, grpc_address="192.0.2.1", grpc_port=9, grpc_transport="grpcio") as frontend:
         frontend.lifeline.send(wire.Listen())
 
         assert frontend.process.wait(20) == 1

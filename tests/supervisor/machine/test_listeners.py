@@ -60,12 +60,34 @@ def test_a_port_in_use_is_an_error_even_if_nobody_listens_yet(
     )
 
 
-def test_processes_of_grpc_can_share_its_port(held: dict[str, BoundSocket]) -> None:
+def test_processes_of_grpcio_can_share_its_port() -> None:
+    held = listeners.bind_all(options(grpc_transport="grpcio"))
     for _ in range(2):
         with socket.socket() as own:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             own.bind(("127.0.0.1", held["grpc"].port))
             own.listen()
+    listeners.close_all(held)
+
+
+@pytest.mark.parametrize(("other", "roles"), [("::1", 2), ("2001:db8::1", 1)])
+def test_grpc_has_a_name_s_address_of_each_family_that_the_machine_has(
+    other: str, roles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve = socket.getaddrinfo
+
+    def resolve_name(host: str, port: int, *rest: Any, **more: Any) -> Any:
+        hosts = ("127.0.0.1", other) if host == "name" else (host,)
+        return [found for each in hosts for found in resolve(each, port, *rest, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_name)
+
+    held = listeners.bind_all(options(grpc_address="name"))
+
+    of_grpc = [held[role] for role in ("grpc", "grpc-other-family") if role in held]
+    assert ["127.0.0.1", other][:roles] == [each.address for each in of_grpc]
+    assert 1 == len({each.port for each in of_grpc})
+    listeners.close_all(held)
 
 
 def test_connections_of_an_earlier_server_are_no_reason_to_fail(

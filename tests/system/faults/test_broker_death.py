@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -14,7 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import grpc
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc as grpcclient
 
@@ -165,7 +168,9 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
 
 _LARGE_ANSWERS = """
 import time
+import grpc
 import numpy as np
+import psutil
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
@@ -301,3 +306,33 @@ def test_a_killed_grpc_process_is_replaced(tmp_path: Path) -> None:
     with start(tmp_path) as server:
         for _ in range(2):
             frontend_death.kill_grpc_and_measure(server)
+
+
+def test_who_connects_while_a_process_is_replaced_is_served_by_the_next(tmp_path: Path) -> None:
+    with start(tmp_path) as server, ThreadPoolExecutor() as threads:
+        pids = server.pids()
+        [supervisor], [grpc_process], [metrics] = (
+            pids[role] for role in ("supervisor", "grpc", "metrics")
+        )
+        os.kill(supervisor, signal.SIGSTOP)  # nothing is replaced until it goes on
+        try:
+            killed = [psutil.Process(pid) for pid in (grpc_process, metrics)]
+            for process in killed:
+                process.kill()
+            eventually(lambda: all(p.status() == "zombie" for p in killed), 30, "their ends")
+            waiting = [
+                socket.create_connection(("127.0.0.1", port), 5)
+                for port in (server.grpc_port, server.metrics_port)
+            ]
+            scraped = threads.submit(server.metrics_text)
+            channel = grpc.insecure_channel(server.grpc_address)
+            live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+            asked = live.future(b"", timeout=30)
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+
+        assert asked.result() == b"\x08\x01"
+        assert "nv_inference" in scraped.result(30)
+        for connection in waiting:
+            connection.close()
+        channel.close()

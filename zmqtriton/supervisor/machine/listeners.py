@@ -1,8 +1,9 @@
 """The server's TCP sockets, bound at start so that a port in use is an error at once.
 
-Nothing listens here: HTTP and metrics get their bound socket and listen when the server opens; gRPC
-binds for itself, and the socket here reserves the port meanwhile. Sockets that systemd passes
-listen already, and are served as they are.
+Nothing listens here: processes get a bound socket and listen when the server opens. They share it
+with each other and with the supervisor, so that clients who connect while one is replaced wait.
+grpcio alone binds for itself, and the socket here reserves the port meanwhile. Sockets that systemd
+passes listen already, and are served as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
@@ -23,6 +24,8 @@ HTTP = "http-arbiter"
 #: Served by the processes of HTTP.
 SAGEMAKER, VERTEX_AI = "sagemaker", "vertex-ai"
 GRPC = "grpc"
+#: A name may mean an address of IPv4 and one of IPv6, of which gRPC serves both.
+GRPC_OTHER_FAMILY = "grpc-other-family"
 METRICS = "metrics"
 #: Served by the process of metrics.
 AGENT_CHECK = "agent-check"
@@ -35,6 +38,8 @@ _PORT_OPTIONS = {
     SAGEMAKER: "--sagemaker-port",
     VERTEX_AI: "--vertex-ai-port",
 }
+#: What a bind says of an address that somebody else has, or that this user may not have.
+_TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
 
 
 class PortError(Exception):
@@ -171,7 +176,8 @@ def bind_all(
         ),
     ]
     #: Which ports are shared, and with whom.
-    sharing = {GRPC: PortSharing.OWN_PROCESSES}
+    is_native = options.grpc_transport == "native"
+    sharing = {GRPC: PortSharing.NOBODY if is_native else PortSharing.OWN_PROCESSES}
     if options.reuse_http_port:
         sharing[HTTP] = PortSharing.OTHER_SERVERS
     if options.reuse_grpc_port:
@@ -183,17 +189,42 @@ def bind_all(
                 shared = sharing.get(role, PortSharing.NOBODY)
                 bound = _bind(service, address, port, shared, _PORT_OPTIONS[role])
                 listeners[role] = BoundSocket(role, bound)
+        if is_native and GRPC in listeners and GRPC not in adopted:
+            other = _bind_other_family(options, listeners[GRPC], sharing[GRPC])
+            if other is not None:
+                listeners[GRPC_OTHER_FAMILY] = BoundSocket(GRPC_OTHER_FAMILY, other)
     except PortError:
         close_all(listeners)
         raise
     return listeners
 
 
+def _bind_other_family(
+    options: Options, first: BoundSocket, sharing: PortSharing
+) -> socket.socket | None:
+    """Bind the port of the first at the first address of another family, if the name has one."""
+    found = _resolve(options.grpc_address, first.port)
+    others = [where for family, _, _, _, where in found if family != first.socket.family]
+    if not others:
+        return None
+    try:
+        return _bind("GRPC", str(others[0][0]), first.port, sharing, _PORT_OPTIONS[GRPC])
+    except PortError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in _TAKEN:
+            raise
+        return None  # names have addresses of families that the machine does without
+
+
+def _resolve(address: str, port: int) -> list[Any]:
+    return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+
+
 def _bind(
     service: str, address: str, port: int, sharing: PortSharing, option: str
 ) -> socket.socket:
     try:
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = _resolve(address, port)
     except OSError as error:
         raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
     family, kind, protocol, _, where = found[0]
@@ -207,6 +238,9 @@ def _bind(
                 where = probe.getsockname()
         if sharing is not PortSharing.NOBODY:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6 and where[0] == "::":
+            # all addresses include those of IPv4, whatever the machine's default is
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         _bind_exclusively(held, where)
     except OSError as error:
         held.close()

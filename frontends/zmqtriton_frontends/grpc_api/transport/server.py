@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -36,24 +37,6 @@ _MOST_CONNECTIONS = 10_000
 _CHECK_EVERY_S = 1.0
 
 
-def _place(host: str, port: int, descriptor: int | None) -> dict[str, Any]:
-    """Bind the port, or take the socket that systemd has passed.
-
-    Several processes serve it; the supervisor makes sure that nobody else does.
-    """
-    if descriptor is not None:
-        return {"sock": socket.socket(fileno=descriptor)}
-    if host != "::":
-        return {"host": host, "port": port, "reuse_port": True}
-    # all addresses include those of IPv4, as for HTTP; asyncio would leave them out
-    bound = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
-    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    bound.bind((host, port))
-    return {"sock": bound}
-
-
 class NativeServer:
     """One listening port. Its RPCs end with a status, whatever a handler does."""
 
@@ -69,30 +52,30 @@ class NativeServer:
         self._connections: dict[ClientConnection, None] = {}
         self._most_connections = min(_MOST_CONNECTIONS, most_connections())
         self._handshakes = handshakes_of(settings, "grpc", "h2", PlainCalls)
-        self._listening: asyncio.Server
+        self._bound: Sequence[socket.socket] = ()
+        self._listening: list[asyncio.AbstractServer] = []
         self._checking: asyncio.TimerHandle
         self._memory = ClientMemoryReport(gateway.call, self.answering.ledger)
         #: Set when the last connection is closed.
         self._is_left: asyncio.Event | None = None
 
-    async def start(self, address: str, descriptor: int | None = None) -> int:
-        """Listen and return the port. Raises RuntimeError if that is impossible.
+    async def start(self, bound: Sequence[socket.socket]) -> None:
+        """Listen on bound sockets. Raises RuntimeError if that is impossible.
 
-        The descriptor is that of a socket which listens already.
+        Other processes of the server share them; the supervisor keeps them while none serves.
         """
-        host, _, port = address.rpartition(":")
         make: Callable[[], asyncio.BaseProtocol] = partial(ClientConnection, self)
         if self._handshakes is not None:
             make = self._handshakes.before(lambda _: ClientConnection(self))
+        self._bound = bound
+        loop = asyncio.get_running_loop()
         try:
-            self._listening = await asyncio.get_running_loop().create_server(
-                make, **_place(host.strip("[]"), int(port), descriptor), backlog=_BACKLOG
-            )
+            for each in bound:
+                server = await loop.create_server(make, sock=each, backlog=_BACKLOG)
+                self._listening.append(server)
         except OSError as error:
-            raise RuntimeError(f"cannot listen on {address}: {error}") from error
+            raise RuntimeError(f"cannot listen on {each.getsockname()}: {error}") from error
         self._check()
-        served: int = self._listening.sockets[0].getsockname()[1]
-        return served
 
     def _check(self) -> None:
         self._memory.check()
@@ -100,9 +83,17 @@ class NativeServer:
             self._handshakes.renew()
         self._checking = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
 
-    def leave_port(self) -> None:
-        """Leave the port: whoever connects from now on must find the other servers there."""
-        self._listening.close()
+    def leave_port(self, *, ends_listening: bool) -> None:
+        """Accept nothing more; end all listening if those who connect must find other servers."""
+        for each in self._bound if ends_listening else ():
+            with suppress(OSError):  # another process of ours was faster
+                # closed it would still be the supervisor's, for which the kernel accepts, too
+                each.shutdown(socket.SHUT_RD)
+        self._close_port()
+
+    def _close_port(self) -> None:
+        for server in self._listening:
+            server.close()
 
     async def stop(self, within_s: float) -> None:
         """Return when every RPC has ended, or the time is up and the rest is aborted.
@@ -113,7 +104,7 @@ class NativeServer:
         self._checking.cancel()
         end = time.monotonic() + within_s
         await self.answering.drain(within_s)
-        self._listening.close()
+        self._close_port()
         if self._handshakes is not None:
             self._handshakes.close()
         linger_s = 0 if self.answering.active else max(LINGER_S, end - time.monotonic())

@@ -20,7 +20,7 @@ _MODULES = {
     "tracer": "zmqtriton.tracing",
     "announcer": "zmqtriton.announcing",
 }
-#: The roles that listen on an inherited socket; gRPC if it was passed by systemd.
+#: The roles that listen on an inherited socket; gRPC unless grpcio serves it.
 _ROLES_WITH_SOCKET = frozenset({"http-arbiter", "grpc", "door", "metrics"})
 
 

@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 _SERVED_TOO = {
     listeners.HTTP: (listeners.SAGEMAKER, listeners.VERTEX_AI),
     listeners.METRICS: (listeners.AGENT_CHECK,),
+    listeners.GRPC: (listeners.GRPC_OTHER_FAMILY,),
 }
 
 
@@ -70,7 +71,8 @@ class Spawner:
             self._runtime_directory.remove_broker_sockets()
         held = self._listeners.get(action.role)
         given = {}
-        if held is not None and (held.is_passed or action.role != listeners.GRPC):
+        is_native = self._options.grpc_transport == "native"
+        if held is not None and (is_native or action.role != listeners.GRPC):
             given[""] = held.socket.fileno()
         for role in _SERVED_TOO.get(action.role, ()):
             if role in self._listeners:
