@@ -263,3 +263,16 @@ def _journal_inputs(name: str) -> list[grpc_client.InferInput]:
     inputs[0].set_data_from_numpy(np.array([[name.encode()]], np.object_))
     inputs[1].set_data_from_numpy(np.array([[UNTIL_RELEASED]], np.int32))
     return inputs
+
+
+def test_a_client_that_closes_its_half_gets_its_inference_answered(server: Server) -> None:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1], "data": [5]}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    ask = raw_request("POST", "/v2/models/identity_fp32/infer", body)
+
+    for _ in range(10):
+        answer = send_raw(server.http_port, ask, is_half_closed=True)
+
+        assert answer.is_closed
+        assert 200 == answer.statuses[-1]
+        assert b'"data":[5.0]' in answer.data

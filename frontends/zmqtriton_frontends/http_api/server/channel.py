@@ -31,6 +31,11 @@ class Channel:
     # ---------------------------------------------------------------- a client that does not read
 
     @property
+    def can_write_eof(self) -> bool:
+        """True if each half can be closed alone, as TLS does not allow."""
+        return bool(self._transport.can_write_eof())
+
+    @property
     def unsent_bytes(self) -> int:
         size: int = self._transport.get_write_buffer_size()
         return size if self._below is None else size + int(self._below.get_write_buffer_size())
@@ -67,7 +72,7 @@ class Channel:
     def close(self, *, is_amid_request: bool) -> None:
         """Close once all is written. Amid a request the client must be able to read that first."""
         # a socket that is closed with bytes unread takes back what it has sent
-        if is_amid_request and self._transport.can_write_eof():
+        if is_amid_request and self.can_write_eof:
             self._transport.write_eof()
             self.resume_reading()
         else:

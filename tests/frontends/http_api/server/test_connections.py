@@ -92,6 +92,64 @@ def test_where_there_are_too_many_the_oldest_idle_one_has_to_go() -> None:
     play(scenario)
 
 
+class Held:
+    """An application that answers when the test says so."""
+
+    def __init__(self, party: ConnectionHarness) -> None:
+        self.may_answer = asyncio.Event()
+        self.is_cancelled = False
+        self._answer = party.application
+        party.application = self.serve  # type: ignore[method-assign]
+
+    async def serve(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await self.may_answer.wait()
+        except asyncio.CancelledError:
+            self.is_cancelled = True
+            raise
+        await self._answer(scope, receive, send)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_client_that_has_closed_its_half_is_answered(
+    requests: int, run: Callable[[Any], object]
+) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        held = Held(party)
+        reader, writer = await party.connect(requests * (POST % 2 + b"ab"))
+        writer.write_eof()
+        await asyncio.sleep(0.2)  # longer than a reset takes
+        party.advance(1)
+
+        held.may_answer.set()
+
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
+        assert requests == answer.count(b"HTTP/1.1 200 ")
+        assert [b"ab"] * requests == party.bodies
+        writer.close()
+
+    play(scenario, run)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_a_client_that_has_left_has_its_request_ended(
+    version: bytes, run: Callable[[Any], object]
+) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
+        held = Held(party)
+        _, writer = await party.connect((POST % 2 + b"ab").replace(b"1.1", version))
+
+        writer.close()
+
+        while not held.is_cancelled or party.connections.has_any:
+            await asyncio.sleep(0.01)
+
+    play(scenario, run)
+
+
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_while_none_is_idle_others_wait_until_one_has_gone(run: Callable[[Any], object]) -> None:
     async def scenario(party: ConnectionHarness) -> None:
