@@ -250,6 +250,20 @@ def test_each_request_begins_the_idle_time_anew() -> None:
     assert [last] == world.executing_ids()
 
 
+def test_a_wait_that_is_over_wakes_nobody() -> None:
+    world = SequenceHarness(sequence_config())
+    world.send(5, START | END)
+    world.send(6, START, timeout_us=1000)
+    batcher = world.core.generations[1].sequences
+    assert batcher is not None
+    waiting_until = batcher.due_ns
+
+    world.finish_batch(S)
+
+    assert waiting_until == world.now + 1_000_000
+    assert waiting_until != batcher.due_ns
+
+
 @pytest.mark.row("E74")
 def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> None:
     world = SequenceHarness(sequence_config())

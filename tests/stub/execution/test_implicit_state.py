@@ -121,6 +121,17 @@ def test_a_state_may_get_another_shape_with_each_step() -> None:
     assert [1, 3] == sequences.given(7)[1].shape
 
 
+def test_an_error_leaves_the_state_as_it_was() -> None:
+    sequences = _Sequences(_config([_state()]))
+    sequences.step(7, START)
+    pending, _ = sequences.given(7)
+    output = pb_utils.Tensor("O", np.full((1, 2), 9, np.int32))
+
+    pending.send(pb_utils.InferenceResponse([output], error=TritonError("no")), wire.FINAL)
+
+    assert [1, 1] == sequences.step(7)
+
+
 def test_a_client_cannot_set_a_state() -> None:
     sequences = _Sequences(_config([_state()]))
     pending = sequences.link.add_request(body())

@@ -18,6 +18,7 @@ from tests.stub.supervisor import FakeSupervisor
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import block_of
+from zmqtriton_floor.cache_keys import Keys
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub import supervisor_client
@@ -257,3 +258,23 @@ def test_what_was_empty_for_a_while_goes_back(
 
 def _later(clock: Callable[[], float]) -> Callable[[], float]:
     return lambda: clock() + 100
+
+
+@pytest.mark.parametrize("flags", [0, wire.WANT_DIGESTS])
+def test_large_data_has_a_digest_where_the_answer_may_be_cached(
+    world: FakeSupervisor, flags: int
+) -> None:
+    data = bytes(range(256)) * 1000
+    keys = world.memory.keys = Keys(b"secret")
+
+    [row], _ = world.memory.place([wire.Tensor("A", 2, [len(data)], data)], flags=flags)
+
+    assert (keys.digest(data) if flags else b"") == row.data.digest
+
+
+def test_without_a_cache_nothing_has_a_digest(world: FakeSupervisor) -> None:
+    data = bytes(256_000)
+
+    [row], _ = world.memory.place([wire.Tensor("A", 2, [len(data)], data)], flags=wire.WANT_DIGESTS)
+
+    assert b"" == row.data.digest

@@ -244,3 +244,14 @@ def test_models_hear_whether_another_one_takes_tensors_on_gpus(world: Supervisor
     ]
     code, _ = world.call("takes_gpu", {"model": "m", "version": "1"}).error
     assert InvalidArgument.number == code
+
+
+@pytest.mark.parametrize("binding", [3, 0, -1, "3", True])
+def test_only_a_process_that_takes_part_can_bind_a_model(
+    world: SupervisorHarness, binding: Any
+) -> None:
+    code, text = world.call("load", {"model": "n", "binding": binding}).error
+
+    assert InvalidArgument.number == code
+    assert "only a process that takes part in the server can bind a model" == text
+    assert {"name": "n"} == world.index()[1]

@@ -308,6 +308,18 @@ def test_the_last_instance_cannot_stay_out() -> None:
     assert InstanceState.READY is world.instance("m").state
 
 
+def test_an_instance_that_is_still_asked_is_not_ended_early() -> None:
+    world = serve(instances=2)
+    world.is_busy = True
+    stub = world.serial("m_0_0")
+
+    asked = drain(world, model="m", instance="m_0_0", then="restart")
+    world.advance(30.0)
+
+    assert stub in world.alive
+    assert asked.answer is None
+
+
 def test_an_instance_that_hangs_is_ended_when_its_time_is_over() -> None:
     world = serve(instances=2)
     world.is_busy = True
