@@ -12,7 +12,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from typing import Collection, Tuple
+from typing import Collection, FrozenSet, Optional, Tuple
 
 SIZE = mmap.PAGESIZE
 #: A broker numbers its batches from its epoch shifted by so many bits.
@@ -94,11 +94,19 @@ class Progress:
 
     def may_have_begun(self, key: RequestKey) -> bool:
         """True if the stub has begun the request, or nobody can say; reliable behind a fence."""
+        begun = self.begun_keys()
+        return begun is None or key in begun
+
+    def begun_keys(self) -> Optional[FrozenSet[RequestKey]]:
+        """Return the requests that the stub may have begun; None if they are too many to say.
+
+        Reliable behind a fence, and when the stub is dead.
+        """
         count: int = _COUNT.unpack_from(self._page, _COUNT_AT)[0]
         if not 0 <= count <= MOST_KEYS:
-            return True
+            return None
         flat = struct.unpack_from(f"={2 * count}Q", self._page, _KEYS_AT)
-        return key in zip(flat[::2], flat[1::2])
+        return frozenset(zip(flat[::2], flat[1::2]))
 
     def close(self) -> None:
         self._page.close()

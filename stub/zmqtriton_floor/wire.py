@@ -664,6 +664,17 @@ class Drained(NamedTuple):
     serial: Count = 0
 
 
+class Settled(NamedTuple):
+    """No later broker need hear of a stub, or of all of a generation.
+
+    All that it had begun is answered, and the answers have left the broker, so nobody asks again.
+    Follows the stub's last answer or its death.
+    """
+
+    generation: Count
+    serial: Count = 0
+
+
 class FirstExecutionDone(NamedTuple):
     """A stub has finished its first execution; if it dies later, that is not a failure to start."""
 
@@ -757,7 +768,7 @@ _KINDS: tuple[type[Any], ...] = (
     ),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
     *(ConnectionLost, LogFile, HostInstance, RepositoryState, StageTimes, TrafficSplit),
-    *(ServerDraining, PreparationProgress),
+    *(ServerDraining, PreparationProgress, Settled),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

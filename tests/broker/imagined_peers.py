@@ -90,6 +90,7 @@ class FakeFrontend(FakePeer):
         super().__init__(serial, exists)
         self.finals: Counter[int] = Counter()
         self.codes: dict[int, int] = {}
+        self.texts: dict[int, str] = {}
         self.waiting: set[int] = set()
         self.is_connected = False
         self._unanswered = Unanswered()
@@ -101,7 +102,8 @@ class FakeFrontend(FakePeer):
         if is_large:
             self._blocks[own_id] = [data.block]
         name = "x" if generation % 2 else "I"
-        body = wire.encode_body(wire.RequestBody("", {}, [], [tensor(name, data)]))
+        named = f"{self.serial}-{own_id}"
+        body = wire.encode_body(wire.RequestBody(named, {}, [], [tensor(name, data)]))
         self._outgoing.requests.append(request(own_id, generation))
         self._outgoing.bodies.append(body)
         self.waiting.add(own_id)
@@ -136,18 +138,21 @@ class FakeFrontend(FakePeer):
 
     def _end(self, row: wire.Reply) -> None:
         self.finals[row.id] += 1
-        self.codes[row.id] = row.code
+        self.codes[row.id], self.texts[row.id] = row.code, row.text
         self.waiting.discard(row.id)
         self._unanswered.answered(row.id)
         self.arena.leases.end(self._blocks.pop(row.id, []))
 
     def lose_broker(self) -> None:
+        """Leave a dead broker: what it had sent is valid, and read."""
         self.is_connected = False
+        while self.incoming:
+            self.receive_next()
         self.outgoing.clear()
 
     def connect(self, epoch: int) -> None:
         self.is_connected = True
-        self.incoming.clear()
+        assert not self.incoming
         self.send(wire.Hello(self.serial, TOKEN, epoch))
         self.arena.leases.lend(block for blocks in self._blocks.values() for block in blocks)
         self.arena.doubt_leases()
@@ -158,8 +163,14 @@ class FakeFrontend(FakePeer):
 
 
 class FakeStub(FakePeer):
-    def __init__(self, serial: int, exists: BlockExists, executed: Counter[RequestKey]) -> None:
+    def __init__(
+        self, serial: int, generation: int, exists: BlockExists, executed: Counter[Any]
+    ) -> None:
+        """Set up; `executed` counts requests by their keys, and also by client and model."""
         super().__init__(serial, exists)
+        self.generation = generation
+        #: The supervisor has asked it to end: it says and does nothing more.
+        self.is_finalizing = False
         self.page = Page()
         self.answered = UnconfirmedAnswers()
         #: What was begun, by number, and what waits behind it.
@@ -168,6 +179,7 @@ class FakeStub(FakePeer):
         self.begun: list[RequestKey] = []
         #: Everything without an answer: the blocks of its inputs.
         self.pending: dict[RequestKey, list[wire.Reference]] = {}
+        self._names: dict[RequestKey, str] = {}
         self.epoch = 0
         #: Of a broker that it has not said hello to yet.
         self.next_epoch = 0
@@ -183,18 +195,24 @@ class FakeStub(FakePeer):
                 if not self.batches or self.batches[-1][0] != work.batch:
                     self.batches.append((work.batch, []))
                 self.batches[-1][1].append(route)
-                self.pending[route] = _references(wire.decode_request(body).inputs)
+                decoded = wire.decode_request(body)
+                self.pending[route] = _references(decoded.inputs)
+                self._names[route] = decoded.request_id
         elif type(message) is not wire.CancelExecution:
             self.handle_block_message(message)
 
     def begin_batch(self) -> None:
-        if self.executing or not self.batches:
+        if self.executing or self.is_finalizing or not self.batches:
             return
         number, begun = self.batches[0]
         if self.page.begin(number, [*begun, *self.answered.keys()]):
             self.batches.popleft()
             self.executing, self.begun = number, begun
             self._executed.update(self.begun)
+            self._executed.update((self._names[route], self.generation) for route in begun)
+        else:
+            # named before it saw the fence, which nobody can tell from begun if it dies now
+            self._executed.update((self._names[route], "named") for route in begun)
 
     def check_inputs(self) -> None:
         for route in self.begun:

@@ -28,6 +28,7 @@ class Sent:
         self.flushed = 0
         self.blocked: set[int] = set()
         self.flags: list[int] = []
+        self.broken: set[int] = set()
         #: Whatever was sent waits for flush().
         self.unflushed = True
 
@@ -43,6 +44,9 @@ class Sent:
 
     def flush(self) -> None:
         self.flushed = len(self.messages)
+
+    def undelivered(self) -> set[int]:
+        return self.blocked | self.broken
 
 
 class World:
@@ -114,3 +118,34 @@ def test_work_is_no_proof_that_answers_have_left_while_somebody_reads_none(world
     world.flush()
 
     assert [wire.ANSWERS_WAIT, 0] == world.routers.flags
+
+
+def test_what_waits_for_delivery_is_done_when_all_that_went_before_has_left(world: World) -> None:
+    done: list[str] = []
+    world.outbox.once_delivered = [lambda: done.append("at once")]
+    world.flush()
+    assert ["at once"] == done
+
+    world.routers.blocked = {OWNER}
+    world.outbox.once_delivered = [lambda: done.append("later")]
+    world.flush()
+    world.routers.blocked = {OWNER, OTHER}
+    world.flush()
+    assert ["at once"] == done
+    world.routers.blocked = {OTHER}
+    world.flush()
+
+    assert ["at once", "later"] == done
+
+
+def test_what_went_to_a_broken_connection_has_not_left(world: World) -> None:
+    done: list[str] = []
+    world.routers.broken = {OWNER}
+
+    world.outbox.once_delivered = [lambda: done.append("")]
+    world.flush()
+    assert [] == done
+    world.routers.broken.clear()  # its death was told
+    world.flush()
+
+    assert [""] == done

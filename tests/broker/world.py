@@ -25,6 +25,7 @@ class Page:
     def __init__(self) -> None:
         self.last_begun_batch = 0
         self._fence = 0
+        self.is_closed = False
         #: None: nobody can say.
         self._keys: Collection[tuple[int, int]] | None = ()
 
@@ -39,6 +40,12 @@ class Page:
     def may_have_begun(self, key: tuple[int, int]) -> bool:
         return self._keys is None or key in self._keys
 
+    def begun_keys(self) -> frozenset[tuple[int, int]] | None:
+        return None if self._keys is None else frozenset(self._keys)
+
+    def close(self) -> None:
+        self.is_closed = True
+
 
 class BrokerHarness:
     """Supervisor, frontends and stubs in one, around a broker's core."""
@@ -51,6 +58,8 @@ class BrokerHarness:
         self.batched_requests: dict[int, list[wire.BatchedRequest]] = {}
         self.cancelled_executions: list[tuple[int, wire.RequestKey]] = []
         self.supervisor_messages: list[Any] = []
+        #: Those of them that a supervisor keeps for a later broker's sake.
+        self.settled: list[wire.Settled] = []
         #: Of the works and of the replies, by route.
         self.bodies: dict[tuple[int, int], bytes] = {}
         self.reply_bodies: dict[tuple[int, int], list[bytes]] = {}
@@ -148,7 +157,11 @@ class BrokerHarness:
             self.acknowledged_responses.setdefault(serial, []).extend(
                 grant.responses for grant in grants
             )
-        self.supervisor_messages.extend(outbox.supervisor)
+        for act in outbox.once_delivered:
+            act()
+        for message in outbox.supervisor:
+            is_settled = isinstance(message, wire.Settled)
+            (self.settled if is_settled else self.supervisor_messages).append(message)
         self.supervisor_messages.extend(answer for _, answer in outbox.asides)
         outbox.__init__()  # type: ignore[misc]
 

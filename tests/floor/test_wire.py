@@ -98,6 +98,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.TrafficSplit("m", 1, 2, 1000, "x-canary", "1", 500, "0.001"),
     wire.ServerDraining(1),
     wire.PreparationProgress(1, "Reading x", 5, 9),
+    wire.Settled(3, 5),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

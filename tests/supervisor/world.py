@@ -371,6 +371,9 @@ class SupervisorHarness:
         elif isinstance(message, wire.Retire) and role == "broker":
             if not (self.is_busy if message.generation else self.has_sequences):
                 self._reply(serial, wire.Drained(*message))
+                self._reply(serial, wire.Settled(*message))
+        elif isinstance(message, wire.PeerDied) and serial not in self.silent:
+            self._reply(serial, wire.Settled(1, message.serial))
         elif isinstance(message, wire.Shutdown) and role not in self.stubborn:
             self._schedule(lambda: self._end(serial, "exited with status 0"))
 

@@ -1,4 +1,4 @@
-"""Entry point: `python -m zmqtriton.broker --lifeline FD`, started by the supervisor."""
+"""Entry point: `python -m zmqtriton.broker --lifeline FD --begun FD`, started by the supervisor."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from zmqtriton_floor.lifeline import Lifeline
 def main() -> int:
     parser = argparse.ArgumentParser(prog="zmqtriton.broker")
     parser.add_argument("--lifeline", type=int, required=True)
+    parser.add_argument("--begun", type=int, required=True)
     arguments = parser.parse_args()
     prctl.set_name("zmqtriton-broker")
     prctl.hide_memory()
     # The broker ends when the supervisor says so or dies, never by a signal to the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return Service(Lifeline.inherited(arguments.lifeline)).run()
+    return Service(Lifeline.inherited(arguments.lifeline), arguments.begun).run()
 
 
 if __name__ == "__main__":

@@ -62,15 +62,15 @@ class Core:
         self._lifecycle = lifecycle = Lifecycle(
             outbox, self._timers, self._dispatch, limits, self.instances, blocks
         )
-        self.deadlocks = Deadlocks(lifecycle, outbox, self.peers, self.instances)
-        self.rate_limiter.is_urgent = self.deadlocks.is_awaited
-        self.answers = answers = Answers(
-            outbox, self.peers, generations, limits, blocks, self.deadlocks
-        )
+        self.deadlocks = deadlocks = Deadlocks(lifecycle, outbox, self.peers, self.instances)
+        self.rate_limiter.is_urgent = deadlocks.is_awaited
+        self.answers = answers = Answers(outbox, self.peers, generations, limits, blocks, deadlocks)
         self.cache_lookup = CacheLookup(lifecycle, answers, blocks, self.peers, self.instances)
-        self.recovery = Recovery(lifecycle, outbox, self.peers, generations, self.instances, blocks)
+        self.recovery = Recovery(
+            lifecycle, outbox, self.peers, generations, self.instances, blocks, begun=answers.begun
+        )
         self.ensembles = EnsembleScheduler(
-            lifecycle, outbox, generations, limits, blocks, self.cache_lookup
+            lifecycle, outbox, generations, limits, blocks, self.cache_lookup, begun=answers.begun
         )
         self._sequence_admission = SequenceAdmission(
             lifecycle,
@@ -86,7 +86,7 @@ class Core:
         lifecycle.connect(
             answers=answers,
             cache_lookup=self.cache_lookup,
-            deadlocks=self.deadlocks,
+            deadlocks=deadlocks,
             ensembles=self.ensembles,
             recovery=self.recovery,
             sequence_admission=self._sequence_admission,
@@ -94,7 +94,7 @@ class Core:
         )
         self._rescheduling = Rescheduling(lifecycle, outbox, generations, self.recovery, traffic)
         self._retirement = Retirement(
-            outbox, generations, self.instances, answers, self.cache_lookup
+            outbox, generations, self.instances, answers, self.cache_lookup, self.recovery
         )
         self._reports = Reports(
             self.peers,
@@ -117,6 +117,8 @@ class Core:
         self.cache_lookup.configure(settings, clock)
         self._dispatch.begin_epoch(epoch)
         self._sequence_admission.epoch = self.blocks.epoch = epoch
+        self.recovery.begin(epoch)
+        self.recovery.once_over(self.answers.begun.forget_earlier)
         for part in (self.rate_limiter, self.limits, self.waiting_for_load):
             part.configure(settings)
 
@@ -152,6 +154,8 @@ class Core:
         generation = self.generations.get(message.generation)
         peer = self.peers.get(message.serial)
         if generation is None or peer is None:
+            if progress is not None:
+                progress.close()
             return  # the stub was removed, or died, before this message arrived
         instance = Instance(message.serial, message.instance, message.generation, progress)
         generation.instances[instance.serial] = instance
@@ -186,8 +190,11 @@ class Core:
                 self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
         for instance in generation.instances.values():
             self.instances.pop(instance.serial, None)
+            if not instance.has_arrived:
+                self.recovery.note_silent_death(generation, None)
             for request in itertools.chain(*instance.die()):
                 self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
+        self._retirement.tell_settled(generation)
         self.recovery.resolve_waiting(now_ns)
         self._dispatch.dispatch_marked(now_ns)
 
@@ -203,17 +210,19 @@ class Core:
     def remove_peer(self, message: wire.PeerDied, now_ns: int) -> None:
         """Remove a dead process: what it executed fails, what it asked for is cancelled."""
         instance = self.instances.pop(message.serial, None)
+        error = Unavailable(message.reason)
         if instance is not None:
             generation = self.generations[instance.generation]
             generation.instances.pop(instance.serial, None)
             generation.busy_ns += instance.take_busy_ns(now_ns)
             error = instance.loss(message.reason)
             if not instance.has_arrived:
-                self.recovery.note_silent_death(generation)
+                self.recovery.note_silent_death(generation, instance.progress)
             lost, waiting = self._sequence_admission.lose(instance, *instance.die(), error)
             for request in lost:
                 self._lifecycle.refuse(request, error, statistics.BACKEND, now_ns)
             self._put_back(generation, waiting, now_ns)
+            self._retirement.tell_settled(generation, message.serial)
             self.recovery.resolve_waiting(now_ns)
             self._dispatch.dispatch_marked(now_ns)
         self.model_metrics.forget_peer(message.serial)
@@ -223,7 +232,7 @@ class Core:
             self.blocks.keep(message.serial, peer.requests.values())
             self.waiting_for_load.forget_peer(message.serial)
             del self.peers[message.serial]
-        self.recovery.forget_peer(message.serial, now_ns)
+        self.recovery.forget_peer(message.serial, error, now_ns)
         self.cache_lookup.forget_owner(message.serial)
         self.blocks.forget_holder(message.serial)
 

@@ -5,6 +5,7 @@ The service takes them at the end of each turn, so that messages to one destinat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -30,6 +31,9 @@ class Outbox:
         #: For stubs.
         self.answers: list[tuple[int, wire.CallResult]] = []
         self.supervisor: list[Any] = []
+        #: What to do once the replies of this turn, and all before them, have left the process: no
+        #: death of the broker loses them any more.
+        self.once_delivered: list[Callable[[], object]] = []
         #: For the log.
         self.warnings: list[str] = []
 

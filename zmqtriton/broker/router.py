@@ -17,6 +17,8 @@ class Router(zmtp.Router):
         self.by_serial: dict[int, zmtp.Connection] = {}
         #: Known peers whose connections have ended by themselves.
         self._lost: list[int] = []
+        #: The connections of peers whose deaths are not known. What was sent there may be lost.
+        self._broken: set[zmtp.Connection] = set()
 
     def introduce(self, connection: zmtp.Connection, serial: int) -> None:
         self.know(connection)
@@ -27,6 +29,7 @@ class Router(zmtp.Router):
         """End a connection; what it has sent is still in the inbox."""
         if connection in self.connections and connection in self.serials:
             self._lost.append(self.serials[connection])
+            self._broken.add(connection)
             self.has_duties = True
         super().close(connection)
 
@@ -39,7 +42,12 @@ class Router(zmtp.Router):
         connection = self.by_serial.pop(serial, None)
         if connection is not None:
             del self.serials[connection]
+            self._broken.discard(connection)
             self.close(connection)
+
+    def undelivered(self) -> set[zmtp.Connection]:
+        """Return the connections to living peers that may not get what was sent there."""
+        return self.blocked | self._broken
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:
         """Send a message; False if its peer is gone, of whose death the supervisor tells."""

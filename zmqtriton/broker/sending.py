@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
+from collections.abc import Callable
 
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.router import Router
-from zmqtriton_floor import wire
+from zmqtriton_floor import wire, zmtp
 from zmqtriton_floor.lifeline import Lifeline
 
 _log = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ class Sending:
         self._lifeline = lifeline
         self._requests = requests
         self._stubs = stubs
+        #: What to do once what was sent before has left, with the connections that hold it up.
+        self._held_up: deque[tuple[list[Callable[[], object]], set[zmtp.Connection]]] = deque()
         #: When waiting releases are sent by themselves; 0 if there are none.
         self.release_at_ns = 0
 
@@ -53,6 +57,24 @@ class Sending:
         for router in (self._stubs, self._requests):
             if router.unflushed:
                 router.flush()
+        if outbox.once_delivered or self._held_up:
+            self._act_on_delivery(outbox)
+
+    def _act_on_delivery(self, outbox: Outbox) -> None:
+        """Do what waits until all replies before it have left this process."""
+        if outbox.once_delivered:
+            acts, outbox.once_delivered = outbox.once_delivered, []
+            self._held_up.append((acts, self._requests.undelivered()))
+        while self._held_up:
+            acts, connections = self._held_up[0]
+            connections &= self._requests.undelivered()
+            if connections:
+                break
+            self._held_up.popleft()
+            for act in acts:
+                act()
+        while outbox.supervisor:
+            self._lifeline.send(outbox.supervisor.pop(0))
 
     def _flush_blocks(self, outbox: Outbox) -> None:
         """Send leases and releases first, so that owners know of them before they write or forget.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import mmap
 import os
 import select
 import shutil
@@ -53,9 +54,12 @@ def _open_progress(descriptors: list[int]) -> Progress | None:
 class Service:
     """Runs until its lifeline ends or the supervisor says Stop."""
 
-    def __init__(self, lifeline: Lifeline) -> None:
+    def __init__(self, lifeline: Lifeline, begun: int) -> None:
+        """Set up; `begun` is the descriptor of the memory that outlives the brokers."""
         self._lifeline = lifeline
         self._core = Core()
+        self._core.answers.begun.adopt(mmap.mmap(begun, 0))
+        os.close(begun)
         self._is_over = False
         self._bootstrap = wire.Bootstrap(0, b"", "", "", 0, "{}")
         #: Process groups to be killed if the supervisor dies without having done it.

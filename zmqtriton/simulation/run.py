@@ -67,6 +67,12 @@ class _Stub:
     def may_have_begun(self, key: tuple[int, int]) -> bool:
         return True
 
+    def begun_keys(self) -> None:
+        return None
+
+    def close(self) -> None:
+        """Do nothing: there is no page."""
+
     def take(self, works: Iterable[wire.BatchedRequest]) -> None:
         for _, batch in itertools.groupby(works, lambda work: work.batch):
             self.waiting.append(list(batch))
@@ -185,6 +191,8 @@ class SimulationRun:
             self._begin(self._stubs[serial])
         for reply, _ in replies.get(_FRONTEND, []):
             self._answered(reply)
+        while outbox.once_delivered:
+            outbox.once_delivered.pop()()
 
     def _begin(self, stub: _Stub) -> None:
         if stub.is_busy or not stub.waiting:

@@ -9,7 +9,6 @@ import pytest
 
 from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
 from tests.broker.world import request
-from zmqtriton.broker.ensembles import scheduler
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 
@@ -326,17 +325,6 @@ def test_without_a_version_the_newest_one_is_asked() -> None:
     world.infer_ensemble(1)
 
     assert {"m"} == world.busy_models()
-
-
-def test_an_ensemble_of_the_time_of_another_broker_is_not_begun_again() -> None:
-    world = chain()
-
-    world.infer_ensemble(1, flags=wire.RESENT)
-
-    assert set() == world.busy_models()
-    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
-    # The same error each time; with a traceback it would keep all of these requests.
-    assert scheduler._LOST.__traceback__ is None
 
 
 def test_statistics_count_the_ensemble_and_each_step() -> None:

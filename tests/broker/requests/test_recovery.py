@@ -160,6 +160,52 @@ def test_what_a_stub_had_that_died_without_a_hello_is_not_executed_again(
     assert not world.batched_requests
 
 
+def test_of_a_stub_that_dies_without_a_hello_its_page_tells_what_it_had_begun(
+    world: BrokerHarness,
+) -> None:
+    page = Page()
+    page.begin(1, [(F, 1)])
+    world.core.expect(wire.ExpectPeer(4, TOKEN, "stub", "m_4", 0))
+    world.core.attach(wire.AttachInstance(1, 4, "m_4"), world.now, page)
+    _hello(world, S)
+    _hello(world, S2)
+
+    world.kill_peer(4)
+    _resend(world, 1, 2)
+
+    [refused] = world.finals(F, 1)
+    assert "ended before it could tell the next one what it had begun" in refused.text
+    assert [2] == [w.id for works in world.batched_requests.values() for w in works]
+    assert page.is_closed
+
+
+def test_an_answer_that_the_dead_broker_had_kept_back_is_lost_and_not_made_again() -> None:
+    config = {"name": "m", "dynamic_batching": {"preserve_ordering": True}}
+    before, world = BrokerHarness(), BrokerHarness()
+    for harness in (before, world):
+        harness.add_generation(config=config)
+        harness.add_frontend(F)
+        harness.add_stub(S)
+        harness.add_stub(S2)
+    before.infer(F, request(1), request(2))
+    [late] = [s for s, works in before.batched_requests.items() if works[0].id == 2]
+    before.finish_batch(late)
+    assert {} == before.replies
+
+    world.core.answers.begun.adopt(before.core.answers.begun._memory)
+    _resend(world, 1, 2)
+
+    assert [1] == [w.id for works in world.batched_requests.values() for w in works]
+    for serial in (S, S2):
+        if world.batched_requests.get(serial):
+            world.finish_batch(serial)
+    [refused] = world.finals(F, 2)
+    assert "kept the answer back" in refused.text
+    before.finish_batch(S if late == S2 else S2)
+    world.core.answers.begun.adopt(before.core.answers.begun._memory)
+    assert not world.core.answers.begun.had_begun((F, 2))
+
+
 def test_a_stub_that_has_a_resent_request_and_dies_fails_it(world: BrokerHarness) -> None:
     _resend(world, 1)
     _hello(world, S, received=(1,))
@@ -179,7 +225,9 @@ def test_a_stub_that_dies_before_what_it_has_is_asked_for_again_fails_it(
 
     _resend(world, 1)
 
-    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
+    [refused] = world.finals(F, 1)
+    assert Unavailable.number == refused.code
+    assert "'m_2' is not healthy. (killed by SIGKILL)" in refused.text
     assert not world.batched_requests
     assert 0 == world.core.limits.unanswered
 
@@ -194,6 +242,8 @@ def test_a_waiting_request_can_be_cancelled_and_expire(world: BrokerHarness) -> 
     _hello(world, S2)
 
     assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
+    [expired] = world.finals(F, 2)
+    assert "until the instances of 'm' would tell" in expired.text
     assert not world.batched_requests
     assert 0 == world.core.limits.unanswered
     assert 0 == world.core.generations[1].pending
@@ -450,4 +500,16 @@ def test_what_a_stub_of_an_earlier_generation_executes_is_awaited(world: BrokerH
 
     assert {} == world.batched_requests
     assert [0] == [r.code for r in world.finals(F, 1)]
+    assert 0 == world.core.limits.unanswered
+
+
+def test_what_waits_for_the_word_of_stubs_is_refused_with_their_generation(
+    world: BrokerHarness,
+) -> None:
+    _resend(world, 1)
+
+    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
+    world.drain_outbox()
+
+    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
     assert 0 == world.core.limits.unanswered

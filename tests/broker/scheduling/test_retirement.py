@@ -114,3 +114,53 @@ def test_who_asks_whom_is_told_once(world: BrokerHarness) -> None:
         message for message in world.supervisor_messages if isinstance(message, wire.ModelCalled)
     ]
     assert [wire.ModelCalled(1, "m")] == called
+
+
+# ------------------------------------------------------- what a later broker need not hear
+
+
+def test_a_stub_that_has_left_and_one_that_has_died_are_settled(world: BrokerHarness) -> None:
+    for serial in (S, S2):
+        world.add_stub(serial)
+    world.infer(F, request(1), request(2))
+
+    world.core.retire(wire.Retire(1, S))
+    world.finish_batch(S)
+    world.kill_peer(S2)
+
+    assert [wire.Settled(1, S), wire.Settled(1, S2)] == world.settled
+
+
+def test_a_generation_is_settled_when_it_has_answered_its_last_request(
+    world: BrokerHarness,
+) -> None:
+    world.add_stub(S)
+    world.infer(F, request(1))
+    world.core.retire(wire.Retire(1))
+    world.drain_outbox()
+    assert [] == world.settled
+
+    world.finish_batch(S)
+
+    assert [wire.Settled(1)] == world.settled
+
+
+def test_a_broker_that_has_followed_another_settles_nothing_before_all_have_come() -> None:
+    world = BrokerHarness()
+    world.core.configure(2)
+    world.add_generation()
+    world.add_frontend(F)
+    world.add_stub(S)
+    world.add_stub(S2)
+    world.kill_peer(S)
+
+    world.tick(100_000_000_000)
+    assert [] == world.settled
+    world.core.peers[F].has_resent = True
+    world.tick(1_000_000_000)
+    world.tick(9_000_000_000)
+    assert [] == world.settled
+    world.tick(1_000_000_000)
+
+    assert [wire.Settled(1, S)] == world.settled
+    assert world.core.due_ns is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.supervisor.server_processes.replay import PROPAGATION_S, BrokerReplay
+from zmqtriton.supervisor.server_processes.replay import BrokerReplay
 from zmqtriton_floor import wire
 
 S = 5
@@ -27,18 +27,41 @@ def replay() -> BrokerReplay:
 def test_a_generation_that_has_ended_and_its_successor_are_told_in_their_order(
     replay: BrokerReplay,
 ) -> None:
-    replay.acknowledge_death(S, 10.0)
-    replay.forget_settled_deaths(10.0 + 2 * PROPAGATION_S)
+    replay.settle(wire.Settled(1, S))
 
     assert [OLD, NEW, REMOVED] == replay.all_messages()
     assert [] == replay.retirements()
 
 
-def test_of_a_stub_that_has_just_ended_the_next_broker_hears(replay: BrokerReplay) -> None:
-    replay.acknowledge_death(S, 10.0)
-    replay.forget_settled_deaths(10.0)
-
+def test_of_a_stub_whose_end_no_broker_has_settled_the_next_one_hears(
+    replay: BrokerReplay,
+) -> None:
     assert [EXPECTED, OLD, NEW, ATTACHED, GONE, REMOVED] == replay.all_messages()
+
+
+def test_a_stub_that_was_settled_before_it_ends_is_expected_and_not_attached() -> None:
+    replay = BrokerReplay()
+    for message in (EXPECTED, OLD, ATTACHED, wire.Retire(1, S)):
+        replay.record(message)
+
+    replay.settle(wire.Settled(1, S))
+
+    assert [EXPECTED, OLD] == replay.all_messages()
+    assert [] == replay.retirements()
+    assert replay.is_alive(S)
+    replay.record(GONE)
+    assert [OLD] == replay.all_messages()
+
+
+def test_a_settled_generation_is_told_as_retired_at_once_and_any_other_later() -> None:
+    replay = BrokerReplay()
+    for message in (EXPECTED, OLD, ATTACHED, NEW, wire.Retire(1), wire.Retire(2)):
+        replay.record(message)
+
+    replay.settle(wire.Settled(1))
+
+    assert [EXPECTED, OLD, NEW, wire.Retire(1)] == replay.all_messages()
+    assert [wire.Retire(2)] == replay.retirements()
 
 
 def test_only_the_last_generations_that_have_ended_are_kept() -> None:

@@ -21,7 +21,7 @@ import psutil
 import pytest
 import tritonclient.grpc as grpcclient
 
-from tests.faults import broker_death, frontend_death
+from tests.faults import broker_death, frontend_death, steering
 from tests.faults.load import Load
 from tests.support.failing import FailingCalls
 from tests.support.journal import UNTIL_RELEASED, executions, release_execution
@@ -136,12 +136,12 @@ def test_models_that_wait_for_other_models_get_their_answers(tmp_path: Path) -> 
         assert wrong == []
 
 
-def _ask(server: Server, own_id: str, milliseconds: int) -> int:
+def _ask(server: Server, own_id: str, milliseconds: int, model: str = "journal") -> int:
     tensors = [
         {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [own_id]},
         {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]},
     ]
-    return server.request_json("/v2/models/journal/infer", {"inputs": tensors})[0]
+    return server.request_json(f"/v2/models/{model}/infer", {"inputs": tensors})[0]
 
 
 def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes(
@@ -164,6 +164,49 @@ def test_what_has_not_begun_goes_to_an_idle_instance_though_another_one_executes
         release_execution(server.journal, "long")
         assert 200 == held[0].result(30)
         assert set(executions(server.journal).values()) == {1}
+
+
+def test_after_the_regular_end_of_an_instance_what_waits_goes_on(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["journal"], options=steering.OPTIONS)
+    broker_death.use_instances(server)
+    with server, ThreadPoolExecutor(16) as pool:
+        # more than a progress page names, so that nobody could say which of them had run
+        assert {200} == set(pool.map(lambda n: _ask(server, f"before{n}", 1), range(80)))
+        steering.steer_model(server, "journal", "scale", {"count": 1})
+        eventually(lambda: len(server.stub_pids("journal")) == 1, 30, "one instance ends")
+        held = pool.submit(_ask, server, "held", UNTIL_RELEASED)
+        eventually(lambda: "held" in executions(server.journal), 30, "it executes")
+        waiting = [pool.submit(_ask, server, f"waiting{n}", 1) for n in range(8)]
+        time.sleep(0.1)  # on their way to the broker
+
+        [broker] = server.pids()["broker"]
+        os.kill(broker, signal.SIGKILL)
+        release_execution(server.journal, "held")
+
+        assert [200] * 9 == [future.result(30) for future in (held, *waiting)]
+        assert set(executions(server.journal).values()) == {1}
+
+
+def test_of_requests_to_an_ensemble_those_go_on_of_which_no_step_has_begun(
+    tmp_path: Path,
+) -> None:
+    with (
+        Server(tmp_path / "s", models=["journal", "twice_journal"]) as server,
+        ThreadPoolExecutor(16) as pool,
+    ):
+        begun = pool.submit(_ask, server, "begun", UNTIL_RELEASED, "twice_journal")
+        eventually(lambda: "begun" in executions(server.journal), 30, "its first step executes")
+        names = [f"waiting{n}" for n in range(10)]
+        waiting = [pool.submit(_ask, server, name, 1, "twice_journal") for name in names]
+        time.sleep(0.2)  # on their way to the broker
+
+        [broker] = server.pids()["broker"]
+        os.kill(broker, signal.SIGKILL)
+        release_execution(server.journal, "begun")
+
+        assert [200] * 10 == [future.result(30) for future in waiting]
+        assert 503 == begun.result(30)
+        assert executions(server.journal) == {"begun": 1, **dict.fromkeys(names, 2)}
 
 
 _LARGE_ANSWERS = """

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from zmqtriton.broker.ensembles.plan import EnsemblePlan, Selection, Step
+from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import (
     SEQUENCE_END,
@@ -115,7 +116,9 @@ class TensorSet:
 class EnsembleRun:
     """A request to an ensemble, from its admission to the answer of its last member request."""
 
-    def __init__(self, request: InflightRequest, plan: EnsemblePlan, body: RequestBody) -> None:
+    def __init__(
+        self, request: InflightRequest, plan: EnsemblePlan, body: RequestBody, begun: BegunRequests
+    ) -> None:
         self.request = request
         self.plan = plan
         self.selection = plan.select(body.outputs)
@@ -145,6 +148,17 @@ class EnsembleRun:
         #: Above 0 while it is being processed and must not end.
         self.holds = 0
         self.is_over = False
+        #: Where the run that a client asked for is written down, once one of its steps was sent.
+        self.place: int | None = None
+        self._begun = begun
+
+    def begin_step(self) -> None:
+        """Write down that a step of the outermost run is about to be sent."""
+        run = self
+        while run.request.call is not None:
+            run = run.request.call.run
+        if run.place is None:
+            run.place = self._begun.add(run.request.key)
 
     def has_room(self, step: Step) -> bool:
         most = self.plan.most_at_once

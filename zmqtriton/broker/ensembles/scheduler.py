@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from functools import partial
 
 from zmqtriton.broker.ensembles.plan import Step, fit_batch_dimension
 from zmqtriton.broker.ensembles.runs import (
@@ -23,6 +24,7 @@ from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.protocols import RequestLifecycle
@@ -41,6 +43,7 @@ from zmqtriton_floor.errors import (
 from zmqtriton_floor.wire import BROKER
 
 _LOST = Unavailable("the broker died while the ensemble was being executed")
+_SEQUENCE_LOST = Unavailable("the broker died while the sequence was going on")
 _DROPPED = Cancelled("another step of the ensemble has failed")
 _STUCK = (
     "unexpected deadlock, at least one output is not set while no more ensemble steps can be made"
@@ -56,6 +59,8 @@ class EnsembleScheduler:
         limits: Limits,
         blocks: Blocks,
         cache_lookup: CacheLookup,
+        *,
+        begun: BegunRequests,
     ) -> None:
         self._lifecycle = lifecycle
         self._outbox = outbox
@@ -63,6 +68,7 @@ class EnsembleScheduler:
         self._limits = limits
         self._blocks = blocks
         self._cache_lookup = cache_lookup
+        self._begun = begun
         self._last_id = 0
         #: In the order in which they began.
         self._runs: dict[EnsembleRun, None] = {}
@@ -74,9 +80,10 @@ class EnsembleScheduler:
         plan = request.generation.plan
         assert plan is not None
         data = request.begin(now_ns)
-        if request.row.flags & wire.RESENT:
+        lost = self._loss(request) if request.row.flags & wire.RESENT else None
+        if lost is not None:
             # Not raised: an error object that is kept would also keep the frames of each raise.
-            self._lifecycle.refuse(request, _LOST, statistics.OTHER, now_ns)
+            self._lifecycle.refuse(request, lost, statistics.OTHER, now_ns)
             return
         try:
             body = wire.decode_request(data)
@@ -85,7 +92,7 @@ class EnsembleScheduler:
         except ZmqTritonError as error:
             self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
             return
-        request.ensemble_run = run = EnsembleRun(request, plan, body)
+        request.ensemble_run = run = EnsembleRun(request, plan, body, self._begun)
         self._runs[run] = None
         given = {tensor.name: tensor for tensor in plan.reshaping.given(body.inputs)}
         run.holds += 1
@@ -94,6 +101,17 @@ class EnsembleScheduler:
             self._spawn(run, root, step, now_ns)
         run.holds -= 1
         self._end_if_over(run, now_ns)
+
+    def _loss(self, request: InflightRequest) -> Unavailable | None:
+        """Return the error of a repeated request that cannot begin anew; None if it can.
+
+        What its steps have answered to an earlier broker is lost, and none may run twice.
+        """
+        if self._begun.had_begun(request.key):
+            return _LOST
+        row = request.row
+        # what was sent after it may have been executed
+        return _SEQUENCE_LOST if row.flags & SEQUENCE_FLAGS or row.correlation else None
 
     def take_outcome(
         self, member: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
@@ -290,6 +308,11 @@ class EnsembleScheduler:
             return
         run.is_over = True
         del self._runs[run]
+        self._answer(run, now_ns)
+        if run.place is not None:
+            self._outbox.once_delivered.append(partial(self._begun.remove, run.place))
+
+    def _answer(self, run: EnsembleRun, now_ns: int) -> None:
         error = run.error
         root = run.tensor_sets[0]
         outputs: list[wire.Tensor] = []

@@ -6,11 +6,13 @@ wait here for those of earlier requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
+from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
@@ -20,6 +22,7 @@ from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import OVERLOADED, Cancelled, ProtocolError, Unavailable, ZmqTritonError
+from zmqtriton_floor.progress import RequestKey
 
 CANCELLED = Cancelled("request was cancelled")
 
@@ -41,6 +44,11 @@ class Answers:
         self._blocks = blocks
         self._deadlocks = deadlocks
         self.traces = Traces()
+        self.begun = BegunRequests()
+        #: Called when a retired generation has answered everything.
+        self.on_drained: Callable[[Generation], None]
+        #: The places of answered requests whose answers are kept back.
+        self._kept_back: dict[RequestKey, int] = {}
 
     def reply(self, request: InflightRequest, reply: wire.Reply, body: bytes) -> None:
         """Send a response, or the end of a stream; if final, the request has been finished."""
@@ -48,7 +56,18 @@ class Answers:
         if order is None:
             self._outbox.replies.setdefault(request.peer, []).append((reply, body))
         else:
-            self._send(order.pass_on(request, (request.peer, reply, body)))
+            leaving = order.pass_on(request, (request.peer, reply, body))
+            if not leaving and reply.flags & wire.FINAL:
+                self._kept_back[request.key] = self.begun.add(request.key)
+            self._send_kept(leaving)
+
+    def _send_kept(self, leaving: Iterable[Addressed]) -> None:
+        """Send replies that may have been kept back."""
+        for peer, reply, body in leaving:
+            self._send([(peer, reply, body)])
+            place = self._kept_back.pop((peer, reply.id), None)
+            if place is not None:
+                self._outbox.once_delivered.append(partial(self.begun.remove, place))
 
     def reply_early(self, request: InflightRequest, error: ZmqTritonError) -> None:
         """Tell whoever asked that nothing more comes; the final reply follows nevertheless.
@@ -68,7 +87,7 @@ class Answers:
         """Let no other answer wait for that of this request, which nobody reads."""
         order = request.generation.order
         if order is not None:
-            self._send(order.leave(request))
+            self._send_kept(order.leave(request))
 
     def _send(self, leaving: Iterable[Addressed]) -> None:
         replies = self._outbox.replies
@@ -108,6 +127,7 @@ class Answers:
         if not generation.unanswered and not generation.is_drained:
             generation.is_drained = True
             self._outbox.supervisor.append(wire.Drained(generation.number))
+            self.on_drained(generation)
 
 
 def _error_reply(own_id: int, error: ZmqTritonError) -> wire.Reply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton_floor.errors import DeadlineExceeded
+from zmqtriton_floor.wire import RESENT
 
 
 def overdue(request: InflightRequest, now_ns: int) -> DeadlineExceeded:
@@ -19,10 +20,16 @@ def _where(request: InflightRequest, now_ns: int) -> str:
         return within + (steps[0] if steps else "the request waited for a step")
     if request.state is RequestState.EXECUTING and _has_begun(request):
         took = _seconds(now_ns - request.dispatched_ns)
+        # an earlier broker may have had it for long
+        took = f"at least {took}" if request.row.flags & RESENT and not request.batch else took
         return f"model '{model}' was executing the request for {took}"
-    return (
-        f"the request waited for {_seconds(now_ns - request.queued_ns)} in the queue of '{model}'"
-    )
+    waited = _seconds(now_ns - request.queued_ns)
+    if request.is_undecided:
+        return (
+            f"the broker had died, and the request waited for {waited} until the instances of "
+            f"'{model}' would tell whether one of them was executing it"
+        )
+    return f"the request waited for {waited} in the queue of '{model}'"
 
 
 def _has_begun(request: InflightRequest) -> bool:

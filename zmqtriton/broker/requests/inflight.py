@@ -49,6 +49,7 @@ class InflightRequest:
         "is_abandoned",
         "is_cancelled",
         "is_late",
+        "is_undecided",
         "key",
         "level",
         "miss",
@@ -90,6 +91,8 @@ class InflightRequest:
         self.is_late = False
         #: Its responses that came through the broker, not straight from the stub.
         self.brokered_responses = 0
+        #: An earlier broker had it, and whether a stub has begun it is not known yet.
+        self.is_undecided = False
         #: One of its responses was an error.
         self.has_failed = False
         #: The text of the last error among its responses, or of its refusal.
@@ -127,6 +130,8 @@ class InflightRequest:
 
     def dispatch(self, instance: Instance, now_ns: int, batch: Batch | None = None) -> None:
         assert self.state is RequestState.QUEUED, self.state
+        if self.call is not None:
+            self.call.run.begin_step()
         self.state = RequestState.EXECUTING
         self.instance = instance
         self.batch = batch

@@ -1,40 +1,70 @@
 """Recovery after a broker's death: what the processes tell the new one, and what follows from it.
 
-A request that was sent before may have been executed, may be executing, or may never have reached a
-stub. Only the stubs know, so such a request waits here until every stub of its model has said
-hello. Who holds which blocks only their holders know: when all have reported, owners free the rest.
-The core passes on what is said; this knows no sockets.
+No request runs twice: a repeated one is executed only if no stub can have begun it for an earlier
+broker. That is so because of each stub of its model one of these is true:
+
+* It has said hello, and told what it has, and what it has answered in the last second; answers
+  before that have left the broker, so nobody repeats their requests.
+* It is silent, but the broker has fenced it off, and its page names what it may have begun.
+* It is dead, and no broker had taken note of that: its page, which the supervisor keeps for a
+  while, names what it may have begun. Without a page, or if that says that they are too many to
+  name, whatever is repeated for its model may have run, and is refused.
+* It is dead, or has been drained, and an earlier broker has done with it: all that it had begun was
+  answered, finally, and the answers had left that broker; the rest had been given to others. That
+  broker has said so (`wire.Settled`), and the supervisor no longer tells of the stub.
+
+An answer has left when the kernel has it: its reader takes everything from the connection to a dead
+broker before it repeats what is unanswered. A broker that itself has followed another says
+`Settled` only when nobody is left who may still repeat a request of that time (`once_over`), since
+what it knows of a stub would die with it.
+
+What stubs cannot know, the broker itself writes down (`begun_requests`): which runs of ensembles
+have begun, and which answers it keeps back. Who holds which blocks only their holders know: when
+all have reported, owners free the rest. The core passes on what is said; this knows no sockets.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
+from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
-from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.instances import ExecutionProgress, Instance
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.progress import FENCE_NS
+from zmqtriton_floor.progress import FENCE_NS, RequestKey
 from zmqtriton_floor.wire import FINAL, HeldBlocks, Outcome
 
-Route = tuple[int, int]
 #: A stub, and an outcome it sent with its body.
 Saying = tuple[int, Outcome, bytes]
 
 #: Clients that have said hello repeat their requests at once. After this time outcomes for others
 #: are dropped.
 LEFTOVER_NS = 10_000_000_000
+#: How often to look whether all processes have come that may repeat requests.
+_LOOK_NS = 1_000_000_000
 #: Processes besides stubs that read large tensors.
 _READERS = ("http", "grpc", "door")
+#: Those that ask. Stubs do so only for requests that they have.
+_ASKERS = (*_READERS, "guest")
 
-_LOST = Unavailable("the model instance died together with the broker; it may have been executed")
+_UNHEARD = Unavailable(
+    "the broker has died, and a model instance has ended before it could tell the next one what it "
+    "had begun: the request may have been executed"
+)
+_KEPT_BACK = Unavailable(
+    "the broker died while it kept the answer back for those to earlier requests"
+)
+_REMOVED = Unavailable(
+    "the broker has died, and the model instance that had begun the request was removed"
+)
 
 
 class Recovery:
@@ -48,6 +78,8 @@ class Recovery:
         generations: GenerationRegistry,
         instances: dict[int, Instance],
         blocks: Blocks,
+        *,
+        begun: BegunRequests,
     ) -> None:
         self._lifecycle = lifecycle
         self._outbox = outbox
@@ -55,33 +87,45 @@ class Recovery:
         self._generations = generations
         self._instances = instances
         self._blocks = blocks
+        self._begun = begun
         #: The stub that has the request and will answer it.
-        self._received: dict[Route, int] = {}
+        self._received: dict[RequestKey, int] = {}
         #: Outcomes that came before the request was repeated, in their order.
-        self._early_outcomes: dict[Route, list[Saying]] = {}
+        self._early_outcomes: dict[RequestKey, list[Saying]] = {}
         #: When to check whether those are still wanted, soonest first.
-        self._leftover_checks: deque[tuple[int, Route]] = deque()
+        self._leftover_checks: deque[tuple[int, RequestKey]] = deque()
         #: Requests that wait for the stubs of their model, by generation.
         self._waiting: dict[int, list[InflightRequest]] = {}
         #: When to decide about them again though nobody has said anything; 0 for never.
         self._look_again_ns = 0
         #: Something depends on the time.
         self.timed = False
-        #: Generations of which a stub died without a hello, and their models: nobody knows what
-        #: that stub had.
-        self._uncertain: set[int | str] = set()
+        #: By the generations of stubs that died without a hello, and by their models: what those
+        #: may have begun; None if nobody knows.
+        self._unheard: dict[int | str, frozenset[RequestKey] | None] = {}
+        #: Nobody may still repeat a request of an earlier broker's time.
+        self._is_over = True
+        #: Since when all who might are here; 0 while they are not.
+        self._all_here_ns = 0
+        #: What to do then, and when to look; 0 for never.
+        self._once_over: list[Callable[[], object]] = []
+        self._look_over_ns = 0
         #: The processes that have yet to report their leases; None until the supervisor has
         #: announced all of them.
         self._unreported_peers: set[int] | None = None
         self._reported_peers: set[int] = set()
         self._is_settled = False
 
+    def begin(self, epoch: int) -> None:
+        """Begin; the server's first broker has the epoch 1, and nothing to recover."""
+        self._is_over = epoch <= 1
+
     # --------------------------------------------------------------- requests
 
     def take_hello(
         self,
         stub: int,
-        received: Iterable[Route],
+        received: Iterable[RequestKey],
         answered: Iterable[tuple[Outcome, bytes]],
         now_ns: int,
     ) -> None:
@@ -106,7 +150,7 @@ class Recovery:
         self._keep(route, (stub, outcome, body), now_ns)
         return True
 
-    def _keep(self, route: Route, saying: Saying, now_ns: int) -> None:
+    def _keep(self, route: RequestKey, saying: Saying, now_ns: int) -> None:
         if not self._is_asker(route[0]):
             self._blocks.discard(saying[0], saying[1])
             return
@@ -123,6 +167,7 @@ class Recovery:
 
     def take_resent(self, request: InflightRequest, now_ns: int) -> None:
         """Decide about a request that an earlier broker had, or have it wait."""
+        request.is_undecided = True
         waiting = self._waiting.setdefault(request.generation.number, [])
         if waiting and self._look_again_ns:
             # It is decided about together with those before it: thousands may come at once.
@@ -135,25 +180,31 @@ class Recovery:
             self._look_again_ns = self._look_again_ns or now_ns + 2 * FENCE_NS
             self.timed = True
 
-    def note_silent_death(self, generation: Generation) -> None:
-        """Note that a stub of a generation died without a hello."""
-        self._uncertain |= {generation.number, generation.model}
+    def note_silent_death(self, generation: Generation, progress: ExecutionProgress | None) -> None:
+        """Note that a stub died without a hello; its page says what it may have begun."""
+        begun = progress.begun_keys() if progress is not None else None
+        for name in (generation.number, generation.model):
+            known = self._unheard.get(name, frozenset())
+            self._unheard[name] = None if known is None or begun is None else known | begun
 
-    def forget_peer(self, peer: int, now_ns: int) -> None:
-        """Forget a dead process: it will neither repeat requests nor answer them."""
+    def forget_peer(self, peer: int, loss: Unavailable, now_ns: int) -> None:
+        """Forget a dead process: it will neither repeat requests nor answer them.
+
+        `loss` is the error of what it had received.
+        """
         for route in [route for route in self._early_outcomes if route[0] == peer]:
             self._drop(route)
         for route in [route for route, stub in self._received.items() if stub == peer]:
             # Its client has yet to repeat it, and it must not be executed again then.
             del self._received[route]
-            lost = Outcome(*route, _LOST.number, _LOST.text, FINAL)
+            lost = Outcome(*route, loss.number, loss.text, FINAL)
             self._keep(route, (peer, lost, b""), now_ns)
         for (asker, own_id), stub in self._received.items():
             if asker == peer:
                 self._outbox.cancel_execution(stub, (asker, own_id))
         self._mark_reported(peer)
 
-    def _drop(self, route: Route) -> None:
+    def _drop(self, route: RequestKey) -> None:
         for stub, outcome, _ in self._early_outcomes.pop(route, []):
             self._blocks.discard(stub, outcome)
 
@@ -183,14 +234,19 @@ class Recovery:
         return undecided
 
     def _decide(self, request: InflightRequest, now_ns: int) -> None:
-        generation = request.generation
+        generation, request.is_undecided = request.generation, False
         said = self._early_outcomes.pop(request.key, [])
         stub = self._received.pop(request.key, None)
         # It may be an instance of an earlier generation, or of the next.
         instance = self._instances.get(stub or (said[0][0] if said else 0))
-        if not said and stub is None and not self._is_uncertain(request):
-            generation.requeue(request)
-            self._lifecycle.await_turn(request)
+        if not said and stub is None:
+            if generation.order is not None and self._begun.had_begun(request.key):
+                self._lifecycle.refuse(request, _KEPT_BACK, statistics.BACKEND, now_ns)
+            elif self._may_have_been_begun_unheard(request):
+                self._lifecycle.refuse(request, _UNHEARD, statistics.BACKEND, now_ns)
+            else:
+                generation.requeue(request)
+                self._lifecycle.await_turn(request)
             return
         if instance is not None:
             generation.leave_queue(request)
@@ -198,11 +254,44 @@ class Recovery:
         for source, outcome, body in said:
             self._lifecycle.take_outcome(source, request, outcome, body, now_ns)
         if instance is None and request.state is not RequestState.ANSWERED:
-            self._lifecycle.refuse(request, _LOST, statistics.BACKEND, now_ns)
+            self._lifecycle.refuse(request, _REMOVED, statistics.BACKEND, now_ns)
 
-    def _is_uncertain(self, request: InflightRequest) -> bool:
+    def _may_have_been_begun_unheard(self, request: InflightRequest) -> bool:
         asked_of = request.row.generation or request.generation.model
-        return asked_of in self._uncertain or request.generation.number in self._uncertain
+        for name in (asked_of, request.generation.number):
+            begun = self._unheard.get(name, frozenset())
+            if begun is None or request.key in begun:
+                return True
+        return False
+
+    # ----------------------------------------------------------------- the end
+
+    def once_over(self, act: Callable[[], object]) -> None:
+        """Do this once nobody may still repeat a request of an earlier broker's time."""
+        if self._is_over:
+            act()
+            return
+        self._once_over.append(act)
+        self._look_over_ns = self._look_over_ns or 1  # at the next tick
+        self.timed = True
+
+    def _check_over(self, now_ns: int) -> None:
+        """Look whether all are here who might repeat requests, and have been for long enough."""
+        is_awaiting = any(
+            peer.role in _ASKERS and not peer.has_resent for peer in self._peers.values()
+        ) or any(not instance.has_arrived for instance in self._instances.values())
+        if is_awaiting:
+            self._all_here_ns = 0
+        else:
+            self._all_here_ns = self._all_here_ns or now_ns
+        if self._all_here_ns and now_ns - self._all_here_ns >= LEFTOVER_NS:
+            self._is_over, self._look_over_ns = True, 0
+            self._unheard.clear()
+            acts, self._once_over = self._once_over, []
+            for act in acts:
+                act()
+        else:
+            self._look_over_ns = now_ns + _LOOK_NS
 
     # ------------------------------------------------------------------ blocks
 
@@ -237,8 +326,9 @@ class Recovery:
 
     def next_due_ns(self) -> int | None:
         """When tick() has work to do."""
-        times = [self._leftover_checks[0][0]] if self._leftover_checks else []
-        return min((*times, self._look_again_ns) if self._look_again_ns else times, default=None)
+        first = self._leftover_checks[0][0] if self._leftover_checks else 0
+        times = filter(None, (first, self._look_again_ns, self._look_over_ns))
+        return min(times, default=None)
 
     def tick(self, now_ns: int) -> None:
         """Do what is due."""
@@ -246,7 +336,9 @@ class Recovery:
             self._look_again_ns = 0
             self.resolve_waiting(now_ns)
         self._drop_leftovers(now_ns)
-        self.timed = bool(self._look_again_ns or self._leftover_checks)
+        if 0 < self._look_over_ns <= now_ns:
+            self._check_over(now_ns)
+        self.timed = bool(self._look_again_ns or self._leftover_checks or self._look_over_ns)
 
     def _drop_leftovers(self, now_ns: int) -> None:
         """Drop outcomes whose requests nobody has repeated."""

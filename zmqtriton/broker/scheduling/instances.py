@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
-from zmqtriton_floor.progress import FENCE_NS
+from zmqtriton_floor.progress import FENCE_NS, RequestKey
 from zmqtriton_floor.wire import Executed
 
 if TYPE_CHECKING:
@@ -128,8 +128,14 @@ class ExecutionProgress(Protocol):
     def fence(self, epoch: int) -> None:
         """Have the stub begin no batch of an earlier broker."""
 
-    def may_have_begun(self, key: tuple[int, int]) -> bool:
+    def may_have_begun(self, key: RequestKey) -> bool:
         """True if the stub has begun the request, or nobody can say."""
+
+    def begun_keys(self) -> frozenset[RequestKey] | None:
+        """Return the requests that the stub may have begun; None if nobody can say."""
+
+    def close(self) -> None:
+        """Let go of the page."""
 
 
 class Instance:
@@ -253,7 +259,7 @@ class Instance:
             self.progress.fence(epoch)
             self.fenced_ns = now_ns
 
-    def may_have_begun(self, key: tuple[int, int], now_ns: int) -> bool:
+    def may_have_begun(self, key: RequestKey, now_ns: int) -> bool:
         """True if its stub, which has not said hello, may have begun an earlier request."""
         if self.progress is None or now_ns - self.fenced_ns < FENCE_NS:
             return True
@@ -359,7 +365,10 @@ class Instance:
         )
 
     def die(self) -> tuple[list[InflightRequest], list[InflightRequest]]:
-        """Return the requests that die with it, and those that it had not begun."""
+        """Return the requests that die with it, and those that it had not begun.
+
+        Its page is read here for the last time.
+        """
         self._enter(Event.DIED)
         begun = self.progress.last_begun_batch if self.progress is not None else 0
         waiting = [
@@ -372,4 +381,6 @@ class Instance:
         lost = list(self.open_requests.values())
         self.open_requests.clear()
         self.batches.clear()
+        if self.progress is not None:
+            self.progress.close()
         return lost, waiting

@@ -9,6 +9,7 @@ from __future__ import annotations
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import Answers
+from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
@@ -23,12 +24,15 @@ class Retirement:
         instances: dict[int, Instance],
         answers: Answers,
         cache_lookup: CacheLookup,
+        recovery: Recovery,
     ) -> None:
         self._outbox = outbox
         self._generations = generations
         self._instances = instances
         self._answers = answers
         self._cache_lookup = cache_lookup
+        self._recovery = recovery
+        answers.on_drained = self.tell_settled
         #: The supervisor waits until no client has an open sequence.
         self.is_last_call = False
 
@@ -75,6 +79,17 @@ class Retirement:
         if instance.has_left:
             told = wire.Drained(instance.generation, instance.serial)
             self._outbox.supervisor.append(told)
+            self.tell_settled(self._generations[instance.generation], instance.serial)
+
+    def tell_settled(self, generation: Generation, serial: int = 0) -> None:
+        """Tell the supervisor once no later broker need know what a stub, or all, had begun."""
+        outbox, told = self._outbox, wire.Settled(generation.number, serial)
+        # The outbox gets new lists from time to time, so they are looked up late.
+
+        def tell() -> None:
+            outbox.supervisor.append(told)
+
+        self._recovery.once_over(lambda: outbox.once_delivered.append(tell))
 
     def note_call(self, serial: int, callee: Generation) -> None:
         """Note that a model calls another one, which is needed for as long as the caller."""

@@ -7,8 +7,9 @@ import resource
 #: What the supervisor holds for an instance: lifeline, pidfd, output, progress page, readiness
 #: lifeline. The broker holds fewer.
 PER_INSTANCE = 5
-#: For listeners, frontends, callers on the control socket, and files that are read.
-RESERVED = 64
+#: For listeners, frontends, callers on the control socket, files that are read, and the pages of
+#: the stubs that died last.
+RESERVED = 96
 #: The share of the others that may be segments of shared memory.
 SEGMENT_SHARE = 1 / 4
 

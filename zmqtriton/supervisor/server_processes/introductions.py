@@ -16,9 +16,12 @@ from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.server_processes.replay import PROPAGATION_S, BrokerReplay
+from zmqtriton.supervisor.server_processes.replay import BrokerReplay
 from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES, CATALOGUE_ROLES
 from zmqtriton_floor import wire
+
+#: What all have said to a broker for this long has reached it.
+PROPAGATION_S = 1.0
 
 
 class ServerInfo(NamedTuple):
@@ -66,7 +69,6 @@ class Introductions:
             Send(serial, self._bootstrap(serial, self._server.new_token(), "broker"))
         )
         if before:
-            self._replay.forget_settled_deaths(self._plan.now_s)
             self._plan.enqueue(*(Send(serial, message) for message in self._replay.all_messages()))
             self._acknowledgements.transfer(before, serial)
 
@@ -183,10 +185,10 @@ class Introductions:
         self._waiting.pop(serial, None)
         if self._replay.is_alive(serial):
             self.send_to_broker(wire.PeerDied(serial, reason))
-            self._acknowledgements.sync(
-                [self.broker_serial],
-                lambda: self._replay.acknowledge_death(serial, self._plan.now_s),
-            )
+
+    def settle(self, message: wire.Settled) -> None:
+        """Take the word of a broker that a later one need not hear of a stub, or of several."""
+        self._replay.settle(message)
 
     def send_to_broker(self, message: Any) -> None:
         """Send to the broker; without one, the next broker is told."""

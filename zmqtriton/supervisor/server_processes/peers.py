@@ -214,6 +214,8 @@ class Peers:
                 self._acknowledgements.acknowledge(peer.serial, message.number)
             elif peer.role == BROKER:
                 self._introductions.on_broker_ready()
+        elif isinstance(message, wire.Settled):
+            self._introductions.settle(message)
         elif isinstance(message, wire.Statistics):
             self.on_statistics(message)
         elif isinstance(message, wire.CallResult) and peer.role == METRICS:

@@ -1,9 +1,9 @@
 """The messages to brokers that still hold, so that the next broker can be told the same.
 
-Kept by `introductions`, through which everything to the broker goes. A stub's death stays here
-until a broker has had time to pass on what followed from it: only then does the next one know that
-what the stub had may have been executed. An ended generation stays, too: a request may still name
-it, and its successor takes that. Does no I/O.
+Kept by `introductions`, through which everything to the broker goes. A stub that was attached stays
+here, dead or alive, until a broker says that what it had begun is settled: from a stub that is told
+as dead the next broker knows that what it had may have been executed. An ended generation stays,
+too: a request may still name it, and its successor takes that. Does no I/O.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 
 from zmqtriton_floor import wire
 
-#: What a broker knew for this long before it died has reached everybody.
-PROPAGATION_S = 1.0
 #: How many ended generations may still be named.
 _ENDED = 64
 
@@ -32,8 +30,8 @@ class BrokerReplay:
         self._removed: dict[int, wire.RemoveGeneration] = {}
         #: The divided models.
         self._splits: dict[str, wire.TrafficSplit] = {}
-        #: When a broker had seen each death.
-        self._seen_s: dict[int, float] = {}
+        #: Retired generations that have answered everything.
+        self._settled: set[int] = set()
 
     def record(self, message: Any) -> None:
         """Record a message that was sent to the broker, or would have been if there were one."""
@@ -60,6 +58,7 @@ class BrokerReplay:
             return
         for entry in [entry for entry in self._retired if entry[0] == number]:
             del self._retired[entry]
+        self._settled.discard(number)
         self._removed[number] = message
         if len(self._removed) > _ENDED:
             oldest = next(iter(self._removed))
@@ -83,7 +82,7 @@ class BrokerReplay:
             self._forget_process(message.serial)
 
     def _forget_process(self, serial: int) -> None:
-        for entries in (self.expected_peers, self._attached, self._deaths, self._seen_s):
+        for entries in (self.expected_peers, self._attached, self._deaths):
             entries.pop(serial, None)
         for entry in [entry for entry in self._retired if entry[1] == serial]:
             del self._retired[entry]
@@ -91,23 +90,26 @@ class BrokerReplay:
     def is_alive(self, serial: int) -> bool:
         return serial in self.expected_peers and serial not in self._deaths
 
-    def acknowledge_death(self, serial: int, now_s: float) -> None:
-        """Note that a broker knows of the death."""
-        if serial in self._deaths:
-            self._seen_s[serial] = now_s
-        self.forget_settled_deaths(now_s)
-
-    def forget_settled_deaths(self, now_s: float) -> None:
-        """Drop deaths that a broker had known of for long enough."""
-        for serial, seen_s in list(self._seen_s.items()):
-            if now_s - seen_s > PROPAGATION_S:
+    def settle(self, settled: wire.Settled) -> None:
+        """Forget what a stub had begun, or all of a generation; a living process stays expected."""
+        stubs = [settled.serial]
+        if not settled.serial:
+            attached = self._attached.items()
+            stubs = [serial for serial, one in attached if one.generation == settled.generation]
+            if (settled.generation, 0) in self._retired:
+                self._settled.add(settled.generation)
+        for serial in stubs:
+            self._attached.pop(serial, None)
+            self._retired.pop((settled.generation, serial), None)
+            if serial in self._deaths:
                 self._forget_process(serial)
 
     def all_messages(self) -> list[Any]:
-        """Return the messages for a new broker, without the retirements."""
+        """Return the messages for a new broker, without the retirements that must wait."""
         entries: list[dict[Any, Any]] = [
             *(self.expected_peers, self._served, self._attached, self._deaths, self._removed),
             self._splits,
+            {entry: one for entry, one in self._retired.items() if self._is_settled(entry)},
         ]
         return [message for messages in entries for message in messages.values()]
 
@@ -116,7 +118,11 @@ class BrokerReplay:
 
         A broker that had not heard of a generation's requests yet would consider it drained.
         """
-        return list(self._retired.values())
+        return [one for entry, one in self._retired.items() if not self._is_settled(entry)]
+
+    def _is_settled(self, entry: tuple[int, int]) -> bool:
+        """True if this retires a generation that no request is open in: others go elsewhere."""
+        return entry[0] in self._settled and not entry[1]
 
 
 _NOTES: dict[type[Any], Callable[[BrokerReplay, Any], None]] = {

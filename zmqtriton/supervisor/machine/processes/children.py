@@ -29,6 +29,7 @@ from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
 from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServer, StubSpec
 from zmqtriton.supervisor.machine.processes.frozen import FrozenProcesses
 from zmqtriton.supervisor.machine.processes.guests import Guests
+from zmqtriton.supervisor.machine.processes.last_pages import LastPages
 from zmqtriton.supervisor.machine.processes.output import StubOutput, log_line
 from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifelines
 from zmqtriton.supervisor.machine.processes.process import Process
@@ -36,7 +37,6 @@ from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement
 from zmqtriton.supervisor.machine.segments import SEGMENT_MESSAGES, SegmentRegistry
 from zmqtriton_floor import endpoints, stub_mark, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
-from zmqtriton_floor.progress import has_begun
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +126,7 @@ class Children:
         )
         self._probes = ReadinessLifelines(selector, listener.message_received)
         self.quotas = QuotaEnforcement(self._children, self.segments, listener.memory_exceeded)
+        self._last_pages = LastPages()
         self._frozen = FrozenProcesses(self._children, listener.process_frozen)
         #: Variables of models that differ from the server's; None is one that they do not get.
         self.model_variables: Mapping[str, str | None] = {}
@@ -315,7 +316,7 @@ class Children:
             return
         if type(message) is wire.AttachInstance:  # the broker reads there what the stub has begun
             stub = self._children.get(message.serial)
-            descriptor = stub.progress_page if stub is not None else None
+            descriptor = (stub and stub.progress_page) or self._last_pages.find(message.serial)
         if child is not None:
             child.lifeline.send(message, *(() if descriptor is None else (descriptor,)))
             self._update_write_interest(child)
@@ -448,11 +449,11 @@ class Children:
             _unregister(self._selector, child.output)
             child.output.close()
             words, crash = child.output.last_words, child.output.crash
-        had_begun = child.progress_page is not None and has_begun(child.progress_page)
-        for descriptor in (child.pidfd, child.progress_page):
-            if descriptor is not None:
-                _unregister(self._selector, descriptor)
-                os.close(descriptor)
+        page = child.progress_page
+        had_begun = page is not None and self._last_pages.keep(child.serial, page)
+        if child.pidfd is not None:
+            _unregister(self._selector, child.pidfd)
+            os.close(child.pidfd)
         self.on_process_end(child.serial)
         if child.output is not None:
             with guarded("the search for what a stub has left"):
@@ -481,4 +482,5 @@ class Children:
                 is_dead = waiting.select(max(0.0, deadline_s - time.monotonic()))
             if is_dead:
                 self._handle_process_exit(child)
+        self._last_pages.close()
         processes.kill_orphans(max(0.0, deadline_s - time.monotonic()))

@@ -24,9 +24,16 @@ _MODULES = {
 _ROLES_WITH_SOCKET = frozenset({"http-arbiter", "grpc", "door", "metrics"})
 
 
-def role_command(role: str, lifeline: int, sockets: Mapping[str, int]) -> list[str]:
-    """Return the command of a process; further sockets than its own have a name."""
+def role_command(
+    role: str, lifeline: int, sockets: Mapping[str, int], begun: int | None = None
+) -> list[str]:
+    """Return the command of a process; further sockets than its own have a name.
+
+    `begun` is the memory that outlives brokers, for one of them.
+    """
     command = [sys.executable, "-m", _MODULES[role], "--lifeline", str(lifeline)]
+    if begun is not None:
+        command += ["--begun", str(begun)]
     if role in _ROLES_WITH_SOCKET:
         for name, socket in sockets.items():
             command += [f"--{name}-socket" if name else "--socket", str(socket)]

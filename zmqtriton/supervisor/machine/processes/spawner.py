@@ -18,7 +18,7 @@ from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
-from zmqtriton.supervisor.server_processes.roles import FORK_SERVER, OUTLIVING_ROLES
+from zmqtriton.supervisor.server_processes.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
 from zmqtriton_floor import progress
 
 _log = logging.getLogger(__name__)
@@ -29,6 +29,10 @@ _SERVED_TOO = {
     listeners.METRICS: (listeners.AGENT_CHECK,),
     listeners.GRPC: (listeners.GRPC_OTHER_FAMILY,),
 }
+
+
+#: The size of the memory in which each broker writes for the next one.
+_BEGUN_BYTES = 1 << 18
 
 
 class Spawner:
@@ -50,6 +54,7 @@ class Spawner:
         self._log_stream = log_stream
         #: Keep the environments that models run in from being removed, by their directory.
         self._cache_locks: dict[str, int | None] = {}
+        self._begun = segments.anonymous_memory(_BEGUN_BYTES)
         withheld = model_environment.withheld(os.environ, options.model_env)
         if withheld:
             text = "models do not get %d variables of the environment; --log-verbose=1 names them"
@@ -59,6 +64,7 @@ class Spawner:
         children.model_variables = dict.fromkeys(withheld)
 
     def close(self) -> None:
+        os.close(self._begun)
         for lock in self._cache_locks.values():
             if lock is not None:
                 os.close(lock)
@@ -67,8 +73,10 @@ class Spawner:
         if action.role == FORK_SERVER:
             self._children.spawn_fork_server(action.serial)
             return
-        if action.role == "broker":
+        begun = None
+        if action.role == BROKER:
             self._runtime_directory.remove_broker_sockets()
+            begun = self._begun
         held = self._listeners.get(action.role)
         given = {}
         is_native = self._options.grpc_transport == "native"
@@ -79,8 +87,8 @@ class Spawner:
                 given[role] = self._listeners[role].socket.fileno()
         self._children.spawn(
             action.serial,
-            lambda line: commands.role_command(action.role, line, given),
-            inherited=tuple(given.values()),
+            lambda line: commands.role_command(action.role, line, given, begun),
+            inherited=(*given.values(), *(() if begun is None else (begun,))),
             output=self._log_stream.fileno() if self._options.log_file else None,
             environment=commands.ROLE_ENVIRONMENT,
             may_branch=action.role == listeners.HTTP,

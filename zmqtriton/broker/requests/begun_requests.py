@@ -1,0 +1,88 @@
+"""Requests of which only the broker knows that they have begun, in memory that outlives it.
+
+Stubs know of what they execute, and forget what they have answered once the answer must have left
+the broker. Two things they cannot know: to which run of an ensemble a step belongs, and that an
+answer is kept back in the broker for the sake of its order. So the broker writes such requests
+here: a run before its first step is sent, an answer while it is kept, both until the answer has
+left. The next broker reads what it finds, and executes none of that again. The supervisor keeps the
+memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from zmqtriton_floor.progress import RequestKey
+
+#: Of a broker that nobody follows.
+_OWN_BYTES = 1 << 16
+
+#: How many requests have found no room.
+_UNNAMED = struct.Struct("=Q")
+#: Who asks, and the id of the request; of nobody if the place is free.
+_ENTRY = struct.Struct("=QQ")
+#: Of a request that found no room.
+_NOWHERE = 0
+
+
+class BegunRequests:
+    """One broker's view of the memory: what it found there, and what it has written itself."""
+
+    def __init__(self) -> None:
+        """Begin with memory of its own, in which nothing is written."""
+        self.adopt(bytearray(_OWN_BYTES))
+
+    def adopt(self, memory: Any) -> None:
+        """Use this memory, in which earlier brokers may have written."""
+        self._memory = memory
+        self._free: list[int] = []
+        #: The places of requests that an earlier broker has written.
+        self._earlier: dict[RequestKey, int] = {}
+        used = len(bytes(memory).rstrip(b"\0"))
+        self._unused_at = _ENTRY.size
+        while self._unused_at < used:
+            key = _ENTRY.unpack_from(memory, self._unused_at)
+            if key == (0, 0):
+                self._free.append(self._unused_at)
+            else:
+                self._earlier[key] = self._unused_at
+            self._unused_at += _ENTRY.size
+        self._unnamed: int = _UNNAMED.unpack_from(memory, 0)[0]
+        self._earlier_unnamed = self._unnamed
+
+    def had_begun(self, key: RequestKey) -> bool:
+        """True if the request may have begun at the time of an earlier broker."""
+        return key in self._earlier or self._earlier_unnamed > 0
+
+    def add(self, key: RequestKey) -> int:
+        """Write a request, before what makes it begun can be seen; return its place."""
+        if self._free:
+            place = self._free.pop()
+        elif self._unused_at + _ENTRY.size <= len(self._memory):
+            place, self._unused_at = self._unused_at, self._unused_at + _ENTRY.size
+        else:
+            self._count_unnamed(1)
+            return _NOWHERE
+        _ENTRY.pack_into(self._memory, place, *key)
+        return place
+
+    def remove(self, place: int) -> None:
+        """Forget a request whose answer has left, so that nobody repeats it."""
+        if place == _NOWHERE:
+            self._count_unnamed(-1)
+        else:
+            _ENTRY.pack_into(self._memory, place, 0, 0)
+            self._free.append(place)
+
+    def forget_earlier(self) -> None:
+        """Forget what earlier brokers have written: nobody repeats a request of theirs any more."""
+        for place in self._earlier.values():
+            self.remove(place)
+        self._earlier.clear()
+        self._count_unnamed(-self._earlier_unnamed)
+        self._earlier_unnamed = 0
+
+    def _count_unnamed(self, more: int) -> None:
+        self._unnamed += more
+        _UNNAMED.pack_into(self._memory, 0, self._unnamed)
