@@ -6,6 +6,7 @@ import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.models.blueprint import ReadFailure
+from zmqtriton.supervisor.models.startup import SETTLE_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable
 
@@ -101,6 +102,27 @@ def test_a_model_that_goes_between_a_listing_and_its_reading_ends_with_the_next(
     retired = len(world.messages_to("broker", wire.Retire))
     look()
     assert retired == len(world.messages_to("broker", wire.Retire)), "it is ended once"
+
+
+@pytest.mark.parametrize("control", ["poll", "reload"])
+def test_a_model_that_comes_back_while_it_still_ends_is_loaded(control: str) -> None:
+    mode = "poll" if control == "poll" else "none"
+    world = SupervisorHarness(make_blueprint("m"), control_mode=mode, poll_s=1.0).start()
+    world.is_busy, files = True, world.models["m"]
+
+    def look() -> None:
+        if control == "poll":
+            world.advance(1.0 + SETTLE_S)
+        else:
+            world.call("reload")
+
+    del world.models["m"]
+    look()
+    assert "UNLOADING" == world.index()[0]["state"], "it has requests"
+    world.models["m"] = files
+    look()
+
+    assert "READY" == world.index()[0]["state"]
 
 
 def test_a_server_that_waits_for_its_repository_can_be_stopped() -> None:

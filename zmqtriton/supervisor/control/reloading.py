@@ -61,7 +61,7 @@ class Reloading:
         reloaded = self._choose(found)
         report.expect(model.name for model in [*gone, *reloaded])
         for model in gone:
-            model.history.is_directory_gone = True
+            model.history.record_gone()
             model.unload(partial(report.record, model.name, "unloaded"))
         for model in reloaded:
             model.history.is_directory_gone = False

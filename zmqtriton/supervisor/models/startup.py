@@ -202,7 +202,7 @@ class Startup:
                 model.was_explicitly_loaded = True
                 model.poll(min(SETTLE_S, self._policy.poll_s))
         for model in find_gone(self._server.models, found):
-            model.history.is_directory_gone = True
+            model.history.record_gone()
             model.unload(ignore_result)
 
 

@@ -82,6 +82,14 @@ class LoadHistory:
         self._attempted_fingerprint, self.read_problem = failure.fingerprint, failure.reason
         self.is_directory_gone = not failure.fingerprint
 
+    def record_gone(self) -> None:
+        """Record that the directory is gone.
+
+        The same files may come back while the model is still ending, and are to be loaded then.
+        """
+        self.is_directory_gone = True
+        self._attempted_fingerprint = ""
+
     def record_attempt(self, blueprint: Blueprint, override: LoadOverride | None) -> None:
         """Record that a load of this blueprint begins."""
         self.attempts += 1
