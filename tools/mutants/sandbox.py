@@ -31,6 +31,8 @@ chmod 1777 /tmp
 ulimit -v {memory}
 "$@"
 """.format(folders=" ".join(_COPIED), memory=_MOST_MEMORY)
+#: What runs here ends with us, however we end.
+_DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 _UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 _AS_ROOT = () if os.geteuid() == 0 else ("--user", "--map-root-user")
 
@@ -75,7 +77,7 @@ class Sandbox:
             os.utime(place, (moment, moment))
         shell = ("sh", "-c", _BEGIN, "sh", str(self.tree), str(ROOT), str(place), module)
         process = subprocess.Popen(
-            [*_UNSHARE, *_AS_ROOT, *shell, *command],
+            [*_DIE_WITH_US, *_UNSHARE, *_AS_ROOT, *shell, *command],
             cwd=ROOT,
             # the next trial finds compiled what this one has imported
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **environment},

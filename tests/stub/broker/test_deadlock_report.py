@@ -39,7 +39,8 @@ class World:
     def __init__(self) -> None:
         self.by_thread: dict[int | None, BlsCall] = {}
         self.futures: dict[Any, BlsCall] = {}
-        self.threads: dict[int, BlsCall] = {}
+        #: Those of the tests themselves let no batch go on.
+        self.threads: dict[int, BlsCall] = dict.fromkeys(sys._current_frames(), call(99))
         self.loops: dict[Any, Any] = {}
         self.tasks: dict[int, Any] = {}
         self.running = 1
