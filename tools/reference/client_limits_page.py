@@ -11,6 +11,7 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.door_api import peer
 from zmqtriton_frontends.grpc_api import call
 from zmqtriton_frontends.grpc_api.inference import outbox, stream_infer
+from zmqtriton_frontends.grpc_api.transport import account
 from zmqtriton_frontends.grpc_api.transport import connection as grpc_connection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import MOST_STREAMS
 from zmqtriton_frontends.http2 import connection as http2_connection
@@ -102,7 +103,7 @@ def _memory() -> Iterator[Row]:
     yield (
         "does not read its connection",
         "gRPC",
-        f"{_size(grpc_connection._HIGH_WATER)} before nothing more is read of it, of {budget}",
+        f"{_size(account.HIGH_WATER)} before nothing more is read of it, of {budget}",
         stall,
     )
     yield (

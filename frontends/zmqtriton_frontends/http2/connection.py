@@ -71,7 +71,7 @@ class Connection(Sending):
         wake: Callable[[], None],
         rules: Rules,
         clock: Clock = time.monotonic,
-        admits: Callable[[int], bool] = lambda _: True,
+        admits: Callable[[Connection, int], bool] = lambda _, kept: True,
     ) -> None:
         """Set up the state machine.
 
@@ -243,7 +243,11 @@ class Connection(Sending):
         self._last_stream = number
         kept = self.kept_bytes + read.kept_bytes
         is_too_many = len(self.streams) >= self._most_streams
-        if self.is_closing or is_too_many or (kept > self.room_bytes and not self._admits(kept)):
+        if (
+            self.is_closing
+            or is_too_many
+            or (kept > self.room_bytes and not self._admits(self, kept))
+        ):
             self._control.refuse_new(number, frames.REFUSED_STREAM)
             return
         if read.begin is None:

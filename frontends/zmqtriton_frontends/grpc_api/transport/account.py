@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from zmqtriton_frontends.grpc_api.call import NoRoomError
 from zmqtriton_frontends.grpc_api.transport.message_framing import Unfinished
 from zmqtriton_frontends.http2.connection import Connection
+from zmqtriton_frontends.process import progress
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 from zmqtriton_frontends.process.progress import Progress
 
+#: How much a client may leave unread before it is no longer read from.
+HIGH_WATER = 1 << 18
 #: Room for streams is taken in steps of so much, which cover a plain request.
 _STEP_BYTES = 16 << 10
 
@@ -33,15 +37,42 @@ class Account:
         #: For the streams that are open, and what waits in them to be taken.
         self.streams = Share(ledger.streams, client)
         self._progress = Progress()
+        #: The number of a stream, and since when those up to it have been open.
+        self._silent_before = 0, 0.0
 
-    def admits_streams(self, size: int) -> bool:
+    def admits_streams(self, http2: Connection, size: int) -> bool:
         """Return whether there is memory for streams that take so much together."""
         more = -(-size // _STEP_BYTES) * _STEP_BYTES - self.streams.held
-        return more <= 0 or self.streams.take(more)
+        is_admitted = more <= 0 or self.streams.take(more)
+        http2.room_bytes = self.streams.held
+        return is_admitted
 
-    def note_streams(self, size: int) -> None:
-        """Note what open streams take, whatever room there is."""
+    def note_streams(self, http2: Connection) -> None:
+        """Note what streams take, and the beginning of a frame, whatever room there is."""
+        size = http2.kept_bytes + http2.reading.held_bytes
         self.streams.hold(-(-size // _STEP_BYTES) * _STEP_BYTES)
+        http2.room_bytes = self.streams.held
+
+    def expire_silent(self, now: float, http2: Connection) -> None:
+        """End calls that were opened long ago and of whose request nothing has come."""
+        oldest, since = self._silent_before
+        if now - since > progress.STALL_S:
+            for stream in [s for s in http2.streams.values() if s.id <= oldest and s.is_silent]:
+                stream.expire()
+            self._silent_before = next(reversed(http2.streams), 0), now
+
+    def book(self, http2: Connection, transport: Any) -> None:
+        """Note what waits for the client, and what streams take; pause if much is unread."""
+        if http2.is_over:
+            return
+        unread: int = transport.get_write_buffer_size()
+        if unread > HIGH_WATER and not http2.is_paused:
+            http2.is_paused = True
+            # otherwise what it asks would be answered into memory
+            transport.pause_reading()
+        self.answers.hold(http2.waiting_bytes + unread)
+        if http2.kept_bytes > self.streams.held:
+            self.note_streams(http2)
 
     def check_answer(self, size: int) -> None:
         """Check an answer that may have to wait.
@@ -60,6 +91,10 @@ class Account:
         ):
             return f"a message after {self.requests.ended}"
         return "reading" if self.answers.held else ""
+
+    def waits_for(self, http2: Connection) -> bool:
+        """Return whether it is the client's turn."""
+        return bool(self.owes(http2)) or all(s.is_silent for s in http2.streams.values())
 
     def is_stalled(self, now: float, http2: Connection, received: int, sent: int) -> bool:
         """Return whether the client goes on too slowly."""

@@ -11,14 +11,13 @@ import os
 import random
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton_frontends.grpc_api.transport.account import Account
+from zmqtriton_frontends.grpc_api.transport.account import HIGH_WATER, Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
 from zmqtriton_frontends.grpc_api.transport.call_kinds import begin_of
 from zmqtriton_frontends.grpc_api.transport.lifecycle import RpcLifecycle
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-from zmqtriton_frontends.process import progress
 
 #: How long a client may take to send its preface and settings.
 _INTRODUCTION_S = 10.0
@@ -27,8 +26,8 @@ _FIRST_CALL_S = 300.0
 #: How often is looked whether a client goes on with what waits for it.
 _LOOK_S = 5.0
 #: How much a client may leave unread before it is no longer read from, and until when.
-_HIGH_WATER = 1 << 18
-#: We hear of the first byte that a client leaves unread, and when it has read all.
+_LOW_WATER = 1 << 16
+#: We hear of the first byte that a client leaves unread.
 _FIRST_BYTE, _ALL_READ = 1, 0
 #: Pieces of an output are joined up to this size.
 _JOINED_BYTES = 128 * 1024
@@ -103,8 +102,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._sent_count = 0
         self._account: Account
         self._received_bytes = 0
-        #: The number of a stream, and since when those up to it have been open.
-        self._silent_before = 0, self._loop.time()
         #: The transport has bytes that the client has not read.
         self._is_backed_up = False
         #: Something waits for the client, and is looked at now and then.
@@ -118,12 +115,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._account = Account(
             *(answering.ledger, answering.most_message),
             place[0] if isinstance(place, tuple) else "",
-            moved=self._moved,
-            owes=self._owes,
+            moved=lambda: (
+                self._received_bytes
+                + self._http2.prepared_bytes
+                - int(transport.get_write_buffer_size())
+            ),
+            owes=lambda: self._account.waits_for(self._http2),
             end=self.abort,
         )
         self._http2 = Connection(
-            *(self._read_opening, self._wake, self._server.rules), admits=self._admits_streams
+            *(self._read_opening, self._wake, self._server.rules),
+            admits=self._account.admits_streams,
         )
         secured = transport.get_extra_info("ssl_object")
         if secured is None:
@@ -175,9 +177,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_backed_up = True
+        self._transport.set_write_buffer_limits(HIGH_WATER, _LOW_WATER)
 
     def resume_writing(self) -> None:
         self._is_backed_up = False
+        # and so pause_writing() is called again at once if something is left
+        self._transport.set_write_buffer_limits(_FIRST_BYTE, _ALL_READ)
         if self._http2.is_paused:
             self._http2.is_paused = False
             self._transport.resume_reading()
@@ -214,7 +219,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             or self._is_backed_up
             or http2.kept_bytes > account.streams.held
         ):
-            self._book(waiting)
+            account.book(http2, self._transport)
         if http2.is_closing and http2.is_done and not self._is_closed:
             self._close()
         elif not self._is_watched and (
@@ -224,24 +229,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             or account.streams.held
         ):
             self._watch()
-
-    def _book(self, waiting: int) -> None:
-        """Account for what waits for the client, and for streams; pause if much is unread."""
-        if self._is_closed:
-            return
-        unread: int = self._transport.get_write_buffer_size()
-        if unread > _HIGH_WATER and not self._http2.is_paused:
-            self._http2.is_paused = True
-            # otherwise what it asks would be answered into memory
-            self._transport.pause_reading()
-        account = self._account
-        account.answers.hold(waiting + unread)
-        account.note_streams(max(self._http2.kept_bytes, account.streams.held))
-
-    def _moved(self) -> int:
-        """Return how much the client has sent and read."""
-        unsent: int = self._transport.get_write_buffer_size()
-        return self._received_bytes + self._http2.prepared_bytes - unsent
 
     def _send(self, out: list[bytes | memoryview]) -> list[bytes | memoryview]:
         """Give output to the kernel from where it lies, as much as that takes at once.
@@ -271,20 +258,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Close at once, whatever was not sent."""
         self._transport.abort()
 
-    def _owes(self) -> bool:
-        """Return whether it is the client's turn."""
-        http2 = self._http2
-        return bool(self._account.owes(http2)) or all(
-            stream.is_silent for stream in http2.streams.values()
-        )
-
     # --------------------------------------------------------------- the calls
-
-    def _admits_streams(self, size: int) -> bool:
-        account = self._account
-        is_admitted = account.admits_streams(size)
-        self._http2.room_bytes = account.streams.held
-        return is_admitted
 
     def _read_opening(self, headers: Headers) -> Begin | None:
         opening = self._server.read_opening(headers)
@@ -317,24 +291,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._account.is_stalled(self._loop.time(), self._http2, self._received_bytes, sent):
             self._transport.abort()
             return
-        self._expire_silent()
         account = self._account
-        account.note_streams(self._http2.kept_bytes + self._http2.reading.held_bytes)
-        self._http2.room_bytes = account.streams.held
+        account.expire_silent(self._loop.time(), self._http2)
+        account.note_streams(self._http2)
         self._is_watched = bool(
             account.owes(self._http2) or account.requests.share.held or account.streams.held
         )
         if self._is_watched:
             self._later("stall", _LOOK_S, self._watch)
-
-    def _expire_silent(self) -> None:
-        """End calls that were opened long ago and of whose request nothing has come."""
-        streams, now = self._http2.streams, self._loop.time()
-        oldest, since = self._silent_before
-        if now - since > progress.STALL_S:
-            for stream in [s for s in streams.values() if s.id <= oldest and s.is_silent]:
-                stream.expire()
-            self._silent_before = next(reversed(streams), 0), now
 
     def _later_ages(self) -> None:
         times = self._server.times

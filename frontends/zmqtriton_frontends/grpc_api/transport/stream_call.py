@@ -251,7 +251,9 @@ class NativeCall(Stream):
             self._task = None
             self._context.answering.ended()
             self._assembly.drop()
-            self._free_room()
+            for share in (self._inflated, self._encoded):
+                if share is not None:
+                    share.release()
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
@@ -271,11 +273,6 @@ class NativeCall(Stream):
             self._inflated = Share(account.ledger.requests, account.client)
         self._inflated.release()
         return await inflate(message, encoding, account.requests, self._inflated, self.connection)
-
-    def _free_room(self) -> None:
-        for share in (self._inflated, self._encoded):
-            if share is not None:
-                share.release()
 
     async def _packed(self, message: bytes) -> tuple[bytes, bytes]:
         """Compress a message and return it as it is sent, after its prefix."""
