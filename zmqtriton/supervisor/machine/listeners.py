@@ -143,21 +143,16 @@ def bind_all(
 
     Raises PortError; then nothing stays bound.
     """
+    metrics_address = options.metrics_address or options.http_address
     wanted = [
         (options.allow_http, HTTP, "HTTP", options.http_address, options.http_port),
         (options.allow_grpc, GRPC, "GRPC", options.grpc_address, options.grpc_port),
-        (
-            options.allow_metrics,
-            METRICS,
-            "Metrics",
-            options.metrics_address or options.http_address,
-            options.metrics_port,
-        ),
+        (options.allow_metrics, METRICS, "Metrics", metrics_address, options.metrics_port),
         (
             options.agent_check_port is not None,
             AGENT_CHECK,
             "Agent Check",
-            options.metrics_address or options.http_address,
+            metrics_address,
             options.agent_check_port or 0,
         ),
         (

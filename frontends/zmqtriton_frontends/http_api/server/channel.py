@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from zmqtriton_frontends.http_api.server.tcp_info import is_reset
+
 #: How much a client may leave unread before whoever writes waits.
 _HIGH_WATER_BYTES = 64 << 10
 
@@ -19,6 +21,10 @@ class Channel:
         self._below = below
         #: Nothing is read of the client for now.
         self.is_paused = False
+        #: The client sends no more, and may read.
+        self.is_half_closed = False
+        #: It ends by itself, within moments.
+        self.is_closing = False
         #: The client does not read what it is sent; done when it does.
         self.unread: asyncio.Future[None] | None = None
         transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
@@ -69,8 +75,15 @@ class Channel:
 
     # --------------------------------------------------------------------------------- the end
 
+    def end_if_reset(self) -> None:
+        """End the connection if the client has left, which closed its half at least."""
+        # the loop watches nothing of a socket from which all was read
+        if self.is_half_closed and is_reset(self.info("socket")):
+            self.abort()
+
     def close(self, *, is_amid_request: bool) -> None:
         """Close once all is written. Amid a request the client must be able to read that first."""
+        self.is_closing = True
         # a socket that is closed with bytes unread takes back what it has sent
         if is_amid_request and self.can_write_eof:
             self._transport.write_eof()

@@ -21,7 +21,7 @@ from zmqtriton_frontends.http_api.server.body_receiver import BodyReceiver
 from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.fast_path import FastPath, InferenceHead
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
-from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes, is_reset
+from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
 from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
 from zmqtriton_frontends.process.progress import Progress
 
@@ -32,7 +32,7 @@ SILENT_S = 75.0
 #: How long a client whose request was not read to its end has to read its answer.
 _LINGER_S = 2.0
 #: A client on this machine that has left says so within this time; others are asked each second.
-_RESET_WITHIN_S = 0.1
+_RESET_WITHIN_S = 0.05
 #: How much of one client waits unread while its request is answered.
 _MAX_HELD_BYTES = 64 << 10
 _NOTHING = memoryview(b"")
@@ -81,8 +81,6 @@ class Connection(asyncio.Protocol):
         #: The answer that is being written is the last.
         self._is_last = False
         self.is_closed = self._is_leaving = False
-        #: The client sends no more, and may read.
-        self._is_half_closed = False
         #: When it was made, or was last answered; 0 where a time is not set.
         self._idle_since = self._head_since = self._closing_since = 0.0
         self._progress = Progress()
@@ -131,15 +129,10 @@ class Connection(asyncio.Protocol):
             or not (self._reader.is_whole and head.minor_version and self.channel.can_write_eof)
         ):
             return False
-        self._is_half_closed = True
+        self.channel.is_half_closed = True
         self.channel.write(responses.CONTINUE)
-        asyncio.get_running_loop().call_later(_RESET_WITHIN_S, self._end_if_reset)
+        asyncio.get_running_loop().call_later(_RESET_WITHIN_S, self.channel.end_if_reset)
         return True
-
-    def _end_if_reset(self) -> None:
-        # the loop watches nothing of a socket from which all was read
-        if self._is_half_closed and not self.is_closed and is_reset(self.channel.info("socket")):
-            self.channel.abort()
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
@@ -239,7 +232,7 @@ class Connection(asyncio.Protocol):
             return
         reader.end()
         self._idle_since = self._host.now()
-        if self._is_half_closed and not reader.held:
+        if self.channel.is_half_closed and not reader.held:
             self.close()
         elif reader.held or self.channel.is_paused:
             self._go_on_soon()
@@ -345,14 +338,9 @@ class Connection(asyncio.Protocol):
         """
         return self._exchange is None and not self.channel.unsent_bytes
 
-    @property
-    def is_closing(self) -> bool:
-        """True if it ends by itself, within moments."""
-        return bool(self._closing_since)
-
     def check(self, now: float) -> None:
         """End the connection if its client stalls. To be called once a second."""
-        self._end_if_reset()
+        self.channel.end_if_reset()
         unsent = self.channel.unsent_bytes
         if self._closing_since and not unsent:
             if now - self._closing_since > _LINGER_S:

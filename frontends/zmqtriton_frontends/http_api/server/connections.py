@@ -60,7 +60,7 @@ class Connections:
     def _make_room(self) -> bool:
         """Close the idle connection that has been open for longest; False if there is none."""
         for connection in self._open:
-            if connection.is_idle and not connection.is_closing:
+            if connection.is_idle and not connection.channel.is_closing:
                 connection.close()
                 return True
         return False

@@ -1,4 +1,4 @@
-"""What the kernel knows of a client's connection: how much it has acknowledged, and its reset.
+"""The kernel's view of a client's connection: how much is acknowledged, and whether it is reset.
 
 For clients that may have stopped reading, or left.
 """
