@@ -83,7 +83,8 @@ def test_a_fork_that_comes_back_from_the_models_code_ends(
         instance.end_forked()
 
     assert [status] == ended
-    assert shows == ("ValueError: broken" in capsys.readouterr().err)
+    shown = capsys.readouterr().err
+    assert ("ValueError: broken" in shown, bool(shown)) == (shows, shows)
 
 
 def test_a_fork_gives_up_what_is_the_instance_s(monkeypatch: pytest.MonkeyPatch) -> None:

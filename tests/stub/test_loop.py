@@ -355,12 +355,40 @@ def test_coroutines_in_the_background_go_on_while_the_stub_waits(tmp_path: Path)
         stub.begin()
         [own_id] = stub.send_batches([body()])
 
-        found: list[int] = []
-        while own_id not in found:
-            found += [outcome.id for outcome in stub.receive_results()[0].outcomes]
+        answered: list[int] = []
+        executed: list[int] = []
+        while own_id not in answered or not executed:
+            results, _ = stub.receive_results()
+            answered += [outcome.id for outcome in results.outcomes]
+            executed += [one.batch for one in results.executed]
+        assert ([own_id], [1]) == (answered, executed)
 
         stub.sync()
         assert 0 == stub.finish()
+
+
+def test_coroutines_in_the_background_may_clean_up_at_the_end(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    class Forever(Same):
+        async def execute(self, requests: Any) -> None:
+            import asyncio
+
+            begun.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self.events.append("cleaned up")
+
+    policy = {"decoupled": True}
+    with HostedStub(tmp_path, Forever, model_transaction_policy=policy) as stub:
+        stub.begin()
+        stub.send_batches([body()])
+        assert begun.wait(30)
+
+        assert 0 == stub.finish()
+
+    assert "cleaned up" in stub.events
 
 
 def test_a_cancellation_reaches_a_model_that_asks(tmp_path: Path) -> None:

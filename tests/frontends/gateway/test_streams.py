@@ -443,6 +443,24 @@ def test_a_stub_that_answers_over_the_broker_is_subscribed_to_once(tmp_path: Pat
     asyncio.run(check())
 
 
+def test_an_end_by_the_broker_does_not_wait_for_what_its_stub_has_lost(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with world(tmp_path) as it:
+            stream = it.open()
+            it.reply(stream, 0)
+            row = wire.Reply(stream.own_id, Unavailable.number, "it died", FINAL, 0, 0)
+
+            it.streams.take_reply(stream, row, b"")
+
+            first, last = await it.items(stream, 2)
+            assert first.error is None
+            assert isinstance(last.error, Unavailable)
+            assert last.is_final
+            assert it.streams.brokered == 1, "the broker's own words are no response"
+
+    asyncio.run(check())
+
+
 def test_a_single_answer_needs_no_subscription(tmp_path: Path) -> None:
     async def check() -> None:
         async with world(tmp_path) as it:

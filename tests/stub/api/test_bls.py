@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stub.fakes import LOAD, fp32
+from tests.stub.fakes import LOAD, FakeLink, fp32
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import BY_CODE, DeadlineExceeded, ZmqTritonError
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance
-from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.api import bls, pb_utils
 from zmqtriton_stub.api.bls import ResponseIterator
-from zmqtriton_stub.api.inference import InferenceRequest
+from zmqtriton_stub.api.inference import InferenceRequest, MemoryType, PreferredMemory
 from zmqtriton_stub.broker.bls_call import BlsCall
 from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.memory import gpu
 
 Replies = list[tuple[wire.Reply, bytes]]
 
@@ -322,3 +323,26 @@ def test_without_an_event_loop_nothing_is_sent(asker: FakeAsker) -> None:
         _request().async_exec()
 
     assert [] == asker.asked
+
+
+@pytest.mark.parametrize("is_usable", [True, False])
+@pytest.mark.parametrize(
+    ("preferred", "takes"),
+    [
+        (None, "as the model"),
+        (PreferredMemory(MemoryType.DEFAULT), "as the model"),
+        (PreferredMemory(MemoryType.TRITONSERVER_MEMORY_CPU), "never"),
+        (PreferredMemory(MemoryType.TRITONSERVER_MEMORY_GPU), "where there is one"),
+    ],
+)
+def test_outputs_stay_on_a_gpu_where_that_is_preferred_and_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, preferred: Any, takes: str, is_usable: bool
+) -> None:
+    monkeypatch.setattr(gpu, "is_usable", lambda: is_usable)
+    for takes_gpu in (True, False):
+        current = FakeLink().instance
+        current.takes_gpu = takes_gpu
+        monkeypatch.setattr(instance, "current", current)
+
+        expected = {"as the model": takes_gpu, "never": False, "where there is one": is_usable}
+        assert expected[takes] == bls._takes_gpu(preferred)

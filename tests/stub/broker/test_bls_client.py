@@ -494,6 +494,28 @@ def test_an_event_loop_takes_replies_as_they_come(world: World) -> None:
     assert {} == world.asker.waits.loops
 
 
+def test_an_event_loop_that_waits_for_nothing_reads_no_more(world: World) -> None:
+    watched: list[int] = []
+
+    class Loop:
+        """Reads nothing, but knows what it would."""
+
+        def add_reader(self, descriptor: int, look: Callable[[], None]) -> None:
+            watched.append(descriptor)
+
+        def remove_reader(self, descriptor: int) -> None:
+            watched.remove(descriptor)
+
+    loop, waits = Loop(), world.asker.waits
+    for _ in range(2):
+        waits.watch(loop)
+    waits.unwatch(loop)
+    assert [] != watched
+    waits.unwatch(loop)
+
+    assert [] == watched
+
+
 # ------------------------------------------------------------------ broker
 
 

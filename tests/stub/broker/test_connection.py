@@ -200,6 +200,7 @@ def test_the_next_broker_hears_what_has_begun_and_not_what_has_not(connected: Wo
     hello = connected.connect()
 
     assert [(A, 1)] == hello.received
+    assert [] == hello.unconfirmed, "who asked repeats what was not begun"
     assert [(A, 1)] == list(link.pending)
     assert [] == list(link.batches)
     assert ["all"] == connected.instance.states.ended  # type: ignore[union-attr]
