@@ -11,12 +11,12 @@ import os
 import pwd
 import socket
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zmqtriton.runtime_places import places
 from zmqtriton_floor.errors import from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Call, CallResult
@@ -104,25 +104,20 @@ def find_directories(given: str = "") -> Iterator[Path]:
     # not exists(), which returns False where looking is forbidden
     if os.path.lexists(_SERVICE):
         yield _SERVICE
-    yield from sorted(_SERVICE.parent.glob(f"{_SERVICE.name}-*"))
+    known = {path for _, _, path in found}
+    yield from sorted({*_SERVICE.parent.glob(f"{_SERVICE.name}-*")} - known)
 
 
 def _candidates() -> Iterator[tuple[Path, int]]:
     """Return the directories with their owners."""
-    for path in Path(_temporary_directory()).glob(f"{_PREFIX}*"):
+    paths = (path for place in places() for path in sorted(place.glob(f"{_PREFIX}*")))
+    for path in paths:
         try:
             status = path.lstat()
         except OSError:
             continue  # it ends at this moment
         if stat.S_ISDIR(status.st_mode):
             yield path, status.st_uid
-
-
-def _temporary_directory() -> str:
-    try:
-        return tempfile.gettempdir()
-    except FileNotFoundError:
-        return "/tmp"  # this user may write nowhere; others may have servers all the same
 
 
 def _started_s(directory: Path) -> float:
@@ -176,7 +171,8 @@ def connect_all(wanted: ServerSelector = ANY_SERVER) -> list[Client]:
         clients.append(Client(end, directory))
     if clients:
         return clients
-    where = ", ".join(found) or f"{_temporary_directory()}/{_PREFIX}* or {_SERVICE}"
+    looked = ", ".join(f"{place}/{_PREFIX}*" for place in places())
+    where = ", ".join(found) or f"{looked} or {_SERVICE}"
     raise NoServerError(f"no running server found in {where}{_other_users_hint()}")
 
 

@@ -6,12 +6,12 @@ import os
 import secrets
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from zmqtriton import runtime_places
 from zmqtriton.ctl import client
 from zmqtriton.embedded.connection import Connection
 from zmqtriton.embedded.guest import Guest
@@ -59,7 +59,7 @@ class Server(Connection):
             raise Unavailable("the server has been started already")
         name = f"zmqtriton-{secrets.token_hex(8)}"
         try:
-            self.runtime_directory = os.path.join(tempfile.gettempdir(), name)
+            self.runtime_directory = str(runtime_places.preferred() / name)
         except OSError as error:
             raise Unavailable(f"there is no directory for the server's sockets: {error}") from None
         theirs, self._owner = os.pipe()

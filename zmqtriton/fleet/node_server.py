@@ -12,7 +12,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from zmqtriton import runtime_places
 from zmqtriton.announcing.announcement import STARTING
 from zmqtriton.fleet.engine import Report
 from zmqtriton.supervisor.backoff import Backoff
@@ -88,7 +88,7 @@ class NodeServer:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._has_worked = False
-        directory = Path(tempfile.gettempdir()) / f"zmqtriton-{secrets.token_hex(8)}"
+        directory = runtime_places.preferred() / f"zmqtriton-{secrets.token_hex(8)}"
         self._announced = directory / "announcement.json"
         theirs, self._owner = os.pipe()
         command = [sys.executable, "-m", "zmqtriton", *self._options]

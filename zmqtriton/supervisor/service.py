@@ -153,9 +153,8 @@ class Service:
 
     def run(self) -> int:
         """Run until the core says Exit."""
-        path = self._claims.runtime.control_path
-        self._control_socket = control = ControlSocket(path, self._children.stub_pids)
-        self._selector.register(control, selectors.EVENT_READ, lambda: self._accept_caller(control))
+        self._open_control()
+        self._spawner.mending.open_control = self._open_control
         self._signals.catch()
         self._selector.register(self._signals, selectors.EVENT_READ, self._signals.handle)
         if self._options.owner_descriptor >= 0:
@@ -173,6 +172,17 @@ class Service:
             tables.print_to_stderr(text)
         return self.runner.exit_status
 
+    def _open_control(self) -> None:
+        """Open the socket for zmqtriton-ctl, in place of an earlier one if there is one."""
+        path = self._claims.runtime.control_path
+        path.unlink(missing_ok=True)
+        control = ControlSocket(path, self._children.stub_pids)
+        if self._control_socket is not None:
+            self._selector.unregister(self._control_socket)
+            self._control_socket.close()
+        self._control_socket = control
+        self._selector.register(control, selectors.EVENT_READ, lambda: self._accept_caller(control))
+
     def _run_once(self) -> None:
         ready = self._selector.select(self._timeout_s())
         now_s = time.monotonic()
@@ -185,6 +195,8 @@ class Service:
             for look in (children.detect_frozen, children.quotas.poll, children.reap_orphans):
                 with guarded("a look at the processes"):
                     look()
+            with guarded("a look at the runtime directory"):
+                self._spawner.mending.poll()
             for part in (children.segments, children.fork_server):
                 with guarded("a timer"):
                     part.tick(now_s)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as name:
         monkeypatch.setattr(tempfile, "tempdir", name)
         monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+        monkeypatch.setenv("TMPDIR", name)
         yield Path(name)
 
 
@@ -173,3 +176,66 @@ def test_files_of_a_server_that_was_killed_are_swept(tmp_path: Path) -> None:
     claim(str(tmp_path)).remove()
 
     assert ["lock"] == [path.name for path in tmp_path.iterdir()]
+
+
+def _is_locked(directory: Path) -> bool:
+    """True if systemd-tmpfiles would leave the directory alone, which locks what it looks at."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@pytest.mark.parametrize("name", ["", "given"])
+def test_cleaners_that_respect_locks_leave_it_alone(temporary: Path, name: str) -> None:
+    claimed = claim(str(temporary / name) if name else "")
+    assert _is_locked(claimed.path)
+
+    claimed.remove()
+    claimed.path.mkdir()
+    assert not _is_locked(claimed.path)
+
+
+@pytest.mark.parametrize("what", ["directory", "socket", "other"])
+def test_what_is_taken_away_is_noticed_and_made_again(temporary: Path, what: str) -> None:
+    claimed = claim(group=os.getgid())
+    claimed.control_path.touch()
+    assert not claimed.is_lost
+
+    if what == "socket":
+        claimed.control_path.unlink()
+    else:
+        shutil.rmtree(claimed.path)
+    if what == "other":
+        claimed.path.mkdir()
+        claimed.control_path.touch()
+    assert claimed.is_lost
+    claimed.restore()
+
+    claimed.control_path.touch()
+    assert not claimed.is_lost
+    assert _is_locked(claimed.path)
+    assert 0o710 == claimed.path.stat().st_mode & 0o777
+    assert 0o1733 == (claimed.path / "files").stat().st_mode & 0o7777
+    remove_stale(temporary)
+    assert claimed.path.exists(), "the next server sees that it is in use"
+    claimed.remove()
+    assert [] == list(temporary.iterdir())
+
+
+def test_a_directory_that_somebody_else_has_made_is_not_taken(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = claim()
+    shutil.rmtree(claimed.path)
+    claimed.path.symlink_to("/etc")
+
+    with pytest.raises((DirectoryError, OSError)):
+        claimed.restore()
+
+    claimed.path.unlink()
+    claimed.remove()

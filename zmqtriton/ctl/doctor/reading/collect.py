@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from zmqtriton import runtime_places
 from zmqtriton.ctl.client import Client, NoServerError, ServerSelector, connect, find_directories
 from zmqtriton.ctl.doctor.facts import Facts, Place, RunningServer, RuntimeDirectory
 from zmqtriton.ctl.doctor.reading import (
@@ -91,7 +91,7 @@ def _with_files(facts: Facts, places: Sequence[str], root: Path) -> Facts:
         facts,
         environment_cache=lambda: files.read_place(_cache_directory(facts.options)),
         log_directory=lambda: _log_directory(facts.options),
-        temporary=lambda: files.read_place(tempfile.gettempdir()),
+        temporary=lambda: files.read_place(str(runtime_places.preferred())),
         repository_problems=lambda: dict(files.read_repository_problems(places)),
         certificates=lambda: list(files.read_certificates(facts.options)),
         secret_files=lambda: list(files.read_secret_files(facts.options)),

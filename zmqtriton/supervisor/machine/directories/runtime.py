@@ -1,5 +1,8 @@
 """The directory of the server's sockets: private, locked while in use, removed afterwards.
 
+The directory itself is locked, too: systemd-tmpfiles leaves such a one alone. Other cleaners may
+take it under the running server, which notices that and makes it again.
+
 Stubs of other users may enter it, by a group of theirs, and connect to the sockets that they need;
 they cannot list it, and write below one directory only.
 
@@ -17,6 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from zmqtriton import runtime_places
 from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton_floor import staging
 from zmqtriton_floor.endpoints import stream_path
@@ -43,6 +47,10 @@ class RuntimeDirectory:
     def __init__(self, path: Path, lock: int, *, is_ours: bool) -> None:
         self.path = path
         self._lock_descriptor = lock
+        #: Open, and locked for cleaners.
+        self._descriptor = _lock_directory(path)
+        #: The group that was let in.
+        self._group: int | None = None
         #: It was made here; one that was there before stays.
         self._was_created = is_ours
 
@@ -70,6 +78,39 @@ class RuntimeDirectory:
             if not is_held(str(path)):
                 shutil.rmtree(path, ignore_errors=True)
 
+    def admit(self, group: int) -> None:
+        """Let the stubs of this group in. Raises OSError."""
+        self._group = group
+        for name in _FOLDERS_OF_STUBS:
+            folder = self.path / name
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o1733)
+        admit_group(self.path, group)
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the directory, or the socket for zmqtriton-ctl in it, was taken away."""
+        try:
+            found, ours = self.path.lstat(), os.fstat(self._descriptor)
+            self.control_path.lstat()
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino)
+
+    def restore(self) -> None:
+        """Make the directory again, without sockets. Raises OSError and DirectoryError."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = self.path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise DirectoryError(f"'{self.path}' is not this server's any more")
+        self.path.chmod(0o700)
+        lock, directory = _create_lock(self.path), _lock_directory(self.path)
+        os.close(self._lock_descriptor)
+        os.close(self._descriptor)
+        self._lock_descriptor, self._descriptor = lock, directory
+        if self._group is not None:
+            self.admit(self._group)
+
     def remove(self) -> None:
         """Remove everything, except a directory that was there before."""
         if self._was_created:
@@ -77,6 +118,7 @@ class RuntimeDirectory:
         else:
             _clear(self.path)
         os.close(self._lock_descriptor)
+        os.close(self._descriptor)
 
 
 def claim(given: str = "", group: int | None = None) -> RuntimeDirectory:
@@ -87,11 +129,7 @@ def claim(given: str = "", group: int | None = None) -> RuntimeDirectory:
     claimed = _claim(given)
     if group is not None:
         try:
-            for name in _FOLDERS_OF_STUBS:
-                folder = claimed.path / name
-                folder.mkdir()
-                folder.chmod(0o1733)
-            admit_group(claimed.path, group)
+            claimed.admit(group)
         except OSError as error:
             claimed.remove()
             text = f"cannot let the group {group} into '{claimed.path}': {error.strerror}"
@@ -124,7 +162,7 @@ def _claim(given: str) -> RuntimeDirectory:
         _clear(path)
         return RuntimeDirectory(path, lock, is_ours=is_new)
     try:
-        made = create_directory(Path(tempfile.gettempdir()))
+        made = create_directory(runtime_places.preferred())
     except OSError as error:
         raise DirectoryError(
             f"there is no directory for the server's sockets: {error}; name one that can be "
@@ -169,6 +207,16 @@ def _try_lock(path: Path) -> int | None:
         os.close(lock)
         return None
     return lock
+
+
+def _lock_directory(path: Path) -> int:
+    """Return a descriptor of the directory, with a lock that keeps systemd-tmpfiles out of it."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return directory  # a cleaner is looking just now, or the file system has no locks
+    return directory
 
 
 def _create_lock(path: Path) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
 from typing import IO
 
 from zmqtriton.environments.cache import default_root, lock_in_use
@@ -13,6 +12,7 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.machine import listeners, log_ring, model_environment, segments
 from zmqtriton.supervisor.machine.directories.claims import Claims
+from zmqtriton.supervisor.machine.directories.loss import DirectoryMending
 from zmqtriton.supervisor.machine.host_policies import cores_of_policy
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes.children import Children
@@ -42,7 +42,7 @@ class Spawner:
         self,
         options: Options,
         children: Children,
-        sockets: Mapping[str, listeners.BoundSocket],
+        sockets: dict[str, listeners.BoundSocket],
         claims: Claims,
         log_stream: IO[str],
     ) -> None:
@@ -55,6 +55,9 @@ class Spawner:
         #: Keep the environments that models run in from being removed, by their directory.
         self._cache_locks: dict[str, int | None] = {}
         self._begun = segments.anonymous_memory(_BEGUN_BYTES)
+        #: The last process of each role.
+        self._serials: dict[str, int] = {}
+        self.mending = DirectoryMending(options, claims, sockets, children.kill, self._serials)
         withheld = model_environment.withheld(os.environ, options.model_env)
         if withheld:
             text = "models do not get %d variables of the environment; --log-verbose=1 names them"
@@ -70,6 +73,7 @@ class Spawner:
                 os.close(lock)
 
     def spawn(self, action: actions.Spawn) -> None:
+        self._serials[action.role] = action.serial
         if action.role == FORK_SERVER:
             self._children.spawn_fork_server(action.serial)
             return

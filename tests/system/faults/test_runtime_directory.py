@@ -1,0 +1,60 @@
+"""The runtime directory is taken away under a running server, as cleaners of /tmp do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.server import Server, ask_add_sub
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODELS = ("add_sub",)
+OPTIONS = ("--runtime-directory=@DIRECTORY@/run", "--zmq-door")
+
+
+def ctl(server: Server, *words: str) -> Any:
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory"]
+    command += [str(runtime(server)), *words, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def runtime(server: Server) -> Path:
+    return server.directory.parent / "run"
+
+
+@pytest.mark.parametrize("what", ["the directory", "what is in it"])
+def test_it_is_made_again_and_everything_connects_as_before(server: Server, what: str) -> None:
+    directory = runtime(server)
+    brokers = server.pids()["broker"]
+    if what == "the directory":
+        shutil.rmtree(directory)
+    else:
+        for path in directory.iterdir():
+            if not path.is_dir():
+                path.unlink()
+
+    eventually(lambda: ctl(server, "status") is not None, 60, "zmqtriton-ctl is answered")
+    eventually(lambda: set(server.pids().get("broker", [])) - set(brokers), 60, "another broker")
+    assert 200 == ask_add_sub(server), "the stub that there was"
+
+    [stub] = server.stub_pids("add_sub")
+    os.kill(stub, signal.SIGKILL)
+    eventually(lambda: server.is_ready() and server.stub_pids("add_sub") != [stub], 60, "a new one")
+    assert 200 == ask_add_sub(server)
+
+    [broker] = server.pids()["broker"]
+    os.kill(broker, signal.SIGKILL)
+    eventually(lambda: ask_add_sub(server) == 200, 60, "and the next broker")
+    assert (directory / "door").is_socket()
+    assert f"something has removed the runtime directory '{directory}'" in server.log_text()

@@ -1,0 +1,63 @@
+"""Where servers make their runtime directories, unless one is named, and where they are looked for.
+
+A directory in /tmp is at the mercy of whatever removes what is old, and one in /run/user/UID goes
+when the user has logged out, unless the user lingers: a server outlives both.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import tempfile
+from pathlib import Path
+
+_ROOT = Path("/")
+
+
+def preferred() -> Path:
+    """Return the directory for new runtime directories. Raises OSError if there is none."""
+    if os.environ.get("TMPDIR"):
+        return Path(tempfile.gettempdir())
+    if os.geteuid() == 0:
+        lasting = [_ROOT / "run"]
+    else:
+        lasting = _of_user() if _lingers() else []
+    usable = (path for path in lasting if os.access(path, os.W_OK | os.X_OK))
+    return next(usable, None) or Path(tempfile.gettempdir())
+
+
+def places() -> list[Path]:
+    """Return all directories where servers of any user may have made theirs."""
+    run = _ROOT / "run"
+    found = [*_of_user(), run, *sorted(run.glob("user/*")), _temporary(), _ROOT / "tmp"]
+    return list(dict.fromkeys(found))
+
+
+def _of_user() -> list[Path]:
+    """Return the directory that logind has made for this user, or none."""
+    path = _ROOT / "run" / "user" / str(os.geteuid())
+    named = Path(os.environ.get("XDG_RUNTIME_DIR") or path)
+    return [place for place in dict.fromkeys((named, path)) if _is_ours(place)]
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return path.is_absolute() and path.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _lingers() -> bool:
+    """True if the directory of this user stays without a session."""
+    try:
+        name = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return False
+    return (_ROOT / "var/lib/systemd/linger" / name).exists()
+
+
+def _temporary() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return _ROOT / "tmp"  # this user may write nowhere; others may have servers all the same

@@ -1,0 +1,80 @@
+"""Mends the runtime directory of a running server after something has taken it away.
+
+Connections live on without the files of their sockets, but nothing can connect any more: neither
+zmqtriton-ctl nor a new stub. So the directory is made again, and the processes that listen in it
+are replaced: the death of a broker costs no request that had not begun.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine import listeners
+from zmqtriton.supervisor.machine.directories.claims import Claims
+from zmqtriton.supervisor.machine.directories.door import bind_door
+from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
+from zmqtriton_floor.endpoints import door_path
+
+_log = logging.getLogger(__name__)
+
+#: Those that listen in the directory, at sockets of their own or at one that they inherit.
+_LISTENING_ROLES = ("broker", listeners.DOOR, "tracer")
+
+
+class DirectoryMending:
+    def __init__(
+        self,
+        options: Options,
+        claims: Claims,
+        sockets: dict[str, listeners.BoundSocket],
+        kill: Callable[[int, str], None],
+        serials: Mapping[str, int],
+    ) -> None:
+        """Set up; `kill` ends the process with a serial; `serials` has each role's last one."""
+        self._options = options
+        self._claims = claims
+        self._sockets = sockets
+        self._kill = kill
+        self._serials = serials
+        #: Opens the socket for zmqtriton-ctl. Raises OSError.
+        self.open_control: Callable[[], None] = lambda: None
+        self._has_told = False
+
+    def poll(self) -> None:
+        """Mend the directory if it is lost. To be called once a second."""
+        directory = self._claims.runtime
+        if not directory.is_lost:
+            self._has_told = False
+            return
+        if not self._has_told:
+            self._has_told = True
+            _log.error(
+                "something has removed the runtime directory '%s' or what is in it; it is made "
+                "again. Keep cleaners of temporary directories away from it, or name another place "
+                "with --runtime-directory",
+                directory.path,
+            )
+        try:
+            directory.restore()
+            self.open_control()
+            self._open_door()
+        except (OSError, DirectoryError) as error:
+            _log.debug("the runtime directory cannot be made again: %s", error)
+            return
+        for role in _LISTENING_ROLES:
+            if role in self._serials:
+                self._kill(self._serials[role], "its socket was removed from the runtime directory")
+        _log.info("the runtime directory '%s' is there again", directory.path)
+
+    def _open_door(self) -> None:
+        runtime = self._claims.runtime.path
+        with suppress(FileNotFoundError):
+            os.unlink(door_path(str(runtime)))
+        bound = bind_door(self._options, runtime, self._claims.users.group)
+        if bound is not None:
+            self._sockets[listeners.DOOR].socket.close()
+            self._sockets[listeners.DOOR] = listeners.BoundSocket(listeners.DOOR, bound)
