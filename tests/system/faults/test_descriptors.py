@@ -42,7 +42,7 @@ def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(tmp_path
 
         error = server.control_model("load", "journal")
 
-        assert "the limit of open files allows 35 instances; there are 1" in error
+        assert "the limit of open files allows 30 instances; there are 1" in error
         assert "the load needs 100 more" in error
         assert before == server.pids()
         config.write_text(config.read_text().replace("count: 100", "count: 20"))

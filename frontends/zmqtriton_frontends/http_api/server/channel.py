@@ -12,6 +12,8 @@ from zmqtriton_frontends.http_api.server.tcp_info import is_reset
 
 #: How much a client may leave unread before whoever writes waits.
 _HIGH_WATER_BYTES = 64 << 10
+#: A client on this machine that has left says so within this time; others may take longer.
+_RESET_WITHIN_S, _LOOK_S = 0.05, 1.0
 
 
 class Channel:
@@ -75,11 +77,17 @@ class Channel:
 
     # --------------------------------------------------------------------------------- the end
 
-    def end_if_reset(self) -> None:
-        """End the connection if the client has left, which closed its half at least."""
-        # the loop watches nothing of a socket from which all was read
-        if self.is_half_closed and is_reset(self.info("socket")):
+    def half_close(self) -> None:
+        """Look from now on whether the client has left, which has closed its half at least."""
+        self.is_half_closed = True
+        asyncio.get_running_loop().call_later(_RESET_WITHIN_S, self._end_if_reset)
+
+    def _end_if_reset(self) -> None:
+        if is_reset(self.info("socket")):
             self.abort()
+        elif not self._transport.is_closing():
+            # the loop watches nothing of a socket from which all was read
+            asyncio.get_running_loop().call_later(_LOOK_S, self._end_if_reset)
 
     def close(self, *, is_amid_request: bool) -> None:
         """Close once all is written. Amid a request the client must be able to read that first."""

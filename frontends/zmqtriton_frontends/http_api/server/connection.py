@@ -31,8 +31,6 @@ HEADERS_WITHIN_S = 9.0
 SILENT_S = 75.0
 #: How long a client whose request was not read to its end has to read its answer.
 _LINGER_S = 2.0
-#: A client on this machine that has left says so within this time; others are asked each second.
-_RESET_WITHIN_S = 0.05
 #: How much of one client waits unread while its request is answered.
 _MAX_HELD_BYTES = 64 << 10
 _NOTHING = memoryview(b"")
@@ -129,9 +127,8 @@ class Connection(asyncio.Protocol):
             or not (self._reader.is_whole and head.minor_version and self.channel.can_write_eof)
         ):
             return False
-        self.channel.is_half_closed = True
         self.channel.write(responses.CONTINUE)
-        asyncio.get_running_loop().call_later(_RESET_WITHIN_S, self.channel.end_if_reset)
+        self.channel.half_close()
         return True
 
     def data_received(self, data: bytes) -> None:
@@ -340,7 +337,6 @@ class Connection(asyncio.Protocol):
 
     def check(self, now: float) -> None:
         """End the connection if its client stalls. To be called once a second."""
-        self.channel.end_if_reset()
         unsent = self.channel.unsent_bytes
         if self._closing_since and not unsent:
             if now - self._closing_since > _LINGER_S:
