@@ -1,4 +1,4 @@
-"""Where servers make their runtime directories, unless one is named, and where they are looked for.
+"""The places of runtime directories that nobody has named, for servers and for those who look.
 
 A directory in /tmp is at the mercy of whatever removes what is old, and one in /run/user/UID goes
 when the user has logged out, unless the user lingers: a server outlives both.

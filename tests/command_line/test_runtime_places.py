@@ -1,4 +1,4 @@
-"""Where a server makes its runtime directory: not where it would be taken away under it."""
+"""The place of a runtime directory: none where it would be taken away under the server."""
 
 from __future__ import annotations
 
