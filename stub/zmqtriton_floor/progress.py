@@ -74,11 +74,27 @@ class Progress:
         elif self._count != _UNKNOWN:
             self._count = _UNKNOWN
             _COUNT.pack_into(self._page, _COUNT_AT, _UNKNOWN)
-        if batch > self._begun:
+        before = self._begun
+        if batch > before:
             self._begun = batch
             _NUMBER.pack_into(self._page, 0, batch)
         fence: int = _NUMBER.unpack_from(self._page, _FENCE_AT)[0]
-        return not batch or batch >> EPOCH_SHIFT >= fence
+        if not batch or batch >> EPOCH_SHIFT >= fence:
+            return True
+        self._begun = before
+        return False
+
+    @property
+    def has_ended(self) -> bool:
+        """True if end() was called: no batch is begun any more, of any broker."""
+        fence: int = _NUMBER.unpack_from(self._page, _FENCE_AT)[0]
+        return fence == _NO_EPOCH
+
+    def restore(self) -> None:
+        """Write again what somebody else has overwritten, for who reads it after this process."""
+        _NUMBER.pack_into(self._page, 0, self._begun)
+        self._count = _UNKNOWN
+        _COUNT.pack_into(self._page, _COUNT_AT, _UNKNOWN)
 
     # ------------------------------------------------------- the broker's side
 

@@ -38,6 +38,10 @@ _now_ns = time.monotonic_ns
 _POLL_EVERY_NS = 20_000_000
 _COLLECT_AFTER_S = 0.5
 _COLLECT_AFTER_AT_MOST_S = 60.0
+_OVERWRITTEN = (
+    "the model has written into memory that is not its own: the page in which this process tells "
+    "how far it is was overwritten"
+)
 #: How long a last message to the supervisor may take to be sent.
 _LAST_WORDS_S = 5.0
 
@@ -94,7 +98,9 @@ class Stub:
         #: What closes a fork's copies of the connections.
         self._on_fork = [lifeline.abandon]
         #: What closes them, and the rest, in this process.
-        self._on_end = [self._poller.close, self._memory.mappings.close, lifeline.close]
+        self._on_end = [
+            *(self._poller.close, self._memory.mappings.close, lifeline.close, progress.close)
+        ]
 
     def run(self) -> int:
         """Run the stub and return the exit status."""
@@ -286,7 +292,13 @@ class Stub:
             self._wait()
 
     def _await_next_broker(self) -> None:
-        """Wait for the supervisor's word of the next broker, which has fenced us off."""
+        """Wait for the supervisor's word of the next broker, which has fenced us off.
+
+        A fence of a living broker is none: the model has written into the page.
+        """
+        if not self._progress.has_ended and self._link.is_broker_alive():
+            self._progress.restore()
+            self._process.give_up(_OVERWRITTEN)
         self._lifeline.wait(_COLLECT_AFTER_S)
         self._supervisor.receive()
         while self._inbox:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from zmqtriton_floor.progress import EPOCH_SHIFT, SIZE, Progress
+from zmqtriton_floor.progress import EPOCH_SHIFT, SIZE, Progress, end
 
 
 def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:
@@ -72,3 +72,30 @@ def test_behind_a_fence_no_batch_of_an_earlier_broker_is_begun(
     assert not stub.begin((1 << EPOCH_SHIFT) + 6)
     assert stub.begin((2 << EPOCH_SHIFT) + 1)
     assert stub.begin(0), "samples of the warm-up are nobody's"
+
+
+def test_who_reads_an_overwritten_page_after_the_stub_finds_its_last_batch(
+    sides: tuple[Progress, Progress],
+) -> None:
+    stub, broker = sides
+    stub.begin(7, [(3, 1)])
+    broker._page[:] = b"\xff" * SIZE
+    assert not stub.begin(8, [(3, 2)])
+    assert not stub.has_ended
+
+    stub.restore()
+
+    assert 7 == broker.last_begun_batch
+    assert broker.begun_keys() is None
+
+
+def test_a_stub_whose_page_was_ended_knows(sides: tuple[Progress, Progress]) -> None:
+    stub, _ = sides
+    with tempfile.TemporaryFile() as page:
+        page.truncate(SIZE)
+        ended = Progress(page.fileno())
+        end(page.fileno())
+
+    assert ended.has_ended
+    assert not stub.has_ended
+    ended.close()

@@ -253,6 +253,15 @@ class BrokerConnection:
             if not outgoing:
                 return
 
+    def is_broker_alive(self) -> bool:
+        """True if the broker has not closed the connection, as its death does at once."""
+        descriptor = self.descriptor
+        if descriptor < 0:
+            return False
+        poller = select.poll()
+        poller.register(descriptor, 0)  # an end is told unasked, before what is still to be read
+        return not poller.poll(0)
+
     def wait(self, timeout_ms: int) -> None:
         """Wait until something may have arrived.
 

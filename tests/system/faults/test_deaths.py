@@ -36,6 +36,43 @@ def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
         stub_death.check(server, load.outcomes, deaths, kills)
 
 
+_SCRIBBLES = """
+import ctypes
+import triton_python_backend_utils as pb_utils
+
+def scribble():
+    for line in open("/proc/self/maps"):
+        place, rights, *_ = line.split()
+        begin, end = (int(part, 16) for part in place.split("-"))
+        if rights == "rw-s" and end - begin == 4096:
+            ctypes.memset(begin, BYTE, 4096)
+
+class TritonPythonModel:
+    def execute(self, requests):
+        scribble()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor(
+            "OUTPUT0", pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy()
+        ), pb_utils.Tensor(
+            "OUTPUT1", pb_utils.get_input_tensor_by_name(r, "INPUT1").as_numpy()
+        )]) for r in requests]
+"""
+
+
+def test_a_model_that_overwrites_its_progress_page_is_replaced(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["add_sub"])
+    code = server.repository / "add_sub" / "1" / "model.py"
+    code.write_text(_SCRIBBLES.replace("BYTE", "0xFF"))
+
+    with server:
+        first = server.stub_pids("add_sub")
+        assert 200 == ask_add_sub(server)
+
+        assert 200 == ask_add_sub(server), "what it had not begun goes to the next one"
+
+        assert first != server.stub_pids("add_sub")
+        eventually(lambda: "how far it is was overwritten" in server.log_text(), 30, "the reason")
+
+
 _NEEDS_STORE = """
 import os
 import triton_python_backend_utils as pb_utils
