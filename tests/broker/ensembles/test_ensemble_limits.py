@@ -106,6 +106,17 @@ def test_those_who_ask_see_its_outputs_in_theirs() -> None:
     assert [4] == world.response(1).outputs[0].shape
 
 
+def test_a_batch_dimension_goes_before_an_output_gets_its_shape() -> None:
+    config = ensemble([step("m", {"I": "x"}, {"O": "y"})])
+    config["output"][0] |= RESHAPED
+    world = EnsembleHarness(config, model("m", max_batch_size=8))
+    world.infer_ensemble(1)
+
+    world.respond("m", tensor("O", b"data", shape=[1, 2, 2]))
+
+    assert [4] == world.response(1).outputs[0].shape
+
+
 def test_an_output_that_cannot_have_its_shape_is_an_error() -> None:
     world = reshaped("output")
     world.infer_ensemble(1)

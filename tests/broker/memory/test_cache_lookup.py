@@ -287,3 +287,20 @@ def test_what_is_in_the_request_itself_is_known_to_all_who_ask_the_ensemble() ->
     _ask_large(world, world.serials["a"], b"small...")
 
     assert set() == world.busy_models()
+
+
+@pytest.mark.parametrize(("owner", "is_kept"), [(FRONTEND, True), (OTHER, False)])
+def test_an_answer_in_the_memory_of_who_asked_is_kept_and_of_no_other_client(
+    owner: int, is_kept: bool
+) -> None:
+    world = CachingWorld()
+    given = Tensor("I", 8, [100_000], Reference(owner, 1, 5, 0, 100_000))
+    body = wire.encode_body(wire.RequestBody("", {}, [], [given]))
+    row = request(1, cache_key=KEY, flags=wire.HAS_REFERENCES)
+    world.infer(FRONTEND, row, body=body)
+    world.finish_batch(STUB, answer=large(owner))
+    assert [0] == [reply.code for reply in world.replies[FRONTEND, 1]]
+
+    world.ask(OTHER, 2)
+
+    assert is_kept != world.is_executing()
