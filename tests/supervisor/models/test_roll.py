@@ -46,6 +46,11 @@ def serials(world: SupervisorHarness) -> set[int]:
     return {instance.serial for instance in world.generation("m").instances}
 
 
+def ready_serials(world: SupervisorHarness) -> set[int]:
+    instances = world.generation("m").instances
+    return {one.serial for one in instances if one.state is InstanceState.READY}
+
+
 def ready_counts(world: SupervisorHarness) -> list[int]:
     """Return how many instances were ready each time that frontends were told."""
     told = world.messages_to("grpc", wire.VersionInfo)
@@ -68,6 +73,26 @@ def test_instances_are_replaced_one_by_one_behind_the_same_queue() -> None:
     assert {COUNT} == set(ready_counts(world)), "never fewer than before"
     order = [type(m) for _, m in world.sent if isinstance(m, (wire.AttachInstance, wire.Retire))]
     assert COUNT * [wire.AttachInstance, wire.Retire] == order
+
+
+def test_a_roll_is_over_when_a_new_broker_gives_nothing_to_the_old_instances() -> None:
+    world = serving()
+    before = serials(world)
+    world.advance(60.0)  # the next broker is started at once
+    world.kill_process(world.serial("broker"))
+    world.sent.clear()
+    world.models["m"] = coded("2")
+
+    call = world.call("load", LOAD_M)
+    ready_first = False
+    while call.answer is None:
+        world.advance(0.1)
+        is_withheld = not world.messages_to("broker", wire.Retire)
+        ready_first |= is_withheld and COUNT == len(ready_serials(world) - before)
+
+    assert ready_first, "the new ones were ready while requests might still be on their way"
+    assert before == {message.serial for message in world.messages_to("broker", wire.Retire)}
+    assert 0 == call.answer.code
 
 
 def test_one_is_started_at_a_time() -> None:

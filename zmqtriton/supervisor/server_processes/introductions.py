@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.actions import Send
@@ -60,6 +61,8 @@ class Introductions:
         self._is_broker_ready = False
         #: Every process has had the time to tell the broker what an earlier one knew.
         self._is_broker_settled = True
+        #: Those that wait until the broker has been told what retires.
+        self._awaiting_retirements: list[Callable[[], None]] = []
 
     def introduce_broker(self, serial: int) -> None:
         """Introduce a broker; one that takes over is told what its predecessor was."""
@@ -142,6 +145,21 @@ class Introductions:
             self._plan.enqueue(
                 *(Send(self.broker_serial, message) for message in self._replay.retirements())
             )
+            waiting, self._awaiting_retirements = self._awaiting_retirements, []
+            for then in waiting:
+                self._acknowledgements.sync(
+                    [self.broker_serial], partial(self.after_retirements, then)
+                )
+
+    def after_retirements(self, then: Callable[[], None]) -> None:
+        """Call `then` when no retirement is withheld from the broker any more.
+
+        Until then it gives requests to instances that are to end.
+        """
+        if self._is_broker_settled:
+            then()
+        else:
+            self._awaiting_retirements.append(then)
 
     def introduce(
         self, serial: int, role: str, label: str, pid: int, then: Callable[[], None]

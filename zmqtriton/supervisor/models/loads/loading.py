@@ -221,7 +221,10 @@ class ModelLoad(GenerationOwner):
         self._model.publish(version)
         around = self._context
         peers = {around.introductions.broker_serial, *around.serving_frontends()} - {0}
-        around.acknowledgements.sync(peers, lambda: self._on_version_acknowledged(number, None))
+        ended = partial(self._on_version_acknowledged, number, None)
+        # a broker that has just taken over would still give requests to the old instances
+        then = partial(around.introductions.after_retirements, ended)
+        around.acknowledgements.sync(peers, then)
         self._proceed()
 
     def _new_generation(self, number: int) -> Generation:
