@@ -25,6 +25,7 @@ Row = tuple[str, str, str, str]
 
 _BUDGET = "`--client-memory-byte-size`"
 _STALL = f"{progress.STALL_S:.0f} s without progress"
+_PAUSE = f"{_STALL}; {progress.PAUSE_S / 60:.0f} min while no more than 1 MiB waits"
 
 
 def page() -> list[str]:
@@ -65,7 +66,7 @@ def _part() -> str:
 
 
 def _memory() -> Iterator[Row]:
-    budget, stall = "its share", _STALL
+    budget, stall, pause = "its share", _STALL, _PAUSE
     yield "sends part of a request", "HTTP, gRPC", budget, stall
     yield (
         "sends what is compressed",
@@ -91,20 +92,20 @@ def _memory() -> Iterator[Row]:
         "does not read an answer",
         "gRPC",
         f"{budget}, from {_size(call.FREE_BYTES)} on",
-        stall,
+        pause,
     )
     yield (
         "does not read a stream",
         "ModelStreamInfer",
         f"{_size(outbox._MAX_BYTES)} of {budget}, and answers to what was asked before, "
         f"{stream_infer._MAX_REQUESTS:,} requests",
-        f"{stall}; its next requests are not read meanwhile",
+        f"{pause}; its next requests are not read meanwhile",
     )
     yield (
         "does not read its connection",
         "gRPC",
         f"{_size(account.HIGH_WATER)} before nothing more is read of it, of {budget}",
-        stall,
+        pause,
     )
     yield (
         "does not read an answer",
@@ -130,7 +131,7 @@ def _memory() -> Iterator[Row]:
         "door",
         f"{peer._MOST_UNREAD:,} messages of {budget}; streams wait beyond "
         f"{_size(peer._UNREAD_BYTES)}",
-        stall,
+        pause,
     )
 
 

@@ -252,10 +252,7 @@ class Peer:
 
     def is_stalled(self, now: float) -> bool:
         """Return whether it reads too slowly what others lack the memory of."""
-        held = self._answers.held
-        return self._progress.is_stalled(
-            now, "reading" if held else "", self._read_bytes, held, least=1
-        )
+        return self._progress.is_paused_too_long(now, self._read_bytes, self._answers.held)
 
     # --------------------------------------------------------------- its death
 

@@ -9,7 +9,14 @@ import pytest
 
 from zmqtriton_frontends.process.allocator import Freed
 from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Client, Ledger, Share
-from zmqtriton_frontends.process.progress import MIN_BYTES, PART, STALL_S, Progress
+from zmqtriton_frontends.process.progress import (
+    MIN_BYTES,
+    PART,
+    PAUSE_BYTES,
+    PAUSE_S,
+    STALL_S,
+    Progress,
+)
 
 MIB = 1 << 20
 
@@ -89,6 +96,22 @@ def test_who_moves_too_little_is_stalled(held: int, moved: int) -> None:
     assert not progress.is_stalled(STALL_S - 1, "reading", moved, held)
 
     assert progress.is_stalled(STALL_S + 1, "reading", moved, held)
+
+
+@pytest.mark.parametrize(("held", "most_s"), [(PAUSE_BYTES, PAUSE_S), (PAUSE_BYTES + 1, STALL_S)])
+def test_a_reader_may_pause_for_longer_while_little_waits_for_it(held: int, most_s: float) -> None:
+    progress = Progress()
+    assert not progress.is_paused_too_long(0.0, 0, held)
+
+    assert not progress.is_paused_too_long(most_s - 1, 0, held)
+    assert progress.is_paused_too_long(most_s + 1, 0, held)
+
+
+def test_a_reader_for_which_nothing_waits_is_not_waited_for() -> None:
+    progress = Progress()
+    assert not progress.is_paused_too_long(0.0, 0, 0)
+
+    assert not progress.is_paused_too_long(10 * PAUSE_S, 0, 0)
 
 
 def test_another_thing_begins_anew_and_nothing_never_stalls() -> None:

@@ -99,8 +99,8 @@ class Account:
     def is_stalled(self, now: float, http2: Connection, received: int, sent: int) -> bool:
         """Return whether the client goes on too slowly."""
         owed = self.owes(http2)
-        if owed == "reading":  # of a stream, whose messages may be small, and seldom
-            return self._progress.is_stalled(now, owed, sent, self.answers.held, least=1)
+        if owed == "reading":
+            return self._progress.is_paused_too_long(now, sent, self.answers.held)
         return self._progress.is_stalled(now, owed, received, self.requests.share.held)
 
     def close(self) -> None:

@@ -239,8 +239,8 @@ def test_headers_of_open_streams_have_room_from_the_first_on() -> None:
         eventually(lambda: server.run_function(lambda: server.ledger.streams.held) == 0, 20)
 
 
-def test_who_never_reads_a_small_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "STALL_S", 0.2)
+def test_a_pause_before_a_small_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PAUSE_S", 0.2)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     small, first = FakeGateway(version_info("m")), h2.PREFACE + h2.NO_WINDOW
     with serving(small) as server, connect(server, first) as connection:
