@@ -191,7 +191,7 @@ LAYERS = (
     Layer(
         "zmqtriton_frontends.http2",
         ("zmqtriton_frontends.http2",),
-        ("hpack",),
+        (),
         "is a protocol and knows nobody who speaks it",
     ),
     Layer(

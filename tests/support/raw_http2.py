@@ -117,6 +117,17 @@ class Connection:
                 return
             self.received += got
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def read_now(self) -> None:
+        """Read what has come, and wait for nothing."""
+        self._socket.setblocking(False)
+        with suppress(BlockingIOError, ConnectionResetError):
+            while got := self._socket.recv(1 << 16):
+                self.received += got
+        self._socket.settimeout(60)
+
     def frame_types(self) -> list[int]:
         """Of the frames that have come."""
         found, position = [], 0

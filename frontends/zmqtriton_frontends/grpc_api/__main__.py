@@ -106,9 +106,8 @@ def main(arguments: Sequence[str]) -> int:
     prctl.set_name("zmqtriton-grpc")
     prctl.hide_memory()
     keep_freed_memory()
-    # libraries' own messages are no verbose lines of ours, and hpack's show keys and tokens
-    for library in ("grpc", "hpack"):
-        logging.getLogger(library).setLevel(logging.INFO)
+    # the library's own messages are no verbose lines of ours
+    logging.getLogger("grpc").setLevel(logging.INFO)
     logs.configure()
     try:
         descriptors = options.socket, options.grpc_other_family_socket

@@ -6,6 +6,7 @@ the rules, or costs too much, gets a GOAWAY, and the connection is over. Does no
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -86,7 +87,7 @@ class Connection(Sending):
         self._most_streams = rules.most_streams
         self._blocks: HeaderBlocks[_Block] = HeaderBlocks(lambda headers: _block(headers, read))
         self._control = ControlFrames(self, rules.pings, clock)
-        self.reading = FrameReader(self, self._control.handlers)
+        self.reading = FrameReader(self, self._control.handlers, clock)
         #: The stream of the DATA frame that is coming.
         self._data_stream: Stream | None = None
         self._data_is_last = False
@@ -100,6 +101,8 @@ class Connection(Sending):
         self.is_closing = False
         #: Nothing more is read or answered.
         self.is_over = False
+        #: What the client has done to be told to go, if it was.
+        self.fault: ConnectionFault | None = None
         own = {
             frames.MAX_CONCURRENT_STREAMS: rules.most_streams,
             frames.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
@@ -111,14 +114,19 @@ class Connection(Sending):
             + frames.window_update(0, CONNECTION_WINDOW_BYTES - frames.DEFAULT_WINDOW)
         )
 
-    def receive(self, data: memoryview) -> None:
-        """Take bytes of the client, to be read before this returns."""
+    def receive(self, data: memoryview, until: float = math.inf) -> int:
+        """Take bytes of the client; return how many are left when the time is over.
+
+        Those are to be given again, before any others.
+        """
         if self.is_over:
-            return
+            return 0
         try:
-            self.reading.read(data)
+            return self.reading.read(data, until)
         except ConnectionFault as fault:
+            self.fault = fault
             self.end(fault.code, fault.text.encode())
+            return 0
 
     @property
     def has_had_streams(self) -> bool:

@@ -1,8 +1,11 @@
-"""Header blocks: decodes those of clients, and encodes ours.
+"""Header blocks (RFC 7541): decodes those of clients, and encodes ours.
 
 A client sends nearly the same with each request, in a block that refers to its table: the meaning
 of such a block is kept as long as the table stays as it is. Our own blocks never touch the client's
 table, so they can be encoded once and sent on every connection.
+
+A block is decoded before anybody knows who sends it, so what one may cost is bounded: its fields,
+their size, and changes of the table.
 """
 
 from __future__ import annotations
@@ -10,20 +13,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-import hpack
+from zmqtriton_frontends.http2 import huffman
+from zmqtriton_frontends.http2.header_table import (
+    FIELD_BYTES,
+    TABLE_BYTES,
+    Field,
+    HeaderTable,
+    NoEntryError,
+)
 
 Read = TypeVar("Read")
-Headers = tuple[tuple[bytes, bytes], ...]
+Headers = tuple[Field, ...]
 
 #: The most that the names and values of one block may take, table overhead included (RFC 9113).
 MAX_LIST_BYTES = 64 * 1024
+#: The most fields of one block: gRPC's clients send ten and their metadata.
+MAX_FIELDS = 128
+#: How often a block may change the size of the table, before its first field (RFC 7541, 4.2).
+_MAX_RESIZES = 2
 #: Of one connection.
 _MOST_KEPT = 32
 #: Longer blocks are not kept, nor those that mean more.
 _LONGEST_KEPT = 512
 _MOST_SAID = 4096
-#: A decoder's table, as both sides have it unless they say otherwise.
-TABLE_BYTES = 4096
+#: Bytes of a number after the first one; more would only be zeros.
+_NUMBER_BYTES = 5
 
 
 class BadBlockError(Exception):
@@ -31,7 +45,7 @@ class BadBlockError(Exception):
 
 
 class TooLargeError(BadBlockError):
-    """Raised for more than MAX_LIST_BYTES."""
+    """Raised for more than MAX_LIST_BYTES or MAX_FIELDS."""
 
 
 class HeaderBlocks(Generic[Read]):
@@ -40,8 +54,7 @@ class HeaderBlocks(Generic[Read]):
     def __init__(self, read: Callable[[Headers], Read]) -> None:
         """Set up; `read` turns headers into what decode() returns, which is kept with the block."""
         self._read = read
-        self._decoder = hpack.Decoder(MAX_LIST_BYTES)
-        self._decoder.max_allowed_table_size = TABLE_BYTES
+        self._table = HeaderTable()
         self._kept: dict[bytes, Read] = {}
 
     def decode(self, block: bytes) -> Read:
@@ -49,21 +62,15 @@ class HeaderBlocks(Generic[Read]):
         kept = self._kept.get(block)
         if kept is not None:
             return kept
-        table = self._decoder.header_table
-        entries = table.dynamic_entries
-        # each entry is an object of its own, and this one is held, so no later one is the same
-        size, newest, most = len(entries), entries[0] if entries else None, table.maxsize
+        changes = self._table.changes
         try:
-            headers: Headers = tuple(
-                (bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)
-            )
-        except hpack.OversizedHeaderListError:
-            raise TooLargeError("too many headers") from None
-        except hpack.HPACKError as error:
+            headers = tuple(_decode(block, self._table))
+        except IndexError:
+            raise BadBlockError("a header block is cut off") from None
+        except (NoEntryError, huffman.BadCodeError) as error:
             raise BadBlockError(str(error)) from None
         read = self._read(headers)
-        unchanged = len(entries) == size and table.maxsize == most
-        if not unchanged or (entries[0] if entries else None) is not newest:
+        if self._table.changes != changes:
             self._kept.clear()
         elif len(block) <= _LONGEST_KEPT and sum(map(_size, headers)) <= _MOST_SAID:
             if len(self._kept) >= _MOST_KEPT:
@@ -72,8 +79,71 @@ class HeaderBlocks(Generic[Read]):
         return read
 
 
-def _size(header: tuple[bytes, bytes]) -> int:
-    return len(header[0]) + len(header[1])
+def _size(field: Field) -> int:
+    return len(field[0]) + len(field[1])
+
+
+def _decode(block: bytes, table: HeaderTable) -> list[Field]:
+    """Return the fields of a block.
+
+    Raises BadBlockError, NoEntryError, BadCodeError, and IndexError for one that is cut off.
+    """
+    found: list[Field] = []
+    at, end, left, resizes = 0, len(block), MAX_LIST_BYTES, 0
+    while at < end:
+        first = block[at]
+        at += 1
+        if first & 0x80:
+            number, at = _number(block, at, first, 0x7F)
+            field = table.get(number)
+        elif first & 0xE0 == 0x20:
+            size, at = _number(block, at, first, 0x1F)
+            resizes += 1
+            if found or resizes > _MAX_RESIZES or size > TABLE_BYTES:
+                raise BadBlockError("the header table may not be resized so")
+            table.resize(size)
+            continue
+        else:
+            is_added = first & 0x40
+            number, at = _number(block, at, first, 0x3F if is_added else 0x0F)
+            if number:
+                name = table.get(number)[0]
+            else:
+                name, at = _read_string(block, at)
+            value, at = _read_string(block, at)
+            field = name, value
+            if is_added:
+                table.add(field)
+        left -= FIELD_BYTES + len(field[0]) + len(field[1])
+        if left < 0 or len(found) >= MAX_FIELDS:
+            raise TooLargeError("too many headers")
+        found.append(field)
+    return found
+
+
+def _number(block: bytes, at: int, first: int, most: int) -> tuple[int, int]:
+    """Return the number that begins in the last bits of the byte before, and where it ends."""
+    number = first & most
+    if number < most:
+        return number, at
+    for shift in range(0, 7 * _NUMBER_BYTES, 7):
+        byte = block[at]
+        at += 1
+        number += (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise BadBlockError("a number of a header block is too large")
+
+
+def _read_string(block: bytes, at: int) -> tuple[bytes, int]:
+    """Return the string that begins there, and where it ends."""
+    first = block[at]
+    size, at = _number(block, at + 1, first, 0x7F)
+    end = at + size
+    text = block[at:end]
+    if len(text) < size:
+        raise IndexError
+    return (huffman.decode(text) if first & 0x80 else text), end
 
 
 def literal(headers: Sequence[tuple[bytes, bytes]]) -> bytes:

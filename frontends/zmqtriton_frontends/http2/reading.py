@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.http2.budget import Clock
 from zmqtriton_frontends.http2.header_blocks import MAX_LIST_BYTES
 
 #: Of data, which are passed on as they come; other frames are smaller.
@@ -55,8 +56,9 @@ class Taker(Protocol):
 
 
 class FrameReader:
-    def __init__(self, taker: Taker, handlers: Sequence[Handler]) -> None:
+    def __init__(self, taker: Taker, handlers: Sequence[Handler], clock: Clock) -> None:
         """Set up; `handlers` take all other frames, each those of the kind that is its index."""
+        self._clock = clock
         self._taker = taker
         self._handlers = handlers
         #: A frame, or a block of headers, has come in part.
@@ -82,15 +84,21 @@ class FrameReader:
         self._read_data(_NOTHING, 0)
         self.is_amid_frame = self._is_in_data
 
-    def read(self, data: memoryview) -> None:
-        """Read bytes. Raises ConnectionFault; then nothing more may be read."""
-        if self._early:
-            data = self._with_early(data)
+    def read(self, data: memoryview, until: float) -> int:
+        """Read bytes, at least one frame; return how many are left when the time is over.
+
+        Raises ConnectionFault; then nothing more may be read.
+        """
+        data = self._with_early(data) if self._early else data
         position = 0 if self._has_preface else self._read_preface(data)
         if self._is_in_data:
             position = self._read_data(data, position)
         end, needed, unpack = len(data), _HEADER_BYTES, frames.HEADER.unpack_from
+        first, clock = position, self._clock
         while end - position >= _HEADER_BYTES:
+            if position > first and clock() >= until:
+                self.is_amid_frame = bool(self._is_in_data or self._block_stream)
+                return end - position
             high, low, kind, flags, number = unpack(data, position)
             size, number = high << 8 | low, number & frames.LAST_STREAM
             start, stop = position + _HEADER_BYTES, position + _HEADER_BYTES + size
@@ -102,10 +110,8 @@ class FrameReader:
                     position = self._begin_data(data, position, number, flags, size)
                 continue
             is_of_headers = kind in (frames.HEADERS, frames.CONTINUATION)
-            if size > (MAX_LIST_BYTES if is_of_headers else frames.DEFAULT_FRAME_SIZE):
-                raise ConnectionFault(
-                    frames.FRAME_SIZE_ERROR, "frame exceeds SETTINGS_MAX_FRAME_SIZE"
-                )
+            if size > frames.DEFAULT_FRAME_SIZE:
+                _check_size(size, is_of_headers=is_of_headers)
             if stop > end:
                 needed = _HEADER_BYTES + size
                 break
@@ -118,6 +124,7 @@ class FrameReader:
         if position < end:
             self._keep(data[position:], needed)
         self.is_amid_frame = bool(self._early or self._is_in_data or self._block_stream)
+        return 0
 
     def _with_early(self, data: memoryview) -> memoryview:
         """Return the bytes after those that were kept, or keep them, too, and return nothing."""
@@ -217,6 +224,11 @@ class FrameReader:
             self._block.clear()
             self._block_stream = 0
             self._taker.take_block(number, self._block_flags, block)
+
+
+def _check_size(size: int, *, is_of_headers: bool) -> None:
+    if not is_of_headers or size > MAX_LIST_BYTES:
+        raise ConnectionFault(frames.FRAME_SIZE_ERROR, "frame exceeds SETTINGS_MAX_FRAME_SIZE")
 
 
 def _fragment(flags: int, payload: bytes) -> bytes:

@@ -380,14 +380,14 @@ def test_uv_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_library_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     well = texts(Facts(packages=list(programs.read_packages())))
-    metadata = "Metadata-Version: 2.1\nName: hpack\nVersion: 3.0\n"
-    write(tmp_path / "hpack-3.0.dist-info" / "METADATA", metadata)
+    metadata = "Metadata-Version: 2.1\nName: falcon\nVersion: 3.0\n"
+    write(tmp_path / "falcon-3.0.dist-info" / "METADATA", metadata)
     monkeypatch.syspath_prepend(str(tmp_path))
 
     found = only(Facts(packages=list(programs.read_packages())))
 
     assert [] == well
-    assert "error: the library hpack is 3.0; zmqtriton needs hpack" in found
+    assert "error: the library falcon is 3.0; zmqtriton needs falcon" in found
 
 
 @pytest.mark.parametrize(

@@ -480,6 +480,48 @@ def test_a_frame_means_the_same_whole_and_in_pieces(seed: int) -> None:
     assert heard[0] == heard[1] == heard[2]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_frames_mean_the_same_in_one_turn_and_in_many(seed: int) -> None:
+    chance = random.Random(seed)
+    whole = b"".join(
+        (
+            *(h2.frame(h2.HEADERS, 0, 1, Talk().block()),),
+            h2.frame(h2.CONTINUATION, h2.END_HEADERS, 1),
+            *(h2.frame(h2.DATA, 0, 1, bytes(chance.randrange(300))) for _ in range(100)),
+            *(h2.frame(h2.DATA, 8, 1, b"\x02abc  ") for _ in range(20)),
+            *(ping(chance.randbytes(8)) for _ in range(20)),
+            h2.frame(h2.DATA, h2.END_STREAM, 1, b"the end"),
+        )
+    )
+    heard = []
+    for is_cut in (False, True):
+        talk = Talk(pings=PingRules(strikes=0))
+        position = turns = 0
+        while position < len(whole):
+            part = memoryview(whole[position : position + chance.randrange(1, 2000)])
+            until = talk.now if is_cut and chance.random() < 0.7 else float("inf")
+            left = talk.connection.receive(part, until)
+            assert left < len(part)
+            position += len(part) - left
+            turns += 1
+        heard.append((talk.frames(), talk.streams[1].data, talk.streams[1].events))
+
+    assert heard[0] == heard[1]
+    assert turns > 30
+
+
+def test_a_turn_ends_after_a_frame_and_leaves_the_others() -> None:
+    talk = Talk(pings=PingRules(strikes=0))
+    sent = memoryview(b"".join(ping(bytes([number] * 8)) for number in range(50)))
+
+    left = talk.connection.receive(sent, talk.now)
+
+    assert 1 == len(talk.frames())
+    assert 49 * 17 == left
+    assert 0 == talk.connection.receive(sent[-left:])
+    assert 49 == len(talk.frames())
+
+
 def test_no_bytes_break_the_machine() -> None:
     random.seed(20)
     ended = 0

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import hpack
 import pytest
 
 from zmqtriton_frontends.http2.header_blocks import (
+    MAX_FIELDS,
     BadBlockError,
     HeaderBlocks,
     Headers,
@@ -86,6 +88,96 @@ def test_what_is_no_block_says_so(block: bytes) -> None:
 def test_a_block_that_says_too_much_says_so() -> None:
     with pytest.raises(TooLargeError):
         Blocks().blocks.decode(literal([(b"a", b"x" * 70_000)]))
+
+
+def test_a_block_has_as_many_fields_as_it_may_and_no_more() -> None:
+    accept = b"\x93"
+
+    assert MAX_FIELDS == len(Blocks().blocks.decode(accept * MAX_FIELDS))
+    with pytest.raises(TooLargeError):
+        Blocks().blocks.decode(accept * (MAX_FIELDS + 1))
+
+
+def test_a_block_may_resize_the_table_twice_before_its_first_field() -> None:
+    empty, full, accept = b"\x20", b"\x3f\xe1\x1f", b"\x93"
+
+    assert 1 == len(Blocks().blocks.decode(empty + full + accept))
+    for block in (empty * 3 + accept, accept + empty, empty * 60_000):
+        with pytest.raises(BadBlockError):
+            Blocks().blocks.decode(block)
+
+
+def test_what_is_kept_ends_with_the_size_of_the_table() -> None:
+    encoder, blocks = hpack.Encoder(), Blocks()
+    for _ in range(3):
+        blocks.blocks.decode(bytes(encoder.encode([("a", "1")])))
+
+    blocks.blocks.decode(b"\x20")
+
+    with pytest.raises(BadBlockError):
+        blocks.blocks.decode(b"\xbe")
+
+
+def _number(chance: random.Random, bits: int) -> bytes:
+    """A number behind so many bits of something else, which are 0."""
+    value = chance.choice((0, 1, 1, 5, 5, 15, 30, 61, 62, 62, 63, 64, 70, 127, 128, 300, 4096))
+    return bytes(hpack.hpack.encode_integer(value, bits))
+
+
+def _damaged_block(chance: random.Random) -> bytes:
+    """A block that no encoder writes: any kinds of fields, any numbers, cut anywhere."""
+    found, resizes = bytearray(), 0
+    for _ in range(chance.randrange(1, 5)):
+        first, bits = chance.choice(((0x80, 7), (0x40, 6), (0x20, 5), (0x10, 4), (0, 4)))
+        resizes += first == 0x20
+        if resizes > 2:  # hpack takes any number of them
+            break
+        number = _number(chance, bits)
+        found += bytes([number[0] | first]) + number[1:]
+        for _ in range(0 if first in (0x80, 0x20) else 2 - bool(number[0])):
+            text = chance.randbytes(chance.randrange(9))
+            found += bytes([len(text) | chance.choice((0, 0, 0x80))]) + text
+    return bytes(found[: chance.choice((len(found), len(found), chance.randrange(len(found) + 1)))])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_block_means_what_it_means_to_another_decoder(seed: int) -> None:
+    chance, both = random.Random(seed), 0
+    for _ in range(3000):
+        plain, blocks = hpack.Decoder(), Blocks()
+        for _ in range(4):
+            block = _damaged_block(chance)
+            said = read = None
+            with suppress(hpack.HPACKError, IndexError):
+                said = tuple(map(tuple, plain.decode(block, raw=True)))
+            with suppress(BadBlockError):
+                read = blocks.blocks.decode(block)
+            assert said == read, block
+            if said is None:
+                break
+            both += 1
+
+    assert both > 500
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_texts_in_code_are_read(seed: int) -> None:
+    chance = random.Random(seed)
+    encoder, blocks = hpack.Encoder(), Blocks()
+    for _ in range(500):
+        said = [(b"n", chance.randbytes(chance.randrange(40))), (b"m", bytes(range(256)))]
+
+        assert tuple(said) == blocks.blocks.decode(bytes(encoder.encode(said, huffman=True)))
+
+
+def test_texts_in_code_that_end_wrongly_are_none() -> None:
+    code = hpack.huffman.HuffmanEncoder(
+        hpack.huffman_constants.REQUEST_CODES, hpack.huffman_constants.REQUEST_CODES_LENGTH
+    )
+    right = code.encode(b"www.example.com")
+    for wrong in (right + b"\xff", right[:-1] + b"\x00", b"\xff" * 4, b"\x00\xfe"):
+        with pytest.raises(BadBlockError):
+            Blocks().blocks.decode(b"\x00\x01a" + bytes([0x80 | len(wrong)]) + wrong)
 
 
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 254, 255, 20_000])

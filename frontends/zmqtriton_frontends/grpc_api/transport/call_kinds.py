@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -30,6 +30,8 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: How long a client may keep the memory that its response lies in.
 _PATIENCE_S = 1.0
+#: So many messages of a stream are handled before others have their turn.
+_TURN_MESSAGES = 16
 
 
 class OneRequest(NativeCall):
@@ -212,8 +214,12 @@ class ExchangeCall(NativeCall):
             self._waiting.set_result(None)
 
     async def _requests(self) -> AsyncIterator[bytes]:
-        messages = self._messages
+        messages, begun, taken = self._messages, self._loop.time(), 0
         while True:
+            taken += 1
+            if taken > _TURN_MESSAGES:
+                await self._context.turn(begun)
+                begun, taken = self._loop.time(), 0
             while not messages:
                 if self.was_ended:
                     if self._assembly.is_amid:
@@ -221,6 +227,7 @@ class ExchangeCall(NativeCall):
                     return
                 self._waiting = self._loop.create_future()
                 await self._waiting
+                begun, taken = self._loop.time(), 0
             is_compressed, message = messages.popleft()
             if self.is_open:
                 size = len(message)
@@ -246,6 +253,7 @@ def begin_of(
     account: Account,
     compression: str,
     info: Callable[[str], Any],
+    turn: Callable[[float], Awaitable[None]],
 ) -> Begin:
     """Return what makes the streams that answer RPCs with these headers."""
     rpc = opening.rpc
@@ -262,5 +270,5 @@ def begin_of(
     elif rpc.stream is not None:
         kind = WatchCall
     large = answering.large_body if is_inference and kind is UnaryCall else None
-    context = CallContext(opening, rpc, answering, account, compression, info, large)
+    context = CallContext(opening, rpc, answering, account, compression, info, large, turn)
     return partial(kind, context)

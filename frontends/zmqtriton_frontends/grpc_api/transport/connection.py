@@ -14,10 +14,13 @@ from typing import Any, NamedTuple, Protocol
 from zmqtriton_frontends.grpc_api.transport.account import HIGH_WATER, Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
 from zmqtriton_frontends.grpc_api.transport.call_kinds import begin_of
+from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.lifecycle import RpcLifecycle
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
+from zmqtriton_frontends.process.ledger import Share
+from zmqtriton_frontends.process.turns import Turns
 
 #: How long a client may take to send its preface and settings.
 _INTRODUCTION_S = 10.0
@@ -45,6 +48,8 @@ _AGE_SPREAD = 0.1
 _WORTH_BYTES = 128 * 1024
 #: Enough for the header of a frame, and not much of what follows it.
 _HEADER_BYTES = 4096
+#: What is received at once while others wait, too.
+_CROWDED_BYTES = 64 * 1024
 _KEEPALIVE = b"keepaliv"
 
 
@@ -69,6 +74,7 @@ class Host(Protocol):
     times: Times
     #: Shared by all connections: what is received into it is used at once.
     buffer: memoryview
+    turns: Turns
 
     def admit(self, connection: ClientConnection, /) -> bool:
         """Count a connection that speaks HTTP/2; False if there are too many."""
@@ -106,27 +112,31 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_backed_up = False
         #: Something waits for the client, and is looked at now and then.
         self._is_watched = False
+        self._inbox: Inbox
 
     # ---------------------------------------------------------------- the loop
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         answering, place = self._server.answering, transport.get_extra_info("peername")
+        address = place[0] if isinstance(place, tuple) else ""
         self._account = Account(
             *(answering.ledger, answering.most_message),
-            place[0] if isinstance(place, tuple) else "",
+            address,
             moved=lambda: (
                 self._received_bytes
                 + self._http2.prepared_bytes
                 - int(transport.get_write_buffer_size())
             ),
-            owes=lambda: self._account.waits_for(self._http2),
+            owes=lambda: not self._inbox.kept and self._account.waits_for(self._http2),
             end=self.abort,
         )
         self._http2 = Connection(
             *(self._read_opening, self._wake, self._server.rules),
             admits=self._account.admits_streams,
         )
+        share = Share(answering.ledger.requests, self._account.client)
+        self._inbox = Inbox(self._server.turns, address, share, self._http2, transport, self._flush)
         secured = transport.get_extra_info("ssl_object")
         if secured is None:
             self._descriptor = transport.get_extra_info("socket").fileno()
@@ -146,9 +156,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._is_filling = len(room) >= _WORTH_BYTES
             if self._is_filling:
                 return room
-        # with large messages as little as possible is read that would have to be copied
         buffer = self._server.buffer
-        return buffer[:_HEADER_BYTES] if self._was_filling else buffer
+        if self._was_filling:
+            # with large messages as little as possible is read that would have to be copied
+            return buffer[:_HEADER_BYTES]
+        return buffer[:_CROWDED_BYTES] if self._server.turns.is_crowded else buffer
 
     def buffer_updated(self, size: int) -> None:
         self._was_heard = True
@@ -158,7 +170,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._was_filling = True
             self._http2.filled(size)
         else:
-            self._http2.receive(self._server.buffer[:size])
+            self._inbox.take(self._server.buffer[:size])
             if size == _HEADER_BYTES:  # and more is there, of something else
                 self._was_filling = False
         self._is_receiving = False
@@ -173,6 +185,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             timer.cancel()
         self._server.left(self)
         self._http2.lose()
+        self._inbox.close()
         self._account.close()
 
     def pause_writing(self) -> None:
@@ -185,7 +198,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(_FIRST_BYTE, _ALL_READ)
         if self._http2.is_paused:
             self._http2.is_paused = False
-            self._transport.resume_reading()
+            self._inbox.resume()
         self._http2.go_on()
         self._flush()
 
@@ -265,7 +278,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         if opening is None:
             return None
         server, info = self._server, self._transport.get_extra_info
-        return begin_of(opening, server.answering, self._account, server.compression, info)
+        return begin_of(
+            opening,
+            server.answering,
+            self._account,
+            server.compression,
+            info,
+            self._inbox.wait_for_turn,
+        )
 
     # --------------------------------------------------------------- the timers
 
@@ -288,7 +308,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _watch(self) -> None:
         """End the connection if its client does not go on with what waits for it; or look again."""
         sent = self._http2.prepared_bytes - self._transport.get_write_buffer_size()
-        if self._account.is_stalled(self._loop.time(), self._http2, self._received_bytes, sent):
+        if not self._inbox.kept and self._account.is_stalled(
+            self._loop.time(), self._http2, self._received_bytes, sent
+        ):
             self._transport.abort()
             return
         account = self._account
@@ -345,7 +367,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._later("keepalive", times.keepalive_s, self._keep_alive)
 
     def _judge_silence(self) -> None:
-        if self._was_heard:
+        if self._was_heard or self._inbox.kept:  # its answer may be among what waits for a turn
             self._was_heard = False
             self._later("keepalive", self._server.times.keepalive_s, self._keep_alive)
         else:

@@ -29,6 +29,7 @@ from zmqtriton_frontends.http2.connection import Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
 from zmqtriton_frontends.process.descriptors import most_connections
 from zmqtriton_frontends.process.handshakes import handshakes_of
+from zmqtriton_frontends.process.turns import Turns
 
 #: What is received at once. One buffer is enough, since its content is used at once, too.
 _BUFFER_BYTES = 1 << 18
@@ -47,6 +48,7 @@ class NativeServer:
         self.compression = compression_of(settings)
         self.rules, self.times = rules_of(settings), times_of(settings)
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self.turns = Turns(asyncio.get_running_loop().call_soon)
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
         #: The oldest first.
         self._connections: dict[ClientConnection, None] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
@@ -64,6 +64,8 @@ class CallContext(NamedTuple):
     info: Callable[[str], Any]
     #: Makes the body of a large request that lies elsewhere.
     large: Callable[[int], Body] | None
+    #: Waits for the client's turn, after something was done for it since then.
+    turn: Callable[[float], Awaitable[None]]
 
 
 class Refused(Stream):

@@ -1,0 +1,108 @@
+"""Bytes of one client on their way to HTTP/2: read in turns, and kept while others have theirs.
+
+While some are kept no more is received, so the client waits, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.http2.connection import Connection
+from zmqtriton_frontends.process.ledger import Share
+from zmqtriton_frontends.process.turns import ROUND_S, Cost, Turns
+
+_log = logging.getLogger(__name__)
+
+
+class Inbox:
+    def __init__(
+        self,
+        turns: Turns,
+        address: str,
+        share: Share,
+        http2: Connection,
+        transport: Any,
+        have_read: Callable[[], None],
+    ) -> None:
+        """Set up; `have_read` is called after each turn but the first of what has come."""
+        self.address = address
+        self.turns = turns
+        self._share = share
+        self._http2 = http2
+        self._transport = transport
+        self._have_read = have_read
+        self._cost = Cost(self.address)
+        self.kept = bytearray()
+        self._is_waiting = False
+
+    def take(self, data: memoryview) -> None:
+        """Take what has come; all of it is read, or kept, when this returns."""
+        turns, cost = self.turns, self._cost
+        begun = turns.clock()
+        until = turns.end_of_turn(cost, begun) if turns.is_crowded else begun + ROUND_S
+        left = len(data)
+        if until and not self.kept:
+            left = self._http2.receive(data, until)
+            turns.spend(cost, begun)
+            if self._http2.fault is not None:
+                self._log_fault()
+        if left:
+            self.kept += data[-left:]
+            self._share.hold(len(self.kept))
+            self._transport.pause_reading()
+            self._wait()
+
+    def resume(self) -> None:
+        """Go on after the client has read what it was sent."""
+        if self.kept:
+            self._wait()
+        else:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        self.kept.clear()
+        self._share.release()
+
+    async def wait_for_turn(self, begun: float) -> None:
+        """Wait for a turn, after something was done for this client since then."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.turns.spend(self._cost, max(begun, self.turns.clock() - ROUND_S))
+
+        def go_on(_until: float) -> bool:
+            if not turn.done():
+                turn.set_result(None)
+            return False
+
+        self.turns.wait(self._cost, go_on)
+        await turn
+
+    def _wait(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self.turns.wait(self._cost, self._go_on)
+
+    def _go_on(self, until: float) -> bool:
+        """Read what was kept; return whether there is more."""
+        self._is_waiting = False
+        if not self.kept or self._http2.is_paused:
+            return False
+        with memoryview(self.kept) as kept:
+            left = self._http2.receive(kept, until)
+        if self._http2.fault is not None:
+            self._log_fault()
+        del self.kept[: len(self.kept) - left]
+        self._share.hold(left)
+        self._have_read()
+        self._is_waiting = left > 0
+        if not left and not self._http2.is_paused and not self._transport.is_closing():
+            self._transport.resume_reading()
+        return self._is_waiting
+
+    def _log_fault(self) -> None:
+        fault, self._http2.fault = self._http2.fault, None
+        if fault is not None and fault.code == frames.ENHANCE_YOUR_CALM:
+            _log.warning("closed a gRPC connection of %s: %s", self.address, fault.text)

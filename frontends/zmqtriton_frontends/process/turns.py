@@ -1,0 +1,121 @@
+"""Turns of clients at the loop of a process: what costs little is read before what costs much.
+
+The loop reads from all clients together for some milliseconds; then it does everything else, and
+what has come meanwhile waits for the next round. A round begins with those that have cost little
+lately and has one turn for the others, of one address after the other. One that is alone is never
+kept waiting: nothing is refused, and no time is left unused.
+
+Does no I/O.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+#: A round, and so the longest turn.
+ROUND_S = 0.005
+#: What a client may cost at once, and what part of each second for ever, and still count as one
+#: that costs little.
+LITTLE_S = 0.005
+LITTLE_PART = 0.05
+#: More is not held against a client: a second later it costs little again.
+_MOST_S = 0.05
+#: The one turn of those that cost much, if the others have used the round up.
+_LEAST_S = 0.001
+
+#: Does what waits, up to this time; returns whether there is more of it.
+GoOn = Callable[[float], bool]
+
+
+class Cost:
+    """The recent cost of a client."""
+
+    __slots__ = ("address", "at", "seconds")
+
+    def __init__(self, address: str = "") -> None:
+        self.address = address
+        #: So much, at that time.
+        self.seconds = self.at = 0.0
+
+    def is_much(self, now: float) -> bool:
+        return self.seconds - (now - self.at) * LITTLE_PART > LITTLE_S
+
+
+class Turns:
+    def __init__(
+        self,
+        later: Callable[[Callable[[], None]], Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Set up; `later` calls something in the next turn of the loop."""
+        self.clock = clock
+        self._later = later
+        #: Somebody waits, or the round is over.
+        self.is_crowded = False
+        #: How long this round has read, and when that was.
+        self._read_s = self._read_at = 0.0
+        #: Who waits: clients that cost little, and the others by their addresses.
+        self._few: deque[tuple[Cost, GoOn]] = deque()
+        self._many: dict[str, deque[tuple[Cost, GoOn]]] = {}
+
+    def end_of_turn(self, cost: Cost, now: float) -> float:
+        """Return until when a client may be read now; 0 if it has to wait()."""
+        left = ROUND_S - self._read_s
+        if self.is_crowded and (left <= 0 or cost.is_much(now)):
+            return 0.0
+        return now + ROUND_S
+
+    def spend(self, cost: Cost, begun: float) -> None:
+        """Note that a client was read since then."""
+        now = self.clock()
+        took = now - begun
+        cost.seconds = min(max(0.0, cost.seconds - (begun - cost.at) * LITTLE_PART) + took, _MOST_S)
+        cost.at = now
+        if not self.is_crowded:
+            # what the loop has done between two turns counts as its part of the round
+            self._read_s = max(0.0, self._read_s - (begun - self._read_at))
+        self._read_s += took
+        self._read_at = now
+        if self._read_s > ROUND_S:
+            self._crowd()
+
+    def wait(self, cost: Cost, go_on: GoOn) -> None:
+        """Have something done when it is this client's turn, and again while there is more."""
+        if cost.is_much(self.clock()):
+            self._many.setdefault(cost.address, deque()).append((cost, go_on))
+        else:
+            self._few.append((cost, go_on))
+        self._crowd()
+
+    def _crowd(self) -> None:
+        if not self.is_crowded:
+            self.is_crowded = True
+            self._later(self._go_round)
+
+    def _go_round(self) -> None:
+        self._read_s = 0.0
+        begun = self.clock()
+        for _ in range(len(self._few)):
+            if self.clock() - begun >= ROUND_S:
+                break
+            self._take(*self._few.popleft(), begun + ROUND_S)
+        if self._many:
+            address = next(iter(self._many))
+            waiting = self._many.pop(address)
+            first = waiting.popleft()
+            if waiting:
+                self._many[address] = waiting  # behind all other addresses
+            self._take(*first, max(begun + ROUND_S, self.clock() + _LEAST_S))
+        self.is_crowded = False
+        if self._few or self._many or self._read_s > ROUND_S:
+            self._crowd()
+
+    def _take(self, cost: Cost, go_on: GoOn, end: float) -> None:
+        begun = self.clock()
+        has_more = go_on(end)
+        self.spend(cost, begun)
+        if has_more:
+            self.wait(cost, go_on)

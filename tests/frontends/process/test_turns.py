@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zmqtriton_frontends.process.turns import ROUND_S, Cost, GoOn, Turns
+
+
+class Loop:
+    """A loop whose time passes only where somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._due: list[Callable[[], None]] = []
+        self.turns = Turns(self._due.append, lambda: self.now)
+        #: Who was read, in this order.
+        self.read: list[str] = []
+        self.rounds: list[float] = []
+
+    def work(self, name: str, left: list[float]) -> GoOn:
+        """Work of a millisecond after the other, until all is done."""
+
+        def go_on(until: float) -> bool:
+            self.read.append(name)
+            while left[0] > 0:
+                left[0] -= 0.001
+                self.now += 0.001
+                if self.now >= until:
+                    break
+            return left[0] > 0
+
+        return go_on
+
+    def come(self, name: str, seconds: float, cost: Cost) -> None:
+        """Something comes that takes so long to read."""
+        begun, left = self.now, [seconds]
+        until = self.turns.end_of_turn(cost, begun)
+        go_on = self.work(name, left)
+        if until:
+            has_more = go_on(until)
+            self.turns.spend(cost, begun)
+            if not has_more:
+                return
+        self.turns.wait(cost, go_on)
+
+    def go_round(self) -> bool:
+        due = list(self._due)
+        self._due.clear()
+        begun = self.now
+        for callback in due:
+            callback()
+        self.rounds.append(self.now - begun)
+        return bool(due)
+
+
+def test_what_costs_little_is_read_before_the_rest_of_what_costs_much() -> None:
+    loop = Loop()
+
+    loop.come("much", 0.1, Cost("a"))
+    loop.come("little", 0.001, Cost("b"))
+    while loop.go_round():
+        pass
+
+    assert ["much", "little"] == loop.read[:2]
+    assert {"much"} == set(loop.read[2:])
+    assert max(loop.rounds) < 2 * ROUND_S
+
+
+def test_all_that_cost_much_have_one_turn_in_a_round() -> None:
+    loop = Loop()
+    for number in range(10):
+        loop.come(f"{number}", 0.05, Cost("a"))
+
+    begun = len(loop.read)
+    for _ in range(30):
+        loop.go_round()
+
+    assert max(loop.rounds[1:]) < 2 * ROUND_S
+    shares = [loop.read[begun:].count(f"{number}") for number in range(10)]
+    assert max(shares) <= min(shares) + 2  # the first had one before the round
+
+
+def test_addresses_take_turns() -> None:
+    loop = Loop()
+    for number in range(20):
+        loop.come(f"one of many {number}", 1.0, Cost("many"))
+    loop.come("alone", 1.0, Cost("few"))
+
+    for _ in range(40):
+        loop.go_round()
+
+    assert loop.read.count("alone") >= 10
+
+
+def test_who_is_alone_never_waits() -> None:
+    loop, cost = Loop(), Cost("a")
+
+    for _ in range(100):
+        loop.come("alone", 0.004, cost)
+        loop.now += 0.004  # what the loop does besides
+
+    assert not loop.turns.is_crowded
+    assert 100 == len(loop.read)
+
+
+def test_who_has_cost_much_costs_little_again_after_a_while() -> None:
+    loop, cost = Loop(), Cost("a")
+    loop.come("much", 0.5, cost)
+    while loop.go_round():
+        pass
+    assert cost.is_much(loop.now)
+
+    loop.now += 1.0
+
+    assert not cost.is_much(loop.now)
+
+
+def test_many_that_each_cost_little_do_not_fill_a_round() -> None:
+    loop = Loop()
+    for number in range(100):
+        loop.come(f"{number}", 0.002, Cost(f"{number}"))
+    at_once = len(loop.read)
+
+    while loop.go_round():
+        pass
+
+    assert at_once * 0.002 < 2 * ROUND_S
+    assert [f"{number}" for number in range(100)] == loop.read
+    assert max(loop.rounds) < 2 * ROUND_S
