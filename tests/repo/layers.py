@@ -136,10 +136,10 @@ LAYERS = (
         "knows the broker and the supervisor by the wire alone",
     ),
     Layer(
-        "zmqtriton_frontends.http_api.openai.chat_template",
-        (_FLOOR, "zmqtriton_frontends"),
+        "zmqtriton_frontends.templates",
+        (_FLOOR, "zmqtriton_frontends.templates"),
         ("jinja2",),
-        "is the one place that knows the library, which is an extra",
+        "its processes run the code of models, and have nothing else of the server",
     ),
     Layer(
         "zmqtriton_frontends.process",

@@ -35,6 +35,7 @@ SETTINGS: dict[str, Any] = {
     "passed_sockets": [],
     "http_max_input_size": 64 << 20,
     "client_bytes": 1 << 30,
+    "stub_user": [],
     "allow_grpc": True,
     "grpc_port": 8001,
     "grpc_use_ssl": False,

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import openai
+import psutil
 import pytest
 
 from tests.support.journal import read_journal
@@ -35,6 +36,8 @@ def prepare(server: Server) -> None:
     (templated / "chat_template.jinja").write_text(TEMPLATE)
     with (templated / "config.pbtxt").open("a") as config:
         config.write(parameter("openai_chat_template_variables", '{\\"bos\\": \\"<s>\\"}'))
+    endless = server.add_model("parrot", "endless")
+    (endless / "chat_template.jinja").write_text(ENDLESS)
     with (server.repository / "string_upper" / "config.pbtxt").open("a") as config:
         config.write(parameter("openai_text_input", "INPUT0"))
         config.write(parameter("openai_text_output", "OUTPUT0"))
@@ -46,6 +49,9 @@ def parameter(name: str, value: str) -> str:
     return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}\n'
 
 
+ENDLESS = (
+    "{% for i in range(99999) %}{% for j in range(99999) %}{{ 'a' * 100000 }}{% endfor %}{% endfor %}"
+)
 #: Its last line is what the model repeats.
 TEMPLATE = """
 {%- if messages[0].role == "tool" %}{{ raise_exception("no tools here") }}{% endif %}
@@ -62,6 +68,29 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
         base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=120
     ) as client:
         yield client
+
+
+def test_a_template_without_an_end_is_its_own_chats_trouble(
+    server: Server, client: openai.OpenAI
+) -> None:
+    client.chat.completions.create(model="templated", messages=HELLO)
+    before = _http_mib(server)
+
+    for _ in range(2):
+        with pytest.raises(openai.APITimeoutError):
+            client.with_options(timeout=1.0).chat.completions.create(
+                model="endless", messages=HELLO
+            )
+        client.chat.completions.create(model="templated", messages=HELLO)
+
+    assert _http_mib(server) < before + 64
+    with pytest.raises(openai.InternalServerError) as caught:
+        client.chat.completions.create(model="endless", messages=HELLO)
+    assert "the chat template of model 'endless' takes" in caught.value.message
+
+
+def _http_mib(server: Server) -> int:
+    return sum(psutil.Process(pid).memory_info().rss for pid in server.pids()["http"]) >> 20
 
 
 def test_the_server_names_it_among_its_extensions(server: Server) -> None:
@@ -294,9 +323,9 @@ def counts(server: Server) -> tuple[int, int]:
 def test_the_models_that_serve_are_listed(client: openai.OpenAI) -> None:
     models = client.models.list().data
 
-    expected = ["lettering", "messenger", "parrot", "string_upper", "templated"]
+    expected = ["endless", "lettering", "messenger", "parrot", "string_upper", "templated"]
     assert expected == [model.id for model in models]
-    assert models[2] == client.models.retrieve("parrot")
+    assert models[3] == client.models.retrieve("parrot")
     assert 0 < models[0].created <= time.time()
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nobody")

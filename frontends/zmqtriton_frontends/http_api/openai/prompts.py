@@ -8,35 +8,47 @@ from typing import Any
 
 import orjson
 
-from zmqtriton_frontends.http_api.openai import chat_template
 from zmqtriton_frontends.http_api.openai.problems import RefusedField
 from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
+from zmqtriton_frontends.templates.chat import RefusedChatError
+from zmqtriton_frontends.templates.children import Children, request_of
 
-#: A long chat, or a slow template, delays other chats only.
-_lane = ThreadPoolExecutor(1, "chat-templates")
+#: A long chat delays other chats only.
+_lane = ThreadPoolExecutor(1, "chat-prompts")
 #: Without a template they need no thread.
 _FEW_MESSAGES = 256
 _VARIABLES = "openai_chat_template_variables"
+#: The user that a model chooses for its processes.
+_USER = "stub_user"
 
 
-async def prompt_of(messages: list[dict[str, Any]], names: TensorNames, template: str) -> str:
+async def prompt_of(
+    messages: list[dict[str, Any]], names: TensorNames, template: str, children: Children
+) -> str:
     """Return the prompt for a model; its messages as JSON if it takes these.
 
-    Raises what chat_template.render raises.
+    Raises RefusedField, and what Children.render raises.
     """
-    if not template and len(messages) <= _FEW_MESSAGES:
-        return _prompt(messages, names, template)
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_lane, _prompt, messages, names, template)
+    if names.messages is not None or not template:
+        if len(messages) <= _FEW_MESSAGES:
+            return _prompt(messages, names)
+        return await loop.run_in_executor(_lane, _prompt, messages, names)
+    request = await loop.run_in_executor(_lane, _request, messages, names, template)
+    try:
+        return await children.render(names.model, names.value(_USER), request)
+    except RefusedChatError as error:
+        raise RefusedField(str(error), "messages") from None
 
 
-def _prompt(messages: list[dict[str, Any]], names: TensorNames, template: str) -> str:
+def _prompt(messages: list[dict[str, Any]], names: TensorNames) -> str:
     if names.messages is not None:
         return orjson.dumps(messages).decode()
-    chat = with_texts(messages)
-    if not template:
-        return plain_prompt(chat)
-    return chat_template.render(names.model, template, chat, names.value(_VARIABLES))
+    return plain_prompt(with_texts(messages))
+
+
+def _request(messages: list[dict[str, Any]], names: TensorNames, template: str) -> bytes:
+    return request_of(names.model, template, with_texts(messages), names.value(_VARIABLES))
 
 
 def plain_prompt(messages: list[dict[str, Any]]) -> str:

@@ -29,6 +29,7 @@ from zmqtriton_frontends.http_api.openai.request_tensors import text_body
 from zmqtriton_frontends.http_api.openai.requests import TextRequest
 from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
 from zmqtriton_frontends.inference.request_trace import now_ns
+from zmqtriton_frontends.templates.children import Children
 
 
 class _Asked(NamedTuple):
@@ -46,13 +47,16 @@ class Texts:
 
     def __init__(self, gateway: Gateway) -> None:
         self._calls = Calls(gateway)
+        self._templates = Children(gateway.settings["stub_user"])
 
     async def chat(self, req: Request, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()
         request = await self._calls.read(req, requests.read_chat)
         model = await self._calls.find(req, request.model)
         names = TensorNames(model.config, model.signature)
-        prompt = await prompt_of(request.messages or [], names, model.chat_template)
+        prompt = await prompt_of(
+            request.messages or [], names, model.chat_template, self._templates
+        )
         form = ChatCompletion(request.model, has_usage=request.has_usage_in_stream)
         await self._answer(resp, _Asked(req, request, [prompt], form, begun_ns))
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from typing import Any
 
 import pytest
+import uvloop
 
 from tests.frontends.http_api.openai.models import text_model
 from zmqtriton_frontends.http_api.openai import prompts
@@ -13,6 +13,7 @@ from zmqtriton_frontends.http_api.openai.problems import RefusedField
 from zmqtriton_frontends.http_api.openai.prompts import prompt_of
 from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
 from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.templates.children import Children
 
 CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
@@ -24,7 +25,15 @@ CHAT: list[dict[str, Any]] = [
 def prompt(messages: list[dict[str, Any]], template: str = "", **parameters: str) -> str:
     model = ModelVersion(text_model(parameters=parameters))
     names = TensorNames(model.config, model.signature)
-    return asyncio.run(prompt_of(messages, names, template))
+
+    async def ask() -> str:
+        children = Children()
+        try:
+            return await prompt_of(messages, names, template, children)
+        finally:
+            await children.close()
+
+    return uvloop.run(ask())
 
 
 def test_a_chat_is_a_line_for_each_message() -> None:
@@ -36,6 +45,13 @@ def test_a_template_makes_it_otherwise() -> None:
     variables = {"openai_chat_template_variables": '{"bos_token": "<s>"}'}
 
     assert "<s>[Be brief.][a\nb][]" == prompt(CHAT, template, **variables)
+
+
+def test_a_template_that_refuses_the_chat_is_told_with_the_field() -> None:
+    with pytest.raises(RefusedField, match="does not take these messages: too short") as refused:
+        prompt(CHAT, "{{ raise_exception('too short') }}")
+
+    assert "messages" == refused.value.field
 
 
 def test_a_model_that_takes_messages_gets_them_as_they_are() -> None:

@@ -1,7 +1,7 @@
 """Templates of chats, in Jinja, as they come with language models: a chat becomes a prompt.
 
 They run in a sandbox, which keeps them from everything but what they are given; how long they take
-is up to them.
+is up to them, so this runs in the processes of __main__.py.
 """
 
 from __future__ import annotations
@@ -11,11 +11,18 @@ import time
 from functools import lru_cache
 from typing import Any
 
-from zmqtriton_floor.errors import InternalError, Unsupported
-from zmqtriton_frontends.http_api.openai.problems import RefusedField
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 
 #: Templates that are kept compiled.
 _MOST_TEMPLATES = 64
+
+
+#: A prompt may have so many bytes.
+MOST_BYTES = 64 << 20
+
+
+class RefusedChatError(Exception):
+    """Raised if a template does not take the messages."""
 
 
 class _Refused(Exception):
@@ -25,8 +32,8 @@ class _Refused(Exception):
 def render(model: str, text: str, messages: list[dict[str, Any]], variables: str) -> str:
     """Return the prompt that a template makes of a chat; `variables` is a JSON object, or "".
 
-    Raises Unsupported without Jinja, InternalError for a template that is none, RefusedField if it
-    fails for these messages.
+    Raises Unsupported without Jinja, InternalError for a template that is none, InvalidArgument for
+    variables that are none, RefusedChatError if it fails for these messages, MemoryError.
     """
     template = _compile(model, text)
     given = _variables(model, variables)
@@ -35,9 +42,8 @@ def render(model: str, text: str, messages: list[dict[str, Any]], variables: str
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it raises, it is about these messages
-        raise RefusedField(
-            f"the chat template of model '{model}' does not take these messages: {error}",
-            "messages",
+        raise RefusedChatError(
+            f"the chat template of model '{model}' does not take these messages: {error}"
         ) from None
 
 
@@ -71,10 +77,10 @@ def _compile(model: str, text: str) -> Any:
 def _variables(model: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise InternalError(
+        raise InvalidArgument(
             f"the parameter openai_chat_template_variables of model '{model}' is no JSON object"
         )
     return found
