@@ -80,6 +80,7 @@ SPAWNERS = {
     "zmqtriton.supervisor.machine.processes.process",
     "zmqtriton_stub.fork_server",
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
+    "zmqtriton_frontends.templates.children",  # ends what a template does not end
     "zmqtriton.ctl.benching.clients",  # clients that share no interpreter with the command
     "zmqtriton.fleet.haproxy",
     "zmqtriton.fleet.node_server",  # likewise, on each node

@@ -1,4 +1,4 @@
-"""What a process of templates and its parent agree on."""
+"""The form of requests and answers between a process of templates and its parent."""
 
 from __future__ import annotations
 

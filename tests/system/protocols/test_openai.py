@@ -49,9 +49,9 @@ def parameter(name: str, value: str) -> str:
     return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}\n'
 
 
-ENDLESS = (
-    "{% for i in range(99999) %}{% for j in range(99999) %}{{ 'a' * 100000 }}{% endfor %}{% endfor %}"
-)
+ENDLESS = """
+{% for i in range(99999) %}{% for j in range(99999) %}{{ 'a' * 100000 }}{% endfor %}{% endfor %}
+"""
 #: Its last line is what the model repeats.
 TEMPLATE = """
 {%- if messages[0].role == "tool" %}{{ raise_exception("no tools here") }}{% endif %}

@@ -6,6 +6,7 @@ The server has the loop of the test, so it does nothing while the test does some
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -31,7 +32,9 @@ class Serving:
 
     async def start(self) -> None:
         self._server = NativeServer(FakeGateway())
-        self.port = await self._server.start("127.0.0.1:0")
+        bound = socket.create_server(("127.0.0.1", 0))
+        self.port = bound.getsockname()[1]
+        await self._server.start([bound])
 
     def until_answered(self, connection: h2.Connection) -> None:
         """Let the server work until it has sent something to this client."""
