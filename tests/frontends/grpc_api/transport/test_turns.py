@@ -21,7 +21,7 @@ LIVE = "/inference.GRPCInferenceService/ServerLive"
 #: The work of several turns, and no more than is received at once.
 FLOOD_BYTES = 220_000
 #: The others end their connection, or cost too little.
-NAMES = sorted({*floods.FLOODS} - {"fields", "table sizes", "large entries", "huffman"})
+NAMES = sorted({*floods.FLOODS} - {"fields", "table sizes", "large entries", "huffman", "windows"})
 
 
 class Serving:
