@@ -324,6 +324,7 @@ LAYERS = (
             "zmqtriton.ctl",
             "zmqtriton.environments",
             "zmqtriton.options",
+            "zmqtriton.runtime_places",
             "zmqtriton.supervisor.machine.gpus",
             "zmqtriton.supervisor.machine.processes.port_holder",
         ),
