@@ -21,13 +21,16 @@ EPOCH_SHIFT = 40
 FENCE_NS = 20_000_000
 #: Above those of all brokers.
 _NO_EPOCH = (1 << 64 - EPOCH_SHIFT) - 1
-#: More requests than this are not named.
+#: More requests than this are not named while batches begin, of which there may be thousands a
+#: second.
 MOST_KEYS = 16
 
 #: Aligned, so that the processor writes it as a whole.
 _NUMBER = struct.Struct("=Q")
 _FENCE_AT, _COUNT_AT, _KEYS_AT = 8, 16, 24
 _COUNT = struct.Struct("=q")
+#: How many a page has room for.
+ROOM_FOR_KEYS = (SIZE - _KEYS_AT) // 16
 #: Any request may have begun.
 _UNKNOWN = -1
 
@@ -67,13 +70,9 @@ class Progress:
         for its tensors may come after later ones; the last of all counts.
         """
         if keys is not None:
-            flat = [number for key in keys for number in key]
-            struct.pack_into(f"={len(flat)}Q", self._page, _KEYS_AT, *flat)
-            self._count = len(keys)
-            _COUNT.pack_into(self._page, _COUNT_AT, self._count)
+            self._write_keys(keys)
         elif self._count != _UNKNOWN:
-            self._count = _UNKNOWN
-            _COUNT.pack_into(self._page, _COUNT_AT, _UNKNOWN)
+            self._forget_keys()
         before = self._begun
         if batch > before:
             self._begun = batch
@@ -84,6 +83,25 @@ class Progress:
         self._begun = before
         return False
 
+    def finish(self, keys: Collection[RequestKey]) -> None:
+        """Write what has begun once nothing more does.
+
+        `keys` are the requests whose answers the broker may not have passed on.
+        """
+        self._forget_keys()  # a reader must not take the new ones for as many as the old ones were
+        if len(keys) <= ROOM_FOR_KEYS:
+            self._write_keys(keys)
+
+    def _write_keys(self, keys: Collection[RequestKey]) -> None:
+        flat = [number for key in keys for number in key]
+        struct.pack_into(f"={len(flat)}Q", self._page, _KEYS_AT, *flat)
+        self._count = len(keys)
+        _COUNT.pack_into(self._page, _COUNT_AT, self._count)
+
+    def _forget_keys(self) -> None:
+        self._count = _UNKNOWN
+        _COUNT.pack_into(self._page, _COUNT_AT, _UNKNOWN)
+
     @property
     def has_ended(self) -> bool:
         """True if end() was called: no batch is begun any more, of any broker."""
@@ -93,8 +111,7 @@ class Progress:
     def restore(self) -> None:
         """Write again what somebody else has overwritten, for who reads it after this process."""
         _NUMBER.pack_into(self._page, 0, self._begun)
-        self._count = _UNKNOWN
-        _COUNT.pack_into(self._page, _COUNT_AT, _UNKNOWN)
+        self._forget_keys()
 
     # ------------------------------------------------------- the broker's side
 
@@ -119,7 +136,7 @@ class Progress:
         Reliable behind a fence, and when the stub is dead.
         """
         count: int = _COUNT.unpack_from(self._page, _COUNT_AT)[0]
-        if not 0 <= count <= MOST_KEYS:
+        if not 0 <= count <= ROOM_FOR_KEYS:
             return None
         flat = struct.unpack_from(f"={2 * count}Q", self._page, _KEYS_AT)
         return frozenset(zip(flat[::2], flat[1::2]))

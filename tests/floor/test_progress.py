@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from zmqtriton_floor.progress import EPOCH_SHIFT, SIZE, Progress, end
+from zmqtriton_floor.progress import EPOCH_SHIFT, ROOM_FOR_KEYS, SIZE, Progress, end
 
 
 def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:
@@ -59,6 +59,19 @@ def test_where_they_are_too_many_any_may_have_begun(sides: tuple[Progress, Progr
     stub.begin(8, [(3, 2)])
 
     assert not broker.may_have_begun((3, 1))
+
+
+def test_a_stub_that_ends_names_as_many_as_the_page_has_room_for(
+    sides: tuple[Progress, Progress],
+) -> None:
+    stub, broker = sides
+    stub.begin(7)
+
+    stub.finish([(3, number) for number in range(ROOM_FOR_KEYS)])
+
+    assert broker.begun_keys() == {(3, number) for number in range(ROOM_FOR_KEYS)}
+    stub.finish([(3, number) for number in range(ROOM_FOR_KEYS + 1)])
+    assert broker.begun_keys() is None
 
 
 def test_behind_a_fence_no_batch_of_an_earlier_broker_is_begun(

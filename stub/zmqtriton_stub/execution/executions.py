@@ -107,6 +107,15 @@ class Executions:
                 keys += answered.keys()
         return keys if len(keys) <= MOST_KEYS else None
 
+    def finish(self) -> None:
+        """Write down what has begun: no batch does any more.
+
+        The next broker reads it should this one die now, before it has passed on the last answers.
+        """
+        with state_lock:
+            keys = self._link.answered.keys()
+        self._progress.finish([*keys, *self._link.pending])
+
     def begin(self, number: int, batch: list[Pending]) -> bool:
         """Execute one batch; False if the broker that has sent it is replaced.
 

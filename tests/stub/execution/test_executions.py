@@ -303,6 +303,24 @@ def test_more_than_a_page_holds_may_all_have_begun(count: int, is_told: bool) ->
     assert count == len(batches.texts())
 
 
+@pytest.mark.parametrize("is_decoupled", [False, True])
+def test_at_the_end_what_may_have_to_be_repeated_is_written_down(is_decoupled: bool) -> None:
+    def answer(requests: list[InferenceRequest]) -> Any:
+        if not is_decoupled:
+            return _same(requests)
+        for request in requests:
+            request.get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    batches = _Batches(answer, is_decoupled=is_decoupled)
+    batches.run(*[body()] * (MOST_KEYS + 1))
+
+    batches.executions.finish()
+
+    progress: Any = batches.executions._progress
+    [[keys], _] = progress.finish.call_args
+    assert sorted(keys) == [(3, number) for number in range(MOST_KEYS + 1)]
+
+
 def test_of_requests_that_go_on_after_their_batch_nothing_is_written_down() -> None:
     batches = _Batches(lambda requests: None, is_decoupled=True)
 
