@@ -312,6 +312,7 @@ class Stub:
             link.must_reconnect and not link.reconnect_in_s
         ):
             self._connect_broker()
+            return  # it may have answered already, of which no descriptor would tell
         if self._lifeline.is_backed_up != self._is_backed_up:
             self._watch_lifeline()
         if (self._asker.orphans > 0) != self._has_orphans:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import select
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.loop import Stub
 
 _SERIAL = 7
@@ -305,6 +307,32 @@ def test_a_broker_that_ends_before_its_welcome_is_greeted_again(tmp_path: Path) 
         assert 0 == stub.finish()
 
 
+def test_a_broker_that_welcomes_while_it_is_greeted_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = BrokerConnection.connect
+    greeted = itertools.count()
+
+    def connect_and_take_the_welcome(link: BrokerConnection, address: str, hello: Any) -> None:
+        connect(link, address, hello)
+        if link.descriptor >= 0 and next(greeted):
+            assert select.select([link.descriptor], [], [], 30)[0]
+            link.turn()
+
+    monkeypatch.setattr(BrokerConnection, "connect", connect_and_take_the_welcome)
+    with HostedStub(tmp_path) as stub:
+        stub.load(_PATH, stub.config)
+        stub.send_message(wire.Initialize(json.dumps(stub.config)))
+        assert stub._router.poll(30_000)
+
+        stub._router.close()
+        stub._router = stub._open(1)
+        stub.welcome_stub()
+
+        stub.receive_message(wire.ModelLoaded)
+        assert 0 == stub.finish()
+
+
 def test_a_batch_of_a_broker_that_is_replaced_is_not_executed(tmp_path: Path) -> None:
     with HostedStub(tmp_path) as stub:
         stub.begin()
@@ -378,6 +406,8 @@ def test_coroutines_in_the_background_may_clean_up_at_the_end(tmp_path: Path) ->
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
+                for _ in range(9):
+                    await asyncio.sleep(0)
                 self.events.append("cleaned up")
 
     policy = {"decoupled": True}
@@ -404,6 +434,7 @@ def test_a_cancellation_reaches_a_model_that_asks(tmp_path: Path) -> None:
         stub.begin()
         [own_id] = stub.send_batches([body()])
         assert begun.wait(30)
+        stub.sync()
 
         stub.cancel_execution(own_id)
 

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.stub.fakes import LOAD, FakeLink, body, fp32
+from tests.stub.supervisor import FakeSupervisor
 from zmqtriton_floor import wire
 from zmqtriton_floor.progress import MOST_KEYS, Progress
 from zmqtriton_stub.api import pb_utils
@@ -248,6 +249,19 @@ def test_what_another_model_asks_is_checked_here(flags: int, codes: list[int]) -
     batches.run(body(fp32("A")), flags=flags)
 
     assert codes == [outcome.code for outcome in batches.link.outcomes()]
+
+
+def test_memory_that_the_broker_has_not_checked_is_not_opened(world: FakeSupervisor) -> None:
+    batches = _Batches(_same)
+    batches.link.instance.memory = world.memory
+    placed = wire.Tensor("A", 2, [200_000], world.write(bytes(200_000)))
+
+    batches.run(body(placed), flags=wire.UNCHECKED)
+    batches.run(body(placed), flags=wire.UNCHECKED | wire.HAS_REFERENCES)
+
+    refused, answered = batches.texts()
+    assert (0, "a tensor in memory that it may not be in") == refused
+    assert (0, "") == answered
 
 
 def test_a_request_that_does_not_fit_leaves_its_batch_alone() -> None:

@@ -125,3 +125,22 @@ def test_a_model_that_is_no_longer_known_leaves_nothing() -> None:
     settings.forget_model("m")
 
     assert _FIRST == settings.update("m", {})
+
+
+@pytest.mark.parametrize(
+    ("mode", "level", "is_warned"),
+    [
+        ("opentelemetry", "TENSORS", True),
+        ("opentelemetry", "TIMESTAMPS", False),
+        ("triton", "TENSORS", False),
+    ],
+)
+def test_an_exporter_is_not_asked_for_tensors_in_silence(
+    mode: str, level: str, is_warned: bool
+) -> None:
+    world = SupervisorHarness().start()
+
+    world.core._introductions.change_trace_settings({"mode": mode, "of": {"": {"levels": [level]}}})
+    world.run_until_idle()
+
+    assert is_warned == world.has_logged("Tensor level tracing is not supported")

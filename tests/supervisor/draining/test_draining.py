@@ -313,11 +313,12 @@ def test_an_instance_that_is_still_asked_is_not_ended_early() -> None:
     world.is_busy = True
     stub = world.serial("m_0_0")
 
-    asked = drain(world, model="m", instance="m_0_0", then="restart")
-    world.advance(30.0)
+    drain(world, model="m", instance="m_0_0")
+    undrained = world.call("undrain", {"model": "m", "instance": "m_0_0"})
+    world.advance(10.0)
 
     assert stub in world.alive
-    assert asked.answer is None
+    assert undrained.answer is None
 
 
 def test_an_instance_that_hangs_is_ended_when_its_time_is_over() -> None:

@@ -362,3 +362,26 @@ def test_a_model_that_was_just_loaded_for_somebody_is_not_taken_from_them() -> N
 
     assert want(world, "b").result is True
     assert {"a": "UNAVAILABLE", "b": "READY"} == states(world)
+
+
+def test_a_model_of_unknown_size_drives_out_no_more_than_it_must() -> None:
+    world = budgeted("a", "b", "c", a=60, b=40, c=1)
+    for name in ("a", "b"):
+        want(world, name)
+        use(world, name)
+    world.advance(GRACE_S)
+
+    assert want(world, "c").result is True
+
+    assert {"a": "UNAVAILABLE", "b": "READY", "c": "READY"} == states(world)
+
+
+def test_a_model_that_was_just_loaded_is_spared_however_long_the_server_runs() -> None:
+    world = budgeted("a", "b", budget=40)
+    world.advance(1000.0)
+    want(world, "a")
+
+    assert "nothing that could be unloaded is idle" in want(world, "b").error[1]
+    world.advance(GRACE_S)
+
+    assert want(world, "b").result is True
