@@ -15,9 +15,11 @@ from zmqtriton_frontends.grpc_api.transport import account
 from zmqtriton_frontends.grpc_api.transport import connection as grpc_connection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import MOST_STREAMS
 from zmqtriton_frontends.http2 import connection as http2_connection
-from zmqtriton_frontends.http2.header_blocks import MAX_LIST_BYTES
+from zmqtriton_frontends.http2.header_blocks import MAX_FIELDS, MAX_LIST_BYTES
 from zmqtriton_frontends.http_api.server import connection as http_connection
-from zmqtriton_frontends.process import inflating, ledger, progress
+from zmqtriton_frontends.process import inflating, ledger, progress, room, turns
+from zmqtriton_frontends.templates import __main__ as templates
+from zmqtriton_frontends.templates import children
 from zmqtriton_frontends.tensors import arena_body
 
 #: What a client does, where, the most that it makes the server hold or do, and how that ends.
@@ -30,7 +32,7 @@ _PAUSE = f"{_STALL}; {progress.PAUSE_S / 60:.0f} min while no more than 1 MiB wa
 
 def page() -> list[str]:
     """Return the lines of the page."""
-    rows = [*_memory(), *_connections()]
+    rows = [*_memory(), *_time(), *_connections()]
     return [
         "# What one client can cost",
         "",
@@ -87,7 +89,12 @@ def _memory() -> Iterator[Row]:
         f"text of their headers and {http2_connection.FIELD_BYTES} bytes for each, of {budget}",
         f"refused; unary calls without a request after {2 * progress.STALL_S:.0f} s",
     )
-    yield "sends headers", "gRPC", f"{_size(MAX_LIST_BYTES)} for a request", "the connection"
+    yield (
+        "sends headers",
+        "gRPC",
+        f"{_size(MAX_LIST_BYTES)} and {MAX_FIELDS} fields for a request",
+        "the connection is closed",
+    )
     yield (
         "does not read an answer",
         "gRPC",
@@ -135,7 +142,31 @@ def _memory() -> Iterator[Row]:
     )
 
 
+def _time() -> Iterator[Row]:
+    yield (
+        "sends what takes long to read",
+        "gRPC",
+        f"turns of {turns.ROUND_S * 1000:.0f} ms, after those who have cost no more than "
+        f"{turns.LITTLE_PART:.0%} of the time lately; by address",
+        "waits",
+    )
+    yield (
+        "loads a chat template that takes long",
+        "OpenAI",
+        f"{children.WITHIN_S:.0f} s and {_size(templates.MEMORY_BYTES)} for a chat, in a process "
+        f"of its model, {children.MOST_PROCESSES} of them for each HTTP process",
+        "the process is ended",
+    )
+
+
 def _connections() -> Iterator[Row]:
+    yield (
+        "opens connections",
+        "HTTP, gRPC",
+        "descriptors of the process less 96",
+        "those of the address with the most make room that are idle, or have not gone on for "
+        f"{room.STILL_S:.0f} s; if none, new ones wait over HTTP, and are closed over gRPC",
+    )
     yield (
         "says nothing",
         "HTTP",

@@ -19,7 +19,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import RpcLifecycle
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Begin, Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-from zmqtriton_frontends.process.ledger import Share
+from zmqtriton_frontends.process.ledger import Client, Share
 from zmqtriton_frontends.process.turns import Turns
 
 #: How long a client may take to send its preface and settings.
@@ -107,6 +107,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: How often headers or data had been sent before the last of them.
         self._sent_count = 0
         self._account: Account
+        self.client: Client
         self._received_bytes = 0
         #: The transport has bytes that the client has not read.
         self._is_backed_up = False
@@ -135,7 +136,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             *(self._read_opening, self._wake, self._server.rules),
             admits=self._account.admits_streams,
         )
-        share = Share(answering.ledger.requests, self._account.client)
+        self.client = self._account.client
+        share = Share(answering.ledger.requests, self.client)
         self._inbox = Inbox(self._server.turns, address, share, self._http2, transport, self._flush)
         secured = transport.get_extra_info("ssl_object")
         if secured is None:

@@ -29,6 +29,7 @@ from zmqtriton_frontends.http2.connection import Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
 from zmqtriton_frontends.process.descriptors import most_connections
 from zmqtriton_frontends.process.handshakes import handshakes_of
+from zmqtriton_frontends.process.room import Room
 from zmqtriton_frontends.process.turns import Turns
 
 #: What is received at once. One buffer is enough, since its content is used at once, too.
@@ -50,9 +51,8 @@ class NativeServer:
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.turns = Turns(asyncio.get_running_loop().call_soon)
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
-        #: The oldest first.
-        self._connections: dict[ClientConnection, None] = {}
-        self._most_connections = min(_MOST_CONNECTIONS, most_connections())
+        most = min(_MOST_CONNECTIONS, most_connections())
+        self._connections: Room[ClientConnection] = Room(most, time.monotonic)
         self._handshakes = handshakes_of(settings, "grpc", "h2", PlainCalls)
         self._bound: Sequence[socket.socket] = ()
         self._listening: list[asyncio.AbstractServer] = []
@@ -81,6 +81,7 @@ class NativeServer:
 
     def _check(self) -> None:
         self._memory.check()
+        self._connections.check()
         if self._handshakes is not None:
             self._handshakes.renew()
         self._checking = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
@@ -111,13 +112,13 @@ class NativeServer:
             self._handshakes.close()
         linger_s = 0 if self.answering.active else max(LINGER_S, end - time.monotonic())
         self._is_left = asyncio.Event()
-        for connection in list(self._connections):
+        for connection in self._connections:
             connection.leave()
         try:
-            if self._connections:
+            if len(self._connections):
                 await asyncio.wait_for(self._is_left.wait(), linger_s)
         except asyncio.TimeoutError:
-            for connection in list(self._connections):
+            for connection in self._connections:
                 connection.abort()
             # which cancels what was in flight
             await self._is_left.wait()
@@ -127,17 +128,18 @@ class NativeServer:
 
     def admit(self, connection: ClientConnection) -> bool:
         """Return whether there is room for one more."""
-        if len(self._connections) >= self._most_connections:
-            idle = next((other for other in self._connections if other.is_idle), None)
-            if idle is None:
+        if self._connections.is_full:
+            still = self._connections.take_still()
+            if not still:
                 return False
-            idle.end(b"too_many_connections")  # the oldest makes room
-        self._connections[connection] = None
+            for other in still:
+                other.end(b"too_many_connections")
+        self._connections.add(connection)
         return True
 
     def left(self, connection: ClientConnection) -> None:
-        self._connections.pop(connection, None)
-        if not self._connections and self._is_left is not None:
+        self._connections.remove(connection)
+        if not len(self._connections) and self._is_left is not None:
             self._is_left.set()
 
     def read_opening(self, headers: Headers) -> call_headers.Opening | None:

@@ -1,7 +1,7 @@
 """The open connections of one process, and what they share.
 
-There are at most as many as there are descriptors for. The idle ones make room for new ones; while
-none is idle, nothing is accepted, and those who connect wait.
+There are at most as many as there are descriptors for. Those whose clients do not go on make room
+for new ones; while all do, nothing is accepted, and those who connect wait.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from zmqtriton_frontends.http_api.server.fast_path import FastPath
 from zmqtriton_frontends.http_api.server.listener import Listener
 from zmqtriton_frontends.process.descriptors import most_connections
 from zmqtriton_frontends.process.ledger import Application, Ledger
+from zmqtriton_frontends.process.room import Room
 
 _log = logging.getLogger(__name__)
 
@@ -32,10 +33,7 @@ class Connections:
         self.ledger = ledger
         self.now = now
         self.is_leaving = self.is_refusing = False
-        #: The oldest first.
-        self._open: dict[Connection, None] = {}
-        #: How many there may be.
-        self.most = most_connections()
+        self.room: Room[Connection] = Room(most_connections(), now)
         #: Where they come from.
         self.listeners: list[Listener] = []
         self._is_full = False
@@ -51,26 +49,28 @@ class Connections:
         return Connection(self, application)
 
     def add(self, connection: Connection) -> None:
-        if len(self._open) >= self.most and not self._make_room():
+        if self.room.is_full and not self._make_room():
             self._is_full = True
             for listener in self.listeners:
                 listener.pause()
-        self._open[connection] = None
+        self.room.add(connection)
 
     def _make_room(self) -> bool:
-        """Close the idle connection that has been open for longest; False if there is none."""
-        for connection in self._open:
-            if connection.is_idle and not connection.channel.is_closing:
+        """Close connections whose clients do not go on; False if there is none."""
+        still = self.room.take_still()
+        for connection in still:
+            if connection.is_idle:
                 connection.close()
-                return True
-        return False
+            else:
+                connection.channel.abort()
+        return bool(still)
 
     def remove(self, connection: Connection) -> None:
-        self._open.pop(connection, None)
+        self.room.remove(connection)
         self._accept_again()
 
     def _accept_again(self) -> None:
-        if self._is_full and len(self._open) < self.most:
+        if self._is_full and not self.room.is_full:
             self._is_full = False
             for listener in self.listeners:
                 listener.resume()
@@ -78,32 +78,33 @@ class Connections:
     def check(self) -> None:
         """Check all connections. To be called once a second."""
         now = self.now()
-        for connection in tuple(self._open):
+        for connection in self.room:
             try:
                 connection.check(now)
             except Exception:  # noqa: BLE001 - an edge: a defect ends one connection, not all
                 _log.exception("a connection could not be checked, and is closed")
                 connection.channel.abort()
+        self.room.check()
         if self._is_full:
-            self._make_room()  # of those that have become idle
+            self._make_room()  # of those that have become idle, or do not go on
         else:
             for listener in self.listeners:
                 listener.resume()  # if the last attempt failed
 
     @property
     def has_any(self) -> bool:
-        return bool(self._open)
+        return bool(len(self.room))
 
     @property
     def are_idle(self) -> bool:
-        return all(connection.is_idle for connection in self._open)
+        return all(connection.is_idle for connection in self.room)
 
     def refuse_requests(self) -> None:
         """Refuse new requests from now on, because the server is exiting."""
         self.is_leaving = self.is_refusing = True
-        for connection in tuple(self._open):
+        for connection in self.room:
             connection.refuse_unsent()
 
     def close(self) -> None:
-        for connection in tuple(self._open):
+        for connection in self.room:
             connection.close()

@@ -75,7 +75,7 @@ def test_a_connection_on_which_nothing_ever_comes_is_closed() -> None:
 
 def test_where_there_are_too_many_the_oldest_idle_one_has_to_go() -> None:
     async def scenario(party: ConnectionHarness) -> None:
-        party.connections.most = 2
+        party.connections.room.most = 2
         _, busy = await party.connect(POST % 100_000 + b"x")
         party.advance(1)
         reader, idle = await party.connect()
@@ -153,7 +153,7 @@ def test_a_client_that_has_left_has_its_request_ended(
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_while_none_is_idle_others_wait_until_one_has_gone(run: Callable[[Any], object]) -> None:
     async def scenario(party: ConnectionHarness) -> None:
-        party.connections.most = 2
+        party.connections.room.most = 2
         # one more than there may be is taken before nothing is accepted any more
         busy = [await party.connect(POST % 100_000 + b"x") for _ in range(3)]
         reader, waiting = await party.connect(POST % 2 + b"ab")
@@ -173,7 +173,7 @@ def test_while_none_is_idle_others_wait_until_one_has_gone(run: Callable[[Any], 
 
 def test_while_all_are_busy_others_wait_until_one_has_become_idle() -> None:
     async def scenario(party: ConnectionHarness) -> None:
-        party.connections.most = 1
+        party.connections.room.most = 1
         busy = [await party.connect(POST % 3 + b"x") for _ in range(2)]
         reader, waiting = await party.connect(POST % 2 + b"ab")
         for _, writer in busy:
@@ -228,7 +228,7 @@ def test_a_connection_that_cannot_be_checked_is_closed_and_no_other(
     async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect()
         other_reader, other = await party.connect()
-        first = next(iter(party.connections._open))
+        first = next(iter(party.connections.room))
         monkeypatch.setattr(first, "check", lambda now: 1 / 0)
 
         party.advance(1)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+
+from zmqtriton_frontends.process.ledger import Client, Ledger
+from zmqtriton_frontends.process.room import STILL_S, WAITING_S, Room
+
+
+class Visitor:
+    """A connection of which the test says how it goes on."""
+
+    def __init__(self, ledger: Ledger, place: str, *, is_idle: bool = False) -> None:
+        self.moved = 0
+        self.owes = True
+        self.is_idle = is_idle
+        self.client = Client(ledger, place, lambda: self.moved, lambda: self.owes)
+
+
+class House:
+    def __init__(self, most: int) -> None:
+        self.now = 1000.0
+        self.ledger = Ledger(1 << 30)
+        self.room: Room[Visitor] = Room(most, lambda: self.now)
+
+    def add(self, place: str = "a", *, is_idle: bool = False) -> Visitor:
+        visitor = Visitor(self.ledger, place, is_idle=is_idle)
+        self.room.add(visitor)
+        return visitor
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.now += 1
+            self.room.check()
+
+
+def test_who_has_not_gone_on_for_longest_makes_room() -> None:
+    house = House(3)
+    first, second, third = house.add(), house.add(), house.add()
+    house.wait(3)
+    first.moved = 5000
+    house.wait(STILL_S)
+    third.moved = 5000
+    house.wait(1)
+
+    assert [second] == house.room.take_still()
+    assert not house.room.is_full
+    assert [first] == house.room.take_still()
+    assert [] == house.room.take_still()
+
+
+def test_who_has_only_come_has_the_time_to_go_on() -> None:
+    house = House(2)
+    for _ in range(2):
+        house.add()
+
+    house.wait(STILL_S - 1)
+
+    assert [] == house.room.take_still()
+
+
+def test_bytes_that_trickle_are_no_progress() -> None:
+    house = House(1)
+    visitor = house.add()
+    for _ in range(int(STILL_S)):
+        visitor.moved += 1
+        house.wait(1)
+
+    assert [visitor] == house.room.take_still()
+
+
+def test_who_waits_for_the_server_keeps_its_place() -> None:
+    house = House(2)
+    waiting, slow = house.add(), house.add()
+    waiting.owes = False
+    house.wait(STILL_S * 10)
+
+    assert [slow] == house.room.take_still()
+    assert [] == house.room.take_still()
+    house.wait(WAITING_S)
+    assert [waiting] == house.room.take_still()
+
+
+def test_the_oldest_idle_one_makes_room_at_once() -> None:
+    house = House(2)
+    first, _ = house.add(is_idle=True), house.add(is_idle=True)
+
+    assert [first] == house.room.take_still()
+
+
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_nobody_closes_connections_of_another_address(is_idle: bool) -> None:
+    house = House(130)
+    others = [house.add("few", is_idle=True) for _ in range(3)]
+    many = [house.add("many", is_idle=is_idle) for _ in range(127)]
+    house.wait(STILL_S)
+
+    taken = []
+    while len(house.room) > 10:
+        taken += house.room.take_still()
+
+    assert set(taken) < set(many)
+    assert not set(others) & set(taken)
