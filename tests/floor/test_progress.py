@@ -69,7 +69,7 @@ def test_a_stub_that_ends_names_as_many_as_the_page_has_room_for(
 
     stub.finish([(3, number) for number in range(ROOM_FOR_KEYS)])
 
-    assert broker.begun_keys() == {(3, number) for number in range(ROOM_FOR_KEYS)}
+    assert broker.begun_keys() == frozenset((3, number) for number in range(ROOM_FOR_KEYS))
     stub.finish([(3, number) for number in range(ROOM_FOR_KEYS + 1)])
     assert broker.begun_keys() is None
 
