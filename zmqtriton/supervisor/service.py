@@ -20,6 +20,7 @@ from zmqtriton import systemd
 from zmqtriton.options import Options, describe_options
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.machine import (
+    capacity,
     certificates,
     listeners,
     log_ring,
@@ -30,7 +31,6 @@ from zmqtriton.supervisor.machine import (
     tables,
 )
 from zmqtriton.supervisor.machine.action_runner import ActionRunner
-from zmqtriton.supervisor.machine.available_memory import available_bytes
 from zmqtriton.supervisor.machine.background.threads import Background
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all
@@ -116,7 +116,7 @@ class Service:
         self._children = Children(
             self._selector,
             self._core.events,
-            int(available_bytes() * segments.BUDGET_SHARE),
+            int(capacity.available_bytes() * segments.BUDGET_SHARE),
             str(directory.path),
         )
         self._children.on_process_end = lambda serial: directory.remove_process_files(
@@ -248,6 +248,8 @@ def _server_info(
         used_memory_share,
         own_process.most_instances(),
         describe_options(options, settings),
+        capacity.most_computing(),
+        capacity.processor_use,
     )
 
 

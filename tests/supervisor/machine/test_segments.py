@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.config.quotas import NO_QUOTA, Quota
-from zmqtriton.supervisor.machine.available_memory import available_bytes
+from zmqtriton.supervisor.machine.capacity import available_bytes
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import is_size_sealed

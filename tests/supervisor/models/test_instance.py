@@ -8,6 +8,7 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub
 from zmqtriton.supervisor.backoff import MAX_DEATHS
+from zmqtriton.supervisor.finalize_turns import FinalizeTurns, ProcessorUse
 from zmqtriton.supervisor.models.instance import (
     ABORT_WITHIN_S,
     FINALIZE_WITHIN_S,
@@ -30,6 +31,7 @@ class Bench:
             model="m",
             environment=SERVER_ENVIRONMENT,
             retry_after_s=retry_after_s,
+            finalize_turns=FinalizeTurns(self.plan, 1, lambda pid: ProcessorUse()),
             on_event=lambda instance, event: instance.handle(event),
         )
 

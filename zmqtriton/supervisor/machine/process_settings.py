@@ -13,7 +13,7 @@ from typing import Any
 from zmqtriton.options import Options
 from zmqtriton.options.clouds import endpoint_settings
 from zmqtriton.supervisor.machine import listeners, segments, tables
-from zmqtriton.supervisor.machine.available_memory import available_bytes
+from zmqtriton.supervisor.machine.capacity import available_bytes
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton_floor import TRITON_VERSION, __version__

@@ -318,6 +318,7 @@ class Generation:
                 quota=self.blueprint.quota,
                 load_within_s=self.blueprint.max_load_s,
                 retry_after_s=self.blueprint.retry_after_s,
+                finalize_turns=self._introductions.finalize_turns,
                 on_event=self.handle,
             )
             for place in places

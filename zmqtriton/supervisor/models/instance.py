@@ -18,6 +18,7 @@ from zmqtriton.environments.demand import Environment
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send, Signal, SpawnStub
 from zmqtriton.supervisor.backoff import PROVEN_AFTER_S, Backoff
+from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.states import ALIVE_STATES, InstanceState
 from zmqtriton_floor import wire
@@ -61,6 +62,7 @@ class Instance:
         quota: Quota = NO_QUOTA,
         load_within_s: float = 0.0,
         retry_after_s: float = 0.0,
+        finalize_turns: FinalizeTurns,
         on_event: Callable[[Instance, states.Event], None],
     ) -> None:
         self.slot = place
@@ -93,6 +95,7 @@ class Instance:
         self._load_within_s = load_within_s
         #: The pause before it is tried again once it is given up; 0 if it never is.
         self._retry_after_s = max(0.0, retry_after_s)
+        self._finalize_turns = finalize_turns
         self._on_event = on_event
         self._backoff = Backoff()
         #: The deaths after which it was given up, and since then; 0 unless it is.
@@ -238,6 +241,7 @@ class Instance:
 
     def _on_process_exited(self, event: states.ProcessExited) -> None:
         self.last_pid, self.pid = self.pid, 0
+        self._finalize_turns.leave(self.serial)
         if self.state is not InstanceState.BACKOFF:
             return
         lived_s = self._plan.now_s - self._ready_at_s
@@ -259,10 +263,13 @@ class Instance:
             self._schedule_event(self.retry_after_s, states.BackoffElapsed())
 
     def _finish(self, _: states.DrainFinished) -> None:
-        self._plan.enqueue(Send(self.serial, wire.Finalize()))
-        self._kill_after(
-            FINALIZE_WITHIN_S, f"finalize took more than {FINALIZE_WITHIN_S:g} seconds"
-        )
+        def begin() -> None:
+            self._plan.enqueue(Send(self.serial, wire.Finalize()))
+            self._kill_after(
+                FINALIZE_WITHIN_S, f"finalize took more than {FINALIZE_WITHIN_S:g} seconds"
+            )
+
+        self._finalize_turns.request(self.serial, self.pid, begin)
 
     def _stop(self, _: states.StopRequested) -> None:
         # Before ProcessStarted there is nothing to kill; that event does it.

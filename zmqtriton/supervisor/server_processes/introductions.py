@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.finalize_turns import FinalizeTurns, ProcessorUse
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes import bytecode
@@ -39,6 +40,9 @@ class ServerInfo(NamedTuple):
     most_instances: float = math.inf
     #: The command line, for people.
     options: Sequence[dict[str, Any]] = ()
+    #: How many instances may compute in their finalizers at once.
+    most_finalizing: float = math.inf
+    processor_use: Callable[[int], ProcessorUse] = lambda pid: ProcessorUse()
 
 
 class Introductions:
@@ -52,6 +56,7 @@ class Introductions:
         self.resources = ResourceClaims(json.loads(server.settings_json))
         self.resources.gpu_limits.used_share = server.used_gpu_share
         self.resources.instance_limit.most = server.most_instances
+        self.finalize_turns = FinalizeTurns(plan, server.most_finalizing, server.processor_use)
         #: The number of brokers so far.
         self._epoch = 0
         self._waiting: dict[int, Callable[[], None]] = {}

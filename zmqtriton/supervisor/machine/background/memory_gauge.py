@@ -11,8 +11,8 @@ import selectors
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from zmqtriton.supervisor.machine.available_memory import available_bytes
 from zmqtriton.supervisor.machine.background.worker import Worker
+from zmqtriton.supervisor.machine.capacity import available_bytes
 from zmqtriton.supervisor.models.memory_measurements import MemoryReport
 
 _KIB = 1024

@@ -1,16 +1,21 @@
-"""The memory that the server may count on: what the machine or its control group has left.
+"""The memory and the processors that the server may count on, and their use by processes.
 
 Reads /proc and /sys; decides nothing.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from zmqtriton.supervisor.finalize_turns import ProcessorUse
+
 #: For a machine that reports nothing.
 _FALLBACK = 1 << 30
+#: For each core, so that none is idle while a process that has its turn reads or writes.
+_PROCESSES_PER_CORE = 2
 
 
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
@@ -54,3 +59,19 @@ def _read_text(path: Path) -> str:
         return path.read_text("ascii", "replace")
     except OSError:
         return ""
+
+
+def most_computing() -> int:
+    """Return how many processes may compute at once, if each is to have its time."""
+    return _PROCESSES_PER_CORE * len(os.sched_getaffinity(0))
+
+
+def processor_use(pid: int) -> ProcessorUse:
+    """Return the use that a process makes of them; of one that is gone, none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            stat = file.read(4096)
+    except OSError:
+        return ProcessorUse()
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return ProcessorUse(int(fields[11]) + int(fields[12]), fields[0] == b"R")

@@ -1,0 +1,73 @@
+"""The order in which instances finalize, so that each has the time that its finalizer may take.
+
+At the stop of a server with many models all of them would share the cores, and reach the limit of
+their time together, none at its end. So as many begin as can compute at once. One that only waits,
+for a disk or another machine, keeps nobody from beginning. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from zmqtriton.supervisor.plan import Plan
+
+#: How often to look which of those that have begun still compute.
+_LOOK_S = 0.05
+
+
+class ProcessorUse(NamedTuple):
+    """The time that a process has had of the processors, and whether it wants more."""
+
+    ticks: int = 0
+    is_runnable: bool = False
+
+
+class FinalizeTurns:
+    def __init__(self, plan: Plan, most: float, find_use: Callable[[int], ProcessorUse]) -> None:
+        """Set up; `most` may compute at once."""
+        self._plan = plan
+        self._most = most
+        self._find_use = find_use
+        #: By serial, the process and the beginning of each that waits, in their order.
+        self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
+        #: Of those that have begun: the process, and its ticks at the last look.
+        self._begun: dict[int, tuple[int, int]] = {}
+        #: Those of them that count as computing.
+        self._computing: set[int] = set()
+        self._is_looking = False
+
+    def request(self, serial: int, pid: int, begin: Callable[[], None]) -> None:
+        """Have an instance finalize, now or when it is its turn."""
+        self._waiting[serial] = (pid, begin)
+        self._begin_next()
+
+    def leave(self, serial: int) -> None:
+        """Forget an instance whose process has ended."""
+        self._waiting.pop(serial, None)
+        self._begun.pop(serial, None)
+        self._computing.discard(serial)
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        while self._waiting and len(self._computing) < self._most:
+            serial = next(iter(self._waiting))
+            pid, begin = self._waiting.pop(serial)
+            self._begun[serial] = (pid, self._find_use(pid).ticks)
+            self._computing.add(serial)
+            begin()
+        if self._waiting and not self._is_looking:
+            self._is_looking = True
+            self._plan.call_later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Count those as computing that want a processor, or have had one since the last look."""
+        self._is_looking = False
+        for serial, (pid, before) in self._begun.items():
+            use = self._find_use(pid)
+            self._begun[serial] = (pid, use.ticks)
+            if use.is_runnable or use.ticks > before:
+                self._computing.add(serial)
+            else:
+                self._computing.discard(serial)
+        self._begin_next()
