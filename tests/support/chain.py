@@ -87,7 +87,10 @@ class ProcessChain:
         self._model.write_text(imports + textwrap.dedent(code))
         policy = {"decoupled": is_decoupled}
         self.config = json.dumps({"name": "m", "model_transaction_policy": policy})
-        self.broker = Process([sys.executable, "-m", "zmqtriton.broker"])
+        begun = os.memfd_create("begun")
+        os.truncate(begun, 1 << 16)
+        command = [sys.executable, "-m", "zmqtriton.broker"]
+        self.broker = Process(command, "--begun", str(begun), descriptors=(begun,))
         page = os.memfd_create("page")
         os.truncate(page, progress.SIZE)
         listener = endpoints.listen(str(self._directory), STUB)

@@ -1,7 +1,8 @@
 """A reader's desk: a shell of its own in a directory of its own, which types what a page prints.
 
-It has its own network, so that the ports that pages print are free, and its own process numbers,
-so that everything started there ends with it.
+It has its own network, so that the ports that pages print are free, its own process numbers, so
+that everything started there ends with it, and its own /run and /tmp, so that it sees no servers
+but its own. Its directory lies in neither.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ class Desk:
             text=True,
         )
         self.run("ip link set lo up")
+        # zmqtriton-ctl looks there, and would find servers of other tests.
+        for place in ("/run", "/tmp"):
+            self.run(f"mount -t tmpfs desk {place}")
         # As on a terminal of a reader, but without the meter, and with a status for refusals.
         self.run('curl() { command curl -sS "$@"; }')
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,9 +22,13 @@ from zmqtriton.config.pbtxt import parse_text
 _SOON_S = 30.0
 
 
-def run_page(page: str, directory: Path) -> None:
+def run_page(page: str) -> None:
     """Run all blocks of a page; raise AssertionError at the first that is not as printed."""
-    with Desk(directory) as desk:
+    with (
+        # sockets must have short paths
+        tempfile.TemporaryDirectory(prefix="desk-", dir="/var/tmp") as directory,
+        Desk(Path(directory)) as desk,
+    ):
         reader = _Reader(desk)
         blocks = read_blocks(ROOT / page, ROOT)
         for block in blocks:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.system.docs.examples_run import run_page
@@ -13,5 +11,5 @@ pytestmark = pytest.mark.system
 
 
 @pytest.mark.parametrize("page", GUIDES)
-def test_the_examples_of_a_guide_run(page: str, tmp_path: Path) -> None:
-    run_page(page, tmp_path)
+def test_the_examples_of_a_guide_run(page: str) -> None:
+    run_page(page)

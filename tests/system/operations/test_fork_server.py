@@ -34,7 +34,7 @@ LOOKS = {
     # Of an active environment, which is not that of another interpreter.
     "environment": (
         "{name: value for name, value in __import__('os').environ.items()"
-        " if not name.startswith(('VIRTUAL_ENV', 'CONDA_', 'ZMQTRITON_STUB'))}"
+        " if not name.startswith(('VIRTUAL_ENV', 'CONDA_', 'ZMQTRITON_STUB', 'ZMQTRITON_MODEL'))}"
     ),
     "path": "__import__('sys').path",
     "argv": "__import__('sys').argv",

@@ -28,9 +28,9 @@ from zmqtriton_floor.endpoints import stream_path
 PREFIX = "zmqtriton-"
 _LOCK = "lock"
 _DRAFT = "draft"
-#: The names of a server's files in here, apart from sockets.
 #: In which stubs make directories of their own, whoever they run as.
 _FOLDERS_OF_STUBS = (staging.folder(""), bytecode.FOLDER)
+#: The names of a server's files in here, apart from sockets.
 _OWN_NAMES = frozenset((_LOCK, _DRAFT, *_FOLDERS_OF_STUBS))
 _OUR_SOCKETS = ("requests-", "stubs-", "stream-")
 #: The longest path of a unix socket, less the longest name in here.
@@ -82,6 +82,8 @@ class RuntimeDirectory:
         """Let the stubs of this group in. Raises OSError."""
         self._group = group
         for name in _FOLDERS_OF_STUBS:
+            if name == bytecode.FOLDER and os.geteuid():
+                continue  # only root can remove what is left in a directory of another user
             folder = self.path / name
             folder.mkdir(exist_ok=True)
             folder.chmod(0o1733)
