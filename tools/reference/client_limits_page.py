@@ -27,7 +27,6 @@ Row = tuple[str, str, str, str]
 
 _BUDGET = "`--client-memory-byte-size`"
 _STALL = f"{progress.STALL_S:.0f} s without progress"
-_PAUSE = f"{_STALL}; {progress.PAUSE_S / 60:.0f} min while no more than 1 MiB waits"
 
 
 def page() -> list[str]:
@@ -68,7 +67,9 @@ def _part() -> str:
 
 
 def _memory() -> Iterator[Row]:
-    budget, stall, pause = "its share", _STALL, _PAUSE
+    budget, stall = "its share", _STALL
+    little = _size(progress.PAUSE_BYTES)
+    pause = f"{stall}; {progress.PAUSE_S / 60:.0f} min while no more than {little} waits"
     yield "sends part of a request", "HTTP, gRPC", budget, stall
     yield (
         "sends what is compressed",

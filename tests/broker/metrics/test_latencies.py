@@ -13,6 +13,14 @@ from zmqtriton_floor import wire
 _SECOND = 1_000_000_000
 _MILLISECOND = 1_000_000
 F, S = 2, 10
+#: Requests and microseconds of each stage, where two have been executed.
+_TWO_REQUESTS = {
+    "queue": (2, 4000),
+    "compute_input": (2, 2000),
+    "compute_infer": (2, 4000),
+    "compute_output": (2, 6000),
+    "request": (2, 16000),
+}
 
 
 class Now:
@@ -128,13 +136,7 @@ def test_each_stage_of_a_request_is_summed_up_in_microseconds() -> None:
     _execute(world, 1)
     _execute(world, 2)
 
-    assert {
-        "queue": (2, 4000),
-        "compute_input": (2, 2000),
-        "compute_infer": (2, 4000),
-        "compute_output": (2, 6000),
-        "request": (2, 16000),
-    } == _figures(world)["summaries"]
+    assert _TWO_REQUESTS == _figures(world)["summaries"]
     assert _figures(world)["first_response"] is None
 
 
@@ -145,13 +147,7 @@ def test_each_request_of_a_batch_has_the_times_of_the_batch() -> None:
 
     _execute(world, 1, 2)
 
-    assert {
-        "queue": (2, 4000),
-        "compute_input": (2, 2000),
-        "compute_infer": (2, 4000),
-        "compute_output": (2, 6000),
-        "request": (2, 16000),
-    } == _figures(world)["summaries"]
+    assert _TWO_REQUESTS == _figures(world)["summaries"]
 
 
 def test_the_first_response_falls_into_the_bucket_of_its_milliseconds() -> None:
