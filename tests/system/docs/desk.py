@@ -11,14 +11,13 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from tests.conftest import ROOT, find_tool, skip_missing
 from tests.support.waiting import eventually
+from tests.system.docs.examples import split_commands
 
 #: Commands that serve until they are stopped.
 _SERVES = re.compile(r"(sudo )?(zmqtriton (run|demo|--)|tritonserver --)")
@@ -142,14 +141,11 @@ class Desk:
         self.stop_server()
         command = command.removeprefix("sudo ").partition(" #")[0]
         self.run(f"(exec {command}) >server.log 2>&1 & SERVER=$!")
-        state = self._await(lambda: self.run(_STATE)[1].strip())
+        state = eventually(lambda: self.run(_STATE)[1].strip(), _COMMAND_LIMIT_S, command)
         assert state == "ready", f"{command}\n{state}\n{self.log_text()}"
 
     def stop_server(self) -> None:
         self.run('[ -z "$SERVER" ] || { kill $SERVER; wait $SERVER; SERVER=; }')
-
-    def _await(self, look: Callable[[], str]) -> str:
-        return eventually(look, _COMMAND_LIMIT_S, "a server that is ready")
 
     def log_text(self) -> str:
         """Return what the server has printed."""
@@ -157,10 +153,7 @@ class Desk:
 
     def await_log(self, pattern: re.Pattern[str]) -> None:
         """Wait until the server has printed this."""
-        deadline = time.monotonic() + 30
-        while not pattern.search(self.log_text()):
-            assert time.monotonic() < deadline, f"{pattern.pattern}\n{self.log_text()}"
-            time.sleep(0.05)
+        eventually(lambda: pattern.search(self.log_text()), 30.0, pattern.pattern)
 
 
 #: Prints "ready" or "ended", or nothing as long as neither is so.
@@ -169,20 +162,3 @@ _STATE = (
     " command curl -skf -o/dev/null $url && echo ready && break; done"
     " || { kill -0 $SERVER || echo ended; } 2>/dev/null"
 )
-
-
-def split_commands(text: str) -> list[str]:
-    """Split the lines of a block into commands, some of which have several lines."""
-    commands: list[str] = []
-    rest = ""
-    for line in text.splitlines():
-        rest = f"{rest}\n{line}" if rest else line
-        check = subprocess.run(
-            ["bash", "-n"], input=rest + "\n", capture_output=True, text=True, check=False
-        )
-        if rest.endswith("\\") or check.returncode or not rest.strip():
-            continue
-        commands.append(rest)
-        rest = ""
-    assert not rest.strip(), f"no whole command: {rest}"
-    return commands

@@ -154,6 +154,18 @@ def split_session(text: str) -> list[Exchange]:
     return exchanges
 
 
+def split_commands(text: str) -> list[str]:
+    """Split the lines of a block into commands, some of which have several lines."""
+    commands: list[str] = []
+    for line in text.splitlines():
+        if commands and _is_open(commands[-1]):
+            commands[-1] += f"\n{line}"
+        elif line.strip():
+            commands.append(line)
+    assert not (commands and _is_open(commands[-1])), f"no whole command: {commands[-1]}"
+    return commands
+
+
 def _is_open(command: str) -> bool:
     """Tell whether the shell would wait for more of a command."""
     try:
