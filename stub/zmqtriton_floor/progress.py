@@ -1,10 +1,10 @@
-"""A stub's progress: a page that it shares with the broker.
+"""A stub's progress: memory that it shares with the broker.
 
 The stub writes the number of the batch that it is about to execute, and which requests it may have
 begun. When it dies the broker reads there what was sent ahead and not begun, and gives that to
 another stub; what was begun is not run twice. A broker that takes over while the stub executes, and
 cannot say hello, reads the same. It fences the stub off first: of an earlier broker's batches none
-is begun any more. The supervisor makes the page; numbers of batches only grow.
+is begun any more. The supervisor makes the memory; numbers of batches only grow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import os
 import struct
 from typing import Collection, FrozenSet, Optional, Tuple
 
-SIZE = mmap.PAGESIZE
+#: Memory is taken as it is written, which only a stub that ends does beyond the first page.
+SIZE = 64 * mmap.PAGESIZE
 #: A broker numbers its batches from its epoch shifted by so many bits.
 EPOCH_SHIFT = 40
 #: A fence counts once it has been there for so long: by then each side sees what the other wrote.
@@ -29,7 +30,7 @@ MOST_KEYS = 16
 _NUMBER = struct.Struct("=Q")
 _FENCE_AT, _COUNT_AT, _KEYS_AT = 8, 16, 24
 _COUNT = struct.Struct("=q")
-#: How many a page has room for.
+#: More than a stub answers in the second for which a broker may not have passed them on.
 ROOM_FOR_KEYS = (SIZE - _KEYS_AT) // 16
 #: Any request may have begun.
 _UNKNOWN = -1
@@ -109,7 +110,7 @@ class Progress:
         return fence == _NO_EPOCH
 
     def restore(self) -> None:
-        """Write again what somebody else has overwritten, for who reads it after this process."""
+        """Write again what was overwritten, for a reader that comes after this process."""
         _NUMBER.pack_into(self._page, 0, self._begun)
         self._forget_keys()
 
