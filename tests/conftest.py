@@ -53,7 +53,7 @@ SLOW = (
     *("stub/api/test_dlpack.py", "stub/broker/", "stub/execution/test_streams.py"),
     *("stub/memory/test_gpu_memory.py", "stub/test_fork_server.py", "stub/test_process.py"),
     *("supervisor/machine/processes/", "supervisor/test_steered_days.py"),
-    *("supervisor/scaling/test_instance_target.py", "support/test_leaks.py"),
+    *("supervisor/features/scaling/test_instance_target.py", "support/test_leaks.py"),
 )
 #: One of several processes that test at once (`make test` has two).
 _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ

@@ -17,6 +17,7 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
+from zmqtriton.supervisor.features.reloading.file_watch import FileReport
 from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.models.blueprint import (
     Blueprint,
@@ -28,7 +29,6 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.models.memory_measurements import MemoryReport
 from zmqtriton.supervisor.policy import Policy
-from zmqtriton.supervisor.reloading.file_watch import FileReport
 from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor import wire

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
-from zmqtriton.supervisor.canaries.registry import CanaryRegistry
 from zmqtriton.supervisor.control.control import ControlCallHandler
 from zmqtriton.supervisor.control.log_settings import LogSettings
 from zmqtriton.supervisor.control.operations import OperatorCommands
@@ -18,10 +17,15 @@ from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.repositories import RepositoryRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
-from zmqtriton.supervisor.control.steering import Steering
 from zmqtriton.supervisor.control.trace_settings import TraceSettings
-from zmqtriton.supervisor.draining.draining import Draining
 from zmqtriton.supervisor.events import EventRouter
+from zmqtriton.supervisor.features.canaries.registry import CanaryRegistry
+from zmqtriton.supervisor.features.draining.draining import Draining
+from zmqtriton.supervisor.features.object_stores.object_stores import ObjectStores
+from zmqtriton.supervisor.features.on_demand.on_demand import OnDemandLoader
+from zmqtriton.supervisor.features.reloading.reloader import Reloader
+from zmqtriton.supervisor.features.scaling.autoscaler import Autoscaler
+from zmqtriton.supervisor.features.scaling.scaling_calls import Steering
 from zmqtriton.supervisor.models.bindings import end_bindings, guests_of, is_guest
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.context import LoadSlots, ModelContext
@@ -35,15 +39,11 @@ from zmqtriton.supervisor.models.memory_measurements import MemoryMeasurements
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import is_ready, serving_config
 from zmqtriton.supervisor.models.startup import Startup
-from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
-from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
-from zmqtriton.supervisor.reloading.reloader import Reloader
-from zmqtriton.supervisor.scaling.autoscaler import Autoscaler
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
-from zmqtriton.supervisor.server_processes.object_stores import ObjectStores
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager

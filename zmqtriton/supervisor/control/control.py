@@ -12,19 +12,15 @@ from typing import Any, Protocol
 
 from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import LoadOverride, Send
-from zmqtriton.supervisor.control import (
-    canaries,
-    regions,
-    reloading,
-    repositories,
-    server_status,
-    steering,
-)
+from zmqtriton.supervisor.control import regions, repositories, server_status
 from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
 from zmqtriton.supervisor.control.controlled_server import ControlledServer
 from zmqtriton.supervisor.control.immediate_calls import IMMEDIATE_CALLS
-from zmqtriton.supervisor.draining import draining
-from zmqtriton.supervisor.on_demand import on_demand
+from zmqtriton.supervisor.features.canaries import canary_calls
+from zmqtriton.supervisor.features.draining import draining
+from zmqtriton.supervisor.features.on_demand import on_demand
+from zmqtriton.supervisor.features.reloading import reload_calls
+from zmqtriton.supervisor.features.scaling import scaling_calls
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes import metrics_process, readiness
 from zmqtriton_floor import wire
@@ -34,10 +30,10 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
 #: The calls that load, and are allowed in every model control mode.
-_VERBS_OF_OPERATORS = frozenset({"restart", reloading.VERB})
+_VERBS_OF_OPERATORS = frozenset({"restart", reload_calls.VERB})
 #: The calls that need a repository.
 _VERBS_FOR_REPOSITORIES = frozenset(
-    {"index", "load", "unload", *_VERBS_OF_OPERATORS, on_demand.VERB, canaries.START}
+    {"index", "load", "unload", *_VERBS_OF_OPERATORS, on_demand.VERB, canary_calls.START}
 )
 #: The calls that a model's code may make.
 _VERBS_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
@@ -62,7 +58,7 @@ class ControlCallHandler:
         self._plan = plan
         self._server = served
         self._is_explicit = is_explicit
-        self._reloading = reloading.Reloading(served, is_explicit=is_explicit)
+        self._reloading = reload_calls.Reloading(served, is_explicit=is_explicit)
 
     def handle(self, caller: int, call: wire.Call) -> None:
         """Answer the caller, now or later, exactly once."""
@@ -104,12 +100,12 @@ class ControlCallHandler:
         elif verb == server_status.CLIENT_MEMORY:
             self._server.status.client_memory_reported(caller, arguments)
             answer(None)
-        elif verb in steering.VERBS:
+        elif verb in scaling_calls.VERBS:
             if self._server.is_stopping:
                 raise Unavailable("Server exiting")
             self._server.steering.handle(verb, arguments, answer)
-        elif verb in canaries.VERBS:
-            canaries.handle(self._server.canaries, verb, arguments, answer)
+        elif verb in canary_calls.VERBS:
+            canary_calls.handle(self._server.canaries, verb, arguments, answer)
         else:
             part = next((part for verbs, part in _PARTS if verb in verbs), None)
             if part is None:
@@ -165,7 +161,7 @@ class ControlCallHandler:
     def _operate(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
         if self._server.is_stopping:
             raise Unavailable("Server exiting")
-        if verb == reloading.VERB:
+        if verb == reload_calls.VERB:
             self._reloading.reload(optional_model_name(arguments), answer)
         else:
             self._server.operator_commands.restart(required_model_name(arguments), answer)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.canaries.registry import CanaryRegistry
-from zmqtriton.supervisor.control import regions, reloading, repositories, steering
+from zmqtriton.supervisor.control import regions, repositories
 from zmqtriton.supervisor.control.immediate_calls import KnowingServer
 from zmqtriton.supervisor.control.staged_files import StagedFiles
-from zmqtriton.supervisor.draining import draining
+from zmqtriton.supervisor.features.canaries.registry import CanaryRegistry
+from zmqtriton.supervisor.features.draining import draining
+from zmqtriton.supervisor.features.on_demand import on_demand
+from zmqtriton.supervisor.features.reloading import reload_calls
+from zmqtriton.supervisor.features.scaling import scaling_calls
 from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
-from zmqtriton.supervisor.on_demand import on_demand
 from zmqtriton.supervisor.server_processes import metrics_process, readiness
 
 
@@ -23,7 +25,7 @@ class StartupState(Protocol):
     is_repository_missing: bool
 
 
-class ControlledServer(KnowingServer, reloading.ReloadableServer, Protocol):
+class ControlledServer(KnowingServer, reload_calls.ReloadableServer, Protocol):
     """The server, as control calls need it."""
 
     @property
@@ -73,7 +75,7 @@ class ControlledServer(KnowingServer, reloading.ReloadableServer, Protocol):
         """The directories of models."""
 
     @property
-    def steering(self) -> steering.Steering:
+    def steering(self) -> scaling_calls.Steering:
         """The steering of models while they serve."""
 
     @property

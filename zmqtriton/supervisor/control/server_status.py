@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.canaries.registry import CanaryRegistry
-from zmqtriton.supervisor.control.quotas import QuotaUse, describe_quotas
 from zmqtriton.supervisor.control.repositories import RepositoryRegistry
 from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
+from zmqtriton.supervisor.features.canaries.registry import CanaryRegistry
+from zmqtriton.supervisor.features.on_demand.on_demand import OnDemandLoader
+from zmqtriton.supervisor.features.quotas.quota_report import QuotaUse, describe_quotas
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
-from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES

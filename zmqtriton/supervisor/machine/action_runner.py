@@ -12,6 +12,7 @@ from zmqtriton import systemd
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
+from zmqtriton.supervisor.features.reloading.file_watch import NOTHING_SEEN
 from zmqtriton.supervisor.machine import listeners, logging_setup, tables
 from zmqtriton.supervisor.machine.background.threads import Background
 from zmqtriton.supervisor.machine.guard import guarded
@@ -21,7 +22,6 @@ from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.opened import OpenedServer
-from zmqtriton.supervisor.reloading.file_watch import NOTHING_SEEN
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS

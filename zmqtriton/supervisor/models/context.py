@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton.supervisor.features.object_stores.object_stores import ObjectStores
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
@@ -15,7 +16,6 @@ from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparatio
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.server_processes.object_stores import ObjectStores
 
 
 class LoadSlots:

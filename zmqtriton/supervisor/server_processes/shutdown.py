@@ -14,8 +14,8 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import Exit, StopListening
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.roles import GUEST

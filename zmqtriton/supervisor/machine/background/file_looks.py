@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from zmqtriton.repository.place import ModelPlace
+from zmqtriton.supervisor.features.reloading.file_watch import FileReport
 from zmqtriton.supervisor.machine.background.worker import Worker
-from zmqtriton.supervisor.reloading.file_watch import FileReport
 from zmqtriton_floor.errors import ZmqTritonError
 
 

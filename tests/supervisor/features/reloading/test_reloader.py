@@ -1,0 +1,87 @@
+"""Models that are loaded again when their files change, in a world without files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.features.reloading.reloader import LOOK_S, SETTLE_S
+
+#: Until a change is seen, and seen to be complete.
+_NOTICED_S = LOOK_S + 2 * SETTLE_S
+
+
+def serve(*names: str, **policy: Any) -> SupervisorHarness:
+    models = [make_blueprint(name) for name in names]
+    world = SupervisorHarness(*models, reload=True, **policy).start()
+    return world.advance(2 * _NOTICED_S)
+
+
+def change(world: SupervisorHarness, fingerprint: str, model: str = "m") -> SupervisorHarness:
+    world.models[model] = replace(world.models[model], fingerprint=fingerprint)
+    return world.advance(_NOTICED_S)
+
+
+def loads(world: SupervisorHarness, model: str = "m") -> int:
+    return world.log.count(f"I loading: {model}:1")
+
+
+def test_a_model_is_loaded_again_when_its_files_change_and_only_then() -> None:
+    world = serve("m", "n")
+    world.advance(60.0)
+    assert (1, 1) == (loads(world), loads(world, "n"))
+
+    change(world, "2")
+
+    assert (2, 1) == (loads(world), loads(world, "n"))
+    assert "2" == world.generation("m").blueprint.fingerprint
+
+
+def test_a_broken_save_leaves_what_serves_and_says_why_last() -> None:
+    world = serve("m")
+    world.stub_behaviours["m"] = "SyntaxError: no"
+
+    change(world, "broken")
+    world.advance(60.0)
+
+    assert 2 == loads(world), "it was tried once"
+    assert "READY" == world.latest_version_info("m").state
+    assert "1" == world.generation("m").blueprint.fingerprint
+    assert "SyntaxError: no" in world.log[-1]
+    world.stub_behaviours["m"] = LOADS
+    change(world, "good")
+    assert "good" == world.generation("m").blueprint.fingerprint
+
+
+def test_a_model_that_could_not_be_loaded_at_start_is_when_it_is_repaired() -> None:
+    world = SupervisorHarness(make_blueprint("m"), reload=True, exit_on_error=False)
+    world.stub_behaviours["m"] = "no"
+    world.start().advance(60.0)
+    assert 1 == loads(world)
+
+    world.stub_behaviours["m"] = LOADS
+    change(world, "2")
+
+    assert "READY" == world.latest_version_info("m").state
+
+
+def test_what_was_unloaded_or_never_loaded_is_not_watched() -> None:
+    world = serve("m", "n", control_mode="explicit", startup_models=("m",))
+    assert ["m"] == list(world.watched)
+
+    world.call("unload", {"model": "m"})
+    change(world, "2")
+
+    assert [] == list(world.watched)
+    assert 1 == loads(world)
+
+
+def test_what_a_request_has_brought_along_stays() -> None:
+    world = serve("m", control_mode="explicit", startup_models=("m",))
+    world.call("load", {"model": "m", "parameters": {"config": '{"backend":"python"}'}})
+
+    change(world, "2")
+
+    assert [] == list(world.watched)
+    assert 2 == loads(world)

@@ -1,0 +1,1 @@
+"""Features of the supervisor, one room each. The core knows none of them."""

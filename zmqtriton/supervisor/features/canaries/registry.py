@@ -1,0 +1,301 @@
+"""The canaries of all models: begins, changes and ends them, and tells the others how to divide.
+
+An operator's call or a model's configuration begins one; the broker's counts, the time or an
+operator ends it. Everybody hears of a division before the new version serves, and of its end before
+a version goes, so that no request meets a version that has gone. Called after each event. Does no
+I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from zmqtriton.config.canaries import CanarySettings, parse_settings
+from zmqtriton.supervisor.features.canaries import versions
+from zmqtriton.supervisor.features.canaries.canary import Canary, Phase
+from zmqtriton.supervisor.features.canaries.comparisons import CanaryTotals
+from zmqtriton.supervisor.features.canaries.watch import CanaryWatch
+from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    ZmqTritonError,
+)
+
+#: Gets the description of the canary, or an error.
+Answer = Callable[[Any], None]
+
+
+class CanaryRegistry:
+    def __init__(
+        self,
+        plan: Plan,
+        models: Mapping[str, Model],
+        introductions: Introductions,
+        acknowledgements: Acknowledgements,
+        peers: Peers,
+        counts: BrokerCounts,
+    ) -> None:
+        self._plan = plan
+        self._models = models
+        self._introductions = introductions
+        self._acknowledgements = acknowledgements
+        self._peers = peers
+        #: The current canary of each model, or its last one.
+        self._canaries: dict[str, Canary] = {}
+        self._watch = CanaryWatch(plan, counts, self._canaries, self._decide)
+        #: Those who wait for the begin or the end of a canary, by model.
+        self._waiting: dict[str, Answer] = {}
+        #: The models whose leaving version was told to go.
+        self._leaving: set[str] = set()
+        #: The server ends, so nothing more is decided.
+        self.is_stopping = False
+        #: For metrics.
+        self.totals = CanaryTotals()
+
+    # ---------------------------------------------------- what operators ask
+
+    def start(self, name: str, values: Mapping[str, Any], answer: Answer) -> None:
+        """Load a version beside the one that serves and give it its share.
+
+        Raises InvalidArgument, NotFound and AlreadyExists.
+        """
+        settings = parse_settings(values)
+        model = self._models.get(name)
+        serving = versions.serving_versions(model) if model is not None else []
+        if model is None or not serving:
+            raise NotFound(f"model '{name}' does not serve, so nothing can be tried beside it")
+        last = self._canaries.get(name)
+        if last is not None and not last.is_over:
+            text = f"version {last.version} of model '{name}' is"
+            if last.is_undecided:
+                raise AlreadyExists(f"{text} a canary already ({last.phase.value})")
+            raise Unavailable(f"{text} still ending as a canary ({last.phase.value})")
+        others = [number for number in serving if number != settings.version]
+        if not others:
+            text = f"version {settings.version} of model '{name}' is the only one that serves"
+            raise InvalidArgument(text)
+        override = model.history.override
+        if override is not None and (override.directory or override.host):
+            raise InvalidArgument(f"the files of model '{name}' came with its load: no versions")
+        self._waiting[name] = answer
+        self._begin(name, max(others), settings)
+        model.load(partial(self._on_load_ended, name), override=override, again=True)
+
+    def change(self, name: str, values: Mapping[str, Any], answer: Answer) -> None:
+        """Change the settings of a running canary. Raises InvalidArgument and NotFound."""
+        canary = self._undecided(name)
+        settings = canary.settings.changed(values)
+        if canary.phase is Phase.RUNNING:
+            problem = versions.why_not_copied(self._models[name], canary.stable, settings)
+            if problem:
+                raise InvalidArgument(problem)
+        canary.settings = settings
+        self._plan.log("I", f"the canary of model '{name}' has changed: {settings.describe()}")
+        self._divide(canary, lambda: answer(self.describe(name)[0]))
+
+    def promote(self, name: str, answer: Answer) -> None:
+        """Let the canary serve all requests. Raises NotFound and Unavailable."""
+        canary = self._undecided(name)
+        if canary.phase is Phase.LOADING:
+            raise Unavailable(f"version {canary.version} of model '{name}' is still loading")
+        self._waiting[name] = answer
+        self._decide(canary, Phase.PROMOTING, "an operator has promoted it", is_automatic=False)
+
+    def abort(self, name: str, answer: Answer) -> None:
+        """Let the stable version serve all requests again. Raises NotFound."""
+        canary, reason = self._undecided(name), "an operator has aborted it"
+        self._refuse_waiting(name, reason)
+        self._waiting[name] = answer
+        self._decide(canary, Phase.ABORTING, reason, is_automatic=False)
+
+    def describe(self, name: str = "") -> list[dict[str, Any]]:
+        """Describe the current or last canary of each model. Raises NotFound for an unknown one."""
+        if name and name not in self._canaries:
+            raise NotFound(f"model '{name}' has no canary")
+        names = [name] if name else sorted(self._canaries)
+        return [self._canaries[each].describe(self._plan.now_s) for each in names]
+
+    def _undecided(self, name: str) -> Canary:
+        canary = self._canaries.get(name)
+        if canary is None or not canary.is_undecided:
+            raise NotFound(f"model '{name}' has no canary that could change")
+        return canary
+
+    # ----------------------------------------------------------- what happens
+
+    def load_began(self, blueprint: Blueprint) -> None:
+        """Divide requests before a version serves that the configuration wants tried."""
+        name, settings = blueprint.name, blueprint.canary
+        canary = self._canaries.get(name)
+        if canary is None or canary.is_over:
+            if settings is None:
+                return
+            serving = versions.serving_versions(self._models[name]) or blueprint.versions
+            others = [number for number in serving if number != settings.version]
+            if not others:
+                return
+            canary = self._begin(name, max(others), settings, is_configured=True)
+        elif settings is not None and canary.is_configured:
+            self._reconfigure(canary, settings)
+        canary.contents |= {n: version.contents for n, version in blueprint.versions.items()}
+
+    def load_succeeded(self, blueprint: Blueprint) -> None:
+        """End a canary that the configuration does not want any more: its policy decides."""
+        canary = self._canaries.get(blueprint.name)
+        if canary is None or canary.phase is not Phase.RUNNING or not canary.is_configured:
+            return
+        if blueprint.canary is None and canary.version in blueprint.versions:
+            is_choice = canary.version in blueprint.policy_versions
+            phase = Phase.PROMOTING if is_choice else Phase.ABORTING
+            reason = "the model's parameters name no canary any more"
+            self._decide(canary, phase, reason, is_automatic=False)
+
+    def compared(self, arguments: Mapping[str, Any]) -> None:
+        """Take a frontend's comparisons of answers."""
+        canary = self._canaries.get(str(arguments.get("model")))
+        if canary is not None and arguments.get("version") == canary.version:
+            new = canary.comparisons.add(arguments)
+            self.totals.count_comparisons(canary.model, canary.version, new)
+
+    def forget_model(self, name: str) -> None:
+        """Forget the canary of a model whose directory is gone."""
+        canary = self._canaries.pop(name, None)
+        if canary is not None:
+            self._refuse_waiting(name, "the model is gone")
+            self._leaving.discard(name)
+            self._introductions.send_to_broker(wire.TrafficSplit(name, 0, 0, 0))
+
+    def splits(self) -> Iterable[wire.TrafficSplit]:
+        """Return what a new frontend must know."""
+        return [canary.split() for canary in self._canaries.values() if not canary.is_over]
+
+    def advance(self) -> None:
+        """Do what follows from the models' states. To be called after each event."""
+        if self.is_stopping:
+            return
+        for canary in list(self._canaries.values()):
+            if not canary.is_over:
+                self._advance(canary)
+
+    def _advance(self, canary: Canary) -> None:
+        model = self._models[canary.model]
+        if canary.phase is Phase.LOADING:
+            if not model.loads.is_loading:
+                self._try(canary, model)
+        elif canary.phase is Phase.RUNNING:
+            problem = versions.why_not_serving(model, canary)
+            if problem:
+                has_canary = canary.version in versions.serving_versions(model)
+                phase = Phase.PROMOTING if has_canary else Phase.ABORTING
+                self._decide(canary, phase, problem)
+        elif canary.model in self._leaving and versions.has_left(model, canary):
+            self._leaving.discard(canary.model)
+            canary.end(self._plan.now_s)
+            self._divide(canary)
+
+    # ------------------------------------------------------------- the begin
+
+    def _begin(
+        self, name: str, stable: int, settings: CanarySettings, *, is_configured: bool = False
+    ) -> Canary:
+        canary = Canary(name, stable, settings, is_configured=is_configured, now_s=self._plan.now_s)
+        self._canaries[name] = canary
+        canary.contents = versions.served_contents(self._models[name])
+        versions.keep_both(self._models[name], canary)
+        self._divide(canary)
+        return canary
+
+    def _on_load_ended(self, name: str, error: ZmqTritonError | None) -> None:
+        canary = self._canaries[name]
+        if error is not None and canary.phase is Phase.LOADING:
+            self._fail(canary, error.text.strip())
+
+    def _fail(self, canary: Canary, problem: str) -> None:
+        """End a canary that cannot begin."""
+        self._refuse_waiting(canary.model, problem)
+        self._decide(canary, Phase.ABORTING, problem)
+
+    def _refuse_waiting(self, name: str, why: str) -> None:
+        answer = self._waiting.pop(name, None)
+        if answer is not None:
+            answer(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
+
+    def _try(self, canary: Canary, model: Model) -> None:
+        """Give the canary its share, now that the load has ended."""
+        problem = versions.why_not_serving(model, canary) or versions.why_unlike(model, canary)
+        if problem:
+            self._fail(canary, problem)
+            return
+        canary.begin(self._plan.now_s)
+        self._plan.log(
+            "I",
+            f"version {canary.version} of model '{canary.model}' is tried beside version "
+            f"{canary.stable}: {canary.settings.describe()}",
+        )
+        self._divide(canary, partial(self._answer_waiting, canary))
+        self._watch.begin()
+
+    def _answer_waiting(self, canary: Canary) -> None:
+        answer = self._waiting.pop(canary.model, None)
+        if answer is not None:
+            answer(canary.describe(self._plan.now_s))
+
+    def _reconfigure(self, canary: Canary, settings: CanarySettings) -> None:
+        if settings.version != canary.version:
+            text = f"model '{canary.model}' has a canary, version {canary.version}; version "
+            self._plan.log("W", f"{text}{settings.version} can be one when that has ended")
+        elif canary.settings != settings and canary.is_undecided:
+            canary.settings = settings
+            self._divide(canary)
+
+    # --------------------------------------------------------------- the end
+
+    def _decide(
+        self, canary: Canary, phase: Phase, reason: str, *, is_automatic: bool = True
+    ) -> None:
+        canary.decide(phase, reason, self._plan.now_s, is_automatic=is_automatic)
+        result = "promoted" if phase is Phase.PROMOTING else "aborted"
+        self.totals.count_end(canary.model, result)
+        self._plan.log(
+            "W" if phase is Phase.ABORTING and is_automatic else "I",
+            f"version {canary.version}, the canary of model '{canary.model}', is {result}: "
+            f"{reason}",
+        )
+        versions.keep_decision(self._models[canary.model], canary)
+        self._divide(canary, partial(self._release, canary))
+
+    def _release(self, canary: Canary) -> None:
+        """Unload the version that gets no new requests: every frontend and the broker know."""
+        self._leaving.add(canary.model)
+        model = self._models[canary.model]
+        version = model.versions.get(canary.leaving)
+        stays = versions.old_version_stays(model, canary)
+        if version is not None and version.is_serving and not stays:
+            model.unload_version(version)
+        told = partial(self._answer_waiting, canary)
+        self._acknowledgements.sync(self._listeners(), told)
+
+    # ------------------------------------------------------------ the others
+
+    def _divide(self, canary: Canary, then: Callable[[], None] | None = None) -> None:
+        """Tell everybody how requests are divided now; `then` is called when all know."""
+        message = canary.split()
+        self._introductions.send_to_broker(message)
+        self._peers.publish(message)
+        if then is not None:
+            self._acknowledgements.sync(self._listeners(), then)
+
+    def _listeners(self) -> set[int]:
+        return {self._introductions.broker_serial, *self._peers.serving_serials()} - {0}

@@ -1,0 +1,288 @@
+"""The drains of the server, of models and of instances, and the calls for them. Does no I/O.
+
+A drain is known here alone, so a broker that dies changes nothing about it; frontends that come
+later are told by the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from zmqtriton.supervisor.control.arguments import check_names, optional_model_name
+from zmqtriton.supervisor.features.draining.drain import (
+    Drain,
+    DrainEvent,
+    DrainPhase,
+    DrainWish,
+    Follow,
+)
+from zmqtriton.supervisor.features.draining.targets import (
+    DrainableServer,
+    InstanceTarget,
+    ModelTarget,
+    ServerTarget,
+    Target,
+)
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
+from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, ZmqTritonError
+
+DRAIN, UNDRAIN, SHOW = "drain", "undrain", "drain.state"
+VERBS = frozenset({DRAIN, UNDRAIN, SHOW})
+_KEY_SETTINGS = frozenset({"model", "instance"})
+_SETTINGS = _KEY_SETTINGS | {"then", "within_s", "quiet_s", "wait"}
+#: How often the broker is asked what is under way.
+POLL_S = 0.2
+
+#: The model and the instance; "" for all of them.
+Key = tuple[str, str]
+_SERVER: Key = ("", "")
+_WAITING = frozenset({DrainPhase.DRAINING, DrainPhase.DRAINED})
+
+
+class _Drained:
+    """A target with its drain, and those who wait for it."""
+
+    def __init__(self, key: Key, target: Target, drain: Drain) -> None:
+        self.key = key
+        self.target = target
+        self.drain = drain
+        self.waiting: list[Callable[[Any], None]] = []
+        #: What became of it, once it is over.
+        self.outcome = ""
+
+    def describe(self, now_s: float) -> dict[str, Any]:
+        model, instance = self.key
+        drain = self.drain
+        found: dict[str, Any] = {"model": model} if model else {}
+        if instance:
+            found["instance"] = instance
+        found |= {
+            "state": self.outcome or drain.phase.value,
+            "then": drain.wish.follow.value,
+            "under_way": drain.under_way,
+            "seconds": round(now_s - drain.began_s, 3),
+        }
+        return {**found, "is_late": True} if drain.is_late else found
+
+    def answer(self, result: Any) -> None:
+        waiting, self.waiting = self.waiting, []
+        for tell in waiting:
+            tell(result)
+
+
+class Draining:
+    def __init__(
+        self,
+        plan: Plan,
+        server: DrainableServer,
+        counts: BrokerCounts,
+        publish: Callable[[Any], None],
+    ) -> None:
+        self._plan = plan
+        self._server = server
+        self._counts = counts
+        self._publish = publish
+        self._drained: dict[Key, _Drained] = {}
+        #: The outcomes of those that are over.
+        self._past: dict[Key, dict[str, Any]] = {}
+        self._is_polling = False
+        #: The server drains because it was told to end.
+        self.is_exiting = False
+
+    @property
+    def is_server_drained(self) -> bool:
+        return _SERVER in self._drained
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [one.describe(self._plan.now_s) for one in self._drained.values()]
+
+    # ---------------------------------------------------------------- the calls
+
+    def handle(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+        """Answer a call; that for a drain when it has drained, unless it says not to wait."""
+        key = _key(arguments)
+        if verb == SHOW:
+            answer(self._state(key))
+        elif self._server.is_stopping:
+            raise Unavailable("Server exiting")
+        elif verb == UNDRAIN:
+            check_names("an undrain", arguments, _KEY_SETTINGS)
+            self._undrain(key, answer)
+        else:
+            self._begin(key, arguments, answer)
+
+    def drain_to_exit(self, seconds: float) -> None:
+        """Be not ready for so long, while requests are answered; then stop."""
+        self.is_exiting = True
+        self._plan.log("I", f"Draining for {seconds:g} s before the server stops.")
+        self._set(_SERVER, DrainWish(Follow.STOP, seconds, seconds))
+
+    def _begin(self, key: Key, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+        check_names("a drain", arguments, _SETTINGS)
+        known = self._drained.get(key)
+        target = self._target(key) if known is None else known.target
+        wish = DrainWish.parse(arguments, target.allowed)
+        does_wait = arguments.get("wait", True)
+        if type(does_wait) is not bool:
+            raise InvalidArgument("'wait' must be a boolean")
+        if isinstance(target, InstanceTarget):
+            target.check(wish.follow)
+        drained = self._set(key, wish, target)
+        if does_wait:
+            drained.waiting.append(answer)
+        else:
+            answer(drained.describe(self._plan.now_s))
+
+    def _target(self, key: Key) -> Target:
+        model, instance = key
+        if not model:
+            return ServerTarget(self._server, self._publish)
+        found = self._server.models.get(model)
+        if found is None:
+            raise NotFound(f"there is no model '{model}'")
+        target: InstanceTarget | ModelTarget = ModelTarget(self._plan, self._server, found)
+        if instance:
+            target = InstanceTarget(self._plan, found, instance)
+        if target.has_ended:
+            raise Unavailable(f"model '{model}' is not loaded, so it cannot be drained")
+        return target
+
+    def _set(self, key: Key, wish: DrainWish, target: Target | None = None) -> _Drained:
+        known = self._drained.get(key)
+        if known is None:
+            target = target or self._target(key)
+            known = self._drained[key] = _Drained(key, target, Drain(wish, self._plan.now_s))
+            self._plan.log("I", f"draining {target.name}")
+            target.avoid()
+        elif known.drain.phase is DrainPhase.ENDING:
+            raise Unavailable(_under_way(known))
+        else:
+            known.drain.begin_again(wish, self._plan.now_s)
+        self._poll()
+        return known
+
+    def _undrain(self, key: Key, answer: Callable[[Any], None]) -> None:
+        known = self._drained.get(key)
+        if known is None:
+            if key != _SERVER:
+                self._check_model(key[0])
+            answer(_SERVING)
+        elif known.drain.phase is DrainPhase.ENDING or (key == _SERVER and self.is_exiting):
+            raise Unavailable(_under_way(known))
+        else:
+            del self._drained[key]
+            known.drain.handle(DrainEvent.UNDRAINED)
+            self._past[key] = _SERVING
+            known.answer(Unavailable(f"{known.target.name} was undrained"))
+            self._plan.log("I", f"undrained {known.target.name}")
+            if key[1]:  # its place is filled again
+                known.drain = Drain(DrainWish(Follow.RESTART, None, 0.0), self._plan.now_s)
+                known.waiting.append(answer)
+                self._drained[key] = known
+                self._follow(known)
+            else:
+                known.target.accept(lambda _: None)
+                answer(_SERVING)
+
+    def _state(self, key: Key) -> dict[str, Any]:
+        known = self._drained.get(key)
+        if known is not None:
+            return known.describe(self._plan.now_s)
+        if key != _SERVER:
+            self._check_model(key[0])
+        return self._past.get(key, _SERVING)
+
+    def _check_model(self, model: str) -> None:
+        if model not in self._server.models:
+            raise NotFound(f"there is no model '{model}'")
+
+    # --------------------------------------------------------------- what happens
+
+    def advance(self) -> None:
+        """Go on with what follows; to be called after each event."""
+        for drained in list(self._drained.values()):
+            drained.target.advance()
+            if drained.drain.phase in _WAITING and drained.target.has_ended:
+                self._end(drained, None)
+
+    def _poll(self) -> None:
+        """Ask what is under way, as long as somebody drains."""
+        if not self._is_polling and self._has_draining():
+            self._is_polling = True
+            self._counts.request(self._observe)
+
+    def _has_draining(self) -> bool:
+        drained = self._drained.values()
+        return any(one.drain.phase is DrainPhase.DRAINING for one in drained)
+
+    def _observe(self, found: CountsReport) -> None:
+        now_s = self._plan.now_s
+        for drained in list(self._drained.values()):
+            drain = drained.drain
+            if drain.phase is DrainPhase.DRAINING:
+                drain.observe(*drained.target.count(found["counts"]), now_s)
+                if drain.has_drained(now_s) and drained.target.can_follow():
+                    self._proceed(drained)
+        self._is_polling = False
+        if self._has_draining():
+            self._plan.call_later(POLL_S, self._poll)
+
+    def _proceed(self, drained: _Drained) -> None:
+        """Let follow what was wished."""
+        drain = drained.drain
+        how = " when its time was over" if drain.is_late else ""
+        self._plan.log("I", f"drained {drained.target.name}{how}")
+        if drain.wish.follow is Follow.NOTHING:
+            drain.handle(DrainEvent.HELD)
+            drained.answer(drained.describe(self._plan.now_s))
+        else:
+            self._follow(drained)
+
+    def _follow(self, drained: _Drained) -> None:
+        drain = drained.drain
+        drain.handle(DrainEvent.FOLLOWED)
+        done = partial(self._end, drained)
+        drained.target.follow(drain.wish.follow, is_late=drain.is_late, done=done)
+
+    def _end(self, drained: _Drained, error: ZmqTritonError | None) -> None:
+        follow = drained.drain.wish.follow
+        drained.drain.handle(DrainEvent.ENDED)
+        if drained.key != _SERVER:
+            del self._drained[drained.key]
+            # whatever becomes of the model: what is loaded next is ready
+            if not drained.key[1]:
+                drained.target.accept(lambda _: None)
+        target = drained.target
+        drained.outcome = target.ended_as if target.has_ended else _OUTCOMES[follow]
+        found = drained.describe(self._plan.now_s)
+        if error is not None:
+            found |= {"state": "failed", "error": error.text}
+        self._past[drained.key] = found
+        drained.answer(error or found)
+
+
+_SERVING = {"state": "serving"}
+_OUTCOMES = {
+    Follow.NOTHING: "serving",
+    Follow.UNLOAD: "unloaded",
+    Follow.RESTART: "restarted",
+    Follow.STOP: "stopping",
+}
+
+
+def _under_way(drained: _Drained) -> str:
+    verb = {"unload": "unloaded", "restart": "restarted", "stop": "stopped"}
+    what = verb.get(drained.drain.wish.follow.value, "drained")
+    return f"{drained.target.name} is being {what}"
+
+
+def _key(arguments: dict[str, Any]) -> Key:
+    model, instance = optional_model_name(arguments), arguments.get("instance", "")
+    if type(instance) is not str:
+        raise InvalidArgument("the name of an instance must be a text")
+    if instance and not model:
+        raise InvalidArgument("the model of the instance is missing")
+    return model, instance

@@ -1,0 +1,259 @@
+"""The things that can be drained: the server, a model, an instance. Does no I/O.
+
+Each knows how clients learn to avoid it, what of the broker's counts is its own, and what may
+follow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from zmqtriton.supervisor.features.draining.drain import Follow
+from zmqtriton.supervisor.features.draining.replacement import Replacement
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.loads.loading import LoadCallback
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.version import serving_generations
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.states import InstanceState
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
+
+#: An entry of the broker's counts.
+Count = Mapping[str, Any]
+_LATE = "the time for its drain was over"
+#: What is executed when the time is over may end by itself for so long: clients that never stop
+#: coming are no reason to fail their requests.
+GRACE_S = 1.0
+
+
+class DrainableServer(Protocol):
+    models: dict[str, Model]
+    generations: dict[int, Generation]
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once nothing new may begin."""
+
+    def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
+        """Unload a model; `done` is called when it can no longer be asked."""
+
+    def stop(self, status: int = 0) -> None:
+        """End the server in order."""
+
+
+class Target(Protocol):
+    #: For people.
+    name: str
+    allowed: tuple[Follow, ...]
+    #: The outcome if it has ended.
+    ended_as: str
+
+    def avoid(self) -> None:
+        """Have clients go elsewhere."""
+
+    def accept(self, done: LoadCallback) -> None:
+        """Have clients come again; `done` is called when they can."""
+
+    def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
+        """Return what is under way, None if nobody knows, and when the last request came."""
+
+    def can_follow(self) -> bool:
+        """True unless something else has to end before."""
+
+    def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
+        """Do what follows."""
+
+    @property
+    def has_ended(self) -> bool:
+        """True if it does not serve any more, whoever has ended it."""
+
+    def advance(self) -> None:
+        """Go on with what follows; called after each event."""
+
+
+def _sum(counts: Collection[Count] | None) -> tuple[int | None, float]:
+    if counts is None:
+        return None, 0.0
+    under_way = sum(entry["unanswered"] + entry["sequences"] for entry in counts)
+    return under_way, max((entry["last_arrival_s"] for entry in counts), default=0.0)
+
+
+class ServerTarget:
+    name = "the server"
+    allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.STOP)
+    has_ended = False
+    ended_as = "stopping"
+
+    def __init__(self, server: DrainableServer, publish: Callable[[Any], None]) -> None:
+        self._server = server
+        self._publish = publish
+
+    def avoid(self) -> None:
+        self._publish(wire.ServerDraining(1))
+
+    def accept(self, done: LoadCallback) -> None:
+        self._publish(wire.ServerDraining(0))
+        done(None)
+
+    def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
+        return _sum(counts)
+
+    def can_follow(self) -> bool:
+        return True
+
+    def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
+        done(None)  # while there is somebody to be answered
+        self._server.stop()
+
+    def advance(self) -> None:
+        """Do nothing: the server ends by itself."""
+
+
+class ModelTarget:
+    allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.UNLOAD, Follow.RESTART)
+    ended_as = "unloaded"
+
+    def __init__(self, plan: Plan, server: DrainableServer, model: Model) -> None:
+        self.name = f"model '{model.name}'"
+        self._plan = plan
+        self._server = server
+        self._model = model
+        self._replacements: list[Replacement] = []
+
+    @property
+    def has_ended(self) -> bool:
+        return not any(version.is_serving for version in self._model.versions.values())
+
+    def avoid(self) -> None:
+        self._change(is_draining=True)
+
+    def accept(self, done: LoadCallback) -> None:
+        self._change(is_draining=False)
+        done(None)
+
+    def _change(self, *, is_draining: bool) -> None:
+        self._model.is_draining = is_draining
+        for version in self._model.versions.values():
+            self._model.publish(version)
+
+    def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
+        if counts is None:
+            return _sum(None)
+        return _sum([entry for entry in counts if entry["model"] == self._model.name])
+
+    def can_follow(self) -> bool:
+        return not self._model.loads.is_loading
+
+    def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
+        if follow is Follow.UNLOAD:
+            self._unload(done, is_late=is_late)
+        else:
+            self._restart(done, is_late=is_late)
+
+    def _unload(self, done: LoadCallback, *, is_late: bool) -> None:
+        ending = [one.generation for one in self._model.versions.values() if one.generation]
+        self._server.unload(self._model.name, False, done)
+        if is_late:
+            for generation in ending:
+                self._plan.call_later(GRACE_S, partial(generation.abort, _LATE))
+
+    def _restart(self, done: LoadCallback, *, is_late: bool) -> None:
+        serving = serving_generations(self._model.versions)
+        self._replacements = [
+            Replacement(one, list(one.instances)) for one in serving if one.instances
+        ]
+        left = len(self._replacements)
+        errors: list[ZmqTritonError] = []
+
+        def ended(error: ZmqTritonError | None) -> None:
+            # each version comes back by itself, also if another one does not
+            nonlocal left
+            left -= 1
+            errors.extend([error] if error is not None else [])
+            if not left:
+                done(errors[0] if errors else None)
+
+        for replacement in self._replacements:
+            if is_late:
+                self._plan.call_later(GRACE_S, partial(replacement.end_now, _LATE))
+            replacement.start(ended)
+        if not left:
+            done(None)
+
+    def advance(self) -> None:
+        for replacement in self._replacements:
+            replacement.advance()
+
+
+class InstanceTarget:
+    allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.RESTART)
+    ended_as = "replaced"
+
+    def __init__(self, plan: Plan, model: Model, name: str) -> None:
+        """Find the instance. Raises NotFound."""
+        found = [
+            (version, instance)
+            for version in model.versions.values()
+            if version.is_serving and version.generation is not None
+            for instance in version.generation.instances
+            if instance.name == name and instance.state is InstanceState.READY
+        ]
+        if not found:
+            raise NotFound(f"model '{model.name}' has no instance '{name}' that is ready")
+        self._plan = plan
+        self._model = model
+        self._version, self._instance = found[0]
+        self.name = f"instance '{name}'"
+        self._replacement: Replacement | None = None
+
+    def check(self, follow: Follow) -> None:
+        """Raise InvalidArgument if sequences would be lost, or requests wait for an undrain."""
+        config = self._generation.final_config
+        if config is not None and "sequence_batching" in json.loads(config.config):
+            raise InvalidArgument(
+                f"{self.name} may have sequences, which end with it: drain the model"
+            )
+        own = 1 if self._replacement is None else 0
+        if follow is Follow.NOTHING and self._generation.readiness.ready_count <= own:
+            raise InvalidArgument(
+                f"{self.name} is the last one that is ready: drain the model, or restart it"
+            )
+
+    @property
+    def _generation(self) -> Generation:
+        generation = self._version.generation
+        assert generation is not None
+        return generation
+
+    @property
+    def has_ended(self) -> bool:
+        return self._replacement is not None and self._replacement.is_void
+
+    def avoid(self) -> None:
+        if self._replacement is None:
+            self._replacement = Replacement(self._generation, [self._instance])
+            self._model.publish(self._version)
+
+    def accept(self, done: LoadCallback) -> None:
+        self.follow(Follow.RESTART, is_late=False, done=done)
+
+    def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
+        assert self._replacement is not None
+        return int(not self._replacement.have_left), 0.0
+
+    def can_follow(self) -> bool:
+        return True
+
+    def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
+        assert self._replacement is not None
+        if is_late:
+            self._plan.call_later(GRACE_S, partial(self._replacement.end_now, _LATE))
+        self._replacement.start(done)
+
+    def advance(self) -> None:
+        if self._replacement is not None:
+            self._replacement.advance()

@@ -1,0 +1,1 @@
+"""Models in object stores, as if they were in a directory."""

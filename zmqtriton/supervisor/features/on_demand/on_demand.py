@@ -1,0 +1,282 @@
+"""Loads models on demand, for requests that wait, and evicts them when they are idle.
+
+Called for each request to a model that is not loaded, and after each event. All that wait share one
+load; one that failed is not retried at once. A model that was loaded by name stays, and one that
+was unloaded by name is not loaded. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any, Protocol
+
+from zmqtriton.supervisor.actions import RepositoryListing
+from zmqtriton.supervisor.features.on_demand.evictions import Evictor
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.memory_measurements import MemoryMeasurements, MemoryReport
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
+from zmqtriton_floor.errors import ASLEEP, Unavailable, ZmqTritonError
+
+VERB = "demand"
+#: The text of the index for a model that was never requested.
+AWAITING_FIRST_REQUEST = f"{ASLEEP}waits for its first request"
+#: The pause after a failed load, doubled each time.
+FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
+#: Unknown names are looked up in the repositories no more often than this.
+MIN_LISTING_INTERVAL_S = 1.0
+MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
+
+#: Gets True when the model is loaded, False if there is none to load, or an error.
+Respond = Callable[[Any], None]
+
+
+class OnDemandServer(Protocol):
+    models: dict[str, Model]
+    generations: dict[int, Generation]
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once nothing new may begin."""
+
+    def get_or_create_model(self, name: str) -> Model:
+        """Return the model; make it known if it was not."""
+
+    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
+        """Pass the names of the repositories' models to `then`."""
+
+
+class LoadPhase(Enum):
+    LISTING = "LISTING"  # is there such a model?
+    WAITING = "WAITING"  # other models must end first
+    MEASURING = "LOOKING"  # is there room?
+    LOADING = "LOADING"
+
+
+class _PendingLoad:
+    """A requested model, and those who wait for it."""
+
+    def __init__(self, answer: Respond) -> None:
+        self.responders = [answer]
+        self.phase = LoadPhase.LISTING
+        #: The models that are evicted for it.
+        self.evicted_models: set[str] = set()
+
+
+class _Failure:
+    def __init__(self) -> None:
+        self.error: ZmqTritonError = Unavailable("")
+        self.retry_at_s = 0.0
+        self.pause_s = FIRST_RETRY_PAUSE_S
+
+
+class OnDemandLoader:
+    def __init__(
+        self,
+        plan: Plan,
+        policy: Policy,
+        served: OnDemandServer,
+        counts: BrokerCounts,
+        measurements: MemoryMeasurements,
+    ) -> None:
+        self._plan = plan
+        self._is_on = policy.load_on_demand
+        self._server = served
+        self._counts = counts
+        self._measurements = measurements
+        self._pending_loads: dict[str, _PendingLoad] = {}
+        self._failures: dict[str, _Failure] = {}
+        self._names: set[str] = set()
+        self._listed_s = float("-inf")
+        self._evictions = Evictor(plan, served.models, policy)
+        #: What to call after the current refresh, and after the next one.
+        self._refresh_callbacks: list[Callable[[], None]] | None = None
+        self._then_look: list[Callable[[], None]] = []
+        self._timer: Timer | None = None
+
+    # ----------------------------------------------------------- what is asked
+
+    def request_load(self, name: str, answer: Respond) -> None:
+        """Load a model on demand; `answer` is called once, now or later."""
+        models, failure = self._server.models, self._failures.get(name)
+        wanted, model = self._pending_loads.get(name), models.get(name)
+        if self._server.is_stopping:
+            answer(Unavailable("Server exiting"))
+        elif wanted is not None:
+            wanted.responders.append(answer)
+        elif model is not None and model.serving_configs:
+            answer(True)
+        elif not self._is_on or (model is not None and not model.is_on_demand):
+            answer(False)
+        elif failure is not None and self._plan.now_s < failure.retry_at_s:
+            answer(failure.error)
+        else:
+            self._pending_loads[name] = _PendingLoad(answer)
+            if model is not None:
+                self._go_on(name)
+            else:
+                self._list(name)
+
+    def _list(self, name: str) -> None:
+        if name in self._names:
+            self._go_on(name)
+        elif self._plan.now_s - self._listed_s < MIN_LISTING_INTERVAL_S:
+            self._end(name, False)
+        else:
+            # This listing also settles the requests that came meanwhile.
+            self._listed_s = self._plan.now_s
+            self._server.list_repository(self._on_listed)
+
+    def _on_listed(self, found: RepositoryListing) -> None:
+        self._names = set() if isinstance(found, ZmqTritonError) else set(found)
+        for name in [n for n, w in self._pending_loads.items() if w.phase is LoadPhase.LISTING]:
+            if isinstance(found, ZmqTritonError):
+                self._end(name, Unavailable(found.text))
+            elif name in found:
+                self._go_on(name)
+            else:
+                self._end(name, False)
+
+    def _go_on(self, name: str) -> None:
+        self._pending_loads[name].phase = LoadPhase.WAITING
+        self._proceed(name)
+
+    def advance(self) -> None:
+        """Do what is due. To be called after each event."""
+        for name in [n for n, w in self._pending_loads.items() if w.phase is LoadPhase.WAITING]:
+            self._proceed(name)
+
+    def _proceed(self, name: str) -> None:
+        wanted, models = self._pending_loads[name], self._server.models
+        model = models.get(name)
+        if model is not None and model.serving_configs:
+            self._end(name, True)
+        elif all(models[n].has_ended for n in wanted.evicted_models | {name} if n in models):
+            if self._evictions.has_budget:
+                wanted.phase = LoadPhase.MEASURING
+                self._refresh_usage(partial(self._make_room, name))
+            else:
+                self._load(name)
+
+    def stop(self) -> None:
+        """Stop; models cancel their loads themselves."""
+        for name in [n for n, w in self._pending_loads.items() if w.phase is not LoadPhase.LOADING]:
+            self._end(name, Unavailable("Server exiting"))
+
+    # --------------------------------------------------------------- the load
+
+    def _make_room(self, name: str) -> None:
+        wanted = self._pending_loads.get(name)
+        if wanted is None or wanted.phase is not LoadPhase.MEASURING:
+            return
+        try:
+            leaving = self._evictions.make_room(name)
+        except Unavailable as error:
+            self._fail(name, error)
+            return
+        if leaving:
+            wanted.evicted_models, wanted.phase = set(leaving), LoadPhase.WAITING
+            self._proceed(name)
+        else:
+            self._load(name)
+
+    def _load(self, name: str) -> None:
+        self._pending_loads[name].phase = LoadPhase.LOADING
+        self._evictions.reserve(name)
+        self._plan.log("I", f"loading '{name}', which is asked for")
+        self._server.get_or_create_model(name).load_on_demand(partial(self._on_load_ended, name))
+
+    def _on_load_ended(self, name: str, error: ZmqTritonError | None) -> None:
+        self._evictions.load_ended(name, error)
+        if error is None:
+            self._failures.pop(name, None)
+            self._end(name, True)
+            self._watch()
+        else:
+            self._fail(name, Unavailable(error.text))
+
+    def _fail(self, name: str, error: ZmqTritonError) -> None:
+        """Fail the waiting requests.
+
+        Requests that come soon get the same answer without another try.
+        """
+        failure = self._failures.setdefault(name, _Failure())
+        failure.error = error
+        failure.retry_at_s = self._plan.now_s + failure.pause_s
+        failure.pause_s = min(2 * failure.pause_s, MAX_RETRY_PAUSE_S)
+        self._end(name, error)
+
+    def _end(self, name: str, result: Any) -> None:
+        for answer in self._pending_loads.pop(name).responders:
+            answer(result)
+
+    # ------------------------------------------------------------- looking
+
+    def _watch(self) -> None:
+        """Check from time to time for models that were idle for too long or take too much."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        pause_s = min(self._evictions.shortest_idle_limit_s() / 4, MAX_CHECK_INTERVAL_S)
+        if self._evictions.has_candidates and not self._server.is_stopping:
+            self._timer = self._plan.call_later(
+                max(pause_s, MIN_CHECK_INTERVAL_S), self._on_check_due
+            )
+
+    def _on_check_due(self) -> None:
+        self._timer = None
+        self._refresh_usage(self._enforce_limits)
+
+    def _enforce_limits(self) -> None:
+        if not self._server.is_stopping:
+            self._evictions.enforce_limits()
+        self._watch()
+
+    def _refresh_usage(self, then: Callable[[], None]) -> None:
+        """Refresh use and memory, then call `then`."""
+        self._then_look.append(then)
+        if self._refresh_callbacks is None:
+            self._start_refresh()
+
+    def _start_refresh(self) -> None:
+        self._refresh_callbacks, self._then_look = self._then_look, []
+        self._counts.request(self._on_counts)
+
+    def _on_counts(self, found: CountsReport) -> None:
+        self._evictions.usage.record_counts(found["counts"])
+        if not self._evictions.has_budget:
+            self._finish_refresh()
+            return
+        generations = self._server.generations.values()
+        pids = {i.pid: g.blueprint.name for g in generations for i in g.instances if i.is_alive}
+        living = {pid: name for pid, name in pids.items() if pid}
+        self._measurements.request(living, self._on_memory_measured)
+
+    def _on_memory_measured(self, found: MemoryReport) -> None:
+        self._evictions.record_memory(found.by_model)
+        self._finish_refresh()
+
+    def _finish_refresh(self) -> None:
+        looked, self._refresh_callbacks = self._refresh_callbacks or [], None
+        for then in looked:
+            then()
+        if self._then_look and self._refresh_callbacks is None:
+            self._start_refresh()
+
+    # --------------------------------------------------------------- showing
+
+    def describe(self) -> dict[str, Any]:
+        """Describe it for the status; empty if loading on demand is off."""
+        if not self._is_on:
+            return {}
+        waiting = {name: len(wanted.responders) for name, wanted in self._pending_loads.items()}
+        return {"on_demand": {**self._evictions.describe(), "waiting": waiting}}
+
+    @property
+    def never_loaded_entry(self) -> dict[str, str]:
+        """Return the index entry of a model that was never loaded."""
+        return {"state": "UNAVAILABLE", "reason": AWAITING_FIRST_REQUEST} if self._is_on else {}

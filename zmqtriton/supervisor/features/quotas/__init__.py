@@ -1,0 +1,1 @@
+"""The use of models' quotas, as operators see it."""

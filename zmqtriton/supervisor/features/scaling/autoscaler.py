@@ -1,0 +1,212 @@
+"""Has the instances of models follow their load, within the bounds that their parameters set.
+
+Asks the broker for its counters a few times a second, as long as there is such a model. More
+instances need room: each is taken to need as much memory as those there are. What cannot be started
+is not tried again at once. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from zmqtriton.config.autoscale import AutoscaleLimits
+from zmqtriton.supervisor.features.scaling.instance_target import InstanceTarget
+from zmqtriton.supervisor.features.scaling.workload import Reading
+from zmqtriton.supervisor.models.blueprint import Scale
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.memory_measurements import MemoryMeasurements, MemoryReport
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.version import serving_generations
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
+from zmqtriton_floor.errors import ZmqTritonError
+
+INTERVAL_S = 0.25
+#: After an attempt to start more instances that failed.
+RETRY_PAUSE_S = 30.0
+#: The share of the available memory that new instances may take.
+_MEMORY_SHARE = 0.8
+
+
+class ScaledServer(Protocol):
+    models: dict[str, Model]
+    generations: dict[int, Generation]
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once nothing new may begin."""
+
+
+class _ScaledModel:
+    """A model whose instances follow its load."""
+
+    def __init__(self) -> None:
+        #: By generation: counters begin anew with each.
+        self.targets: dict[int, InstanceTarget] = {}
+        #: The broker was asked and has not answered.
+        self.is_asked = False
+        #: Its instances are being changed, or memory is measured for more.
+        self.is_changing = False
+        self.retry_at_s = -math.inf
+        #: Why it has fewer instances than it needs, or "".
+        self.obstacle = ""
+        self.last_change = ""
+
+
+class Autoscaler:
+    def __init__(
+        self,
+        plan: Plan,
+        policy: Policy,
+        served: ScaledServer,
+        counts: BrokerCounts,
+        measurements: MemoryMeasurements,
+    ) -> None:
+        self._plan = plan
+        self._budget = policy.memory_budget_bytes
+        self._server = served
+        self._counts = counts
+        self._measurements = measurements
+        self._scaled: dict[str, _ScaledModel] = {}
+
+    # ------------------------------------------------------------- looking
+
+    def watch(self, name: str) -> None:
+        """Scale a model from now on if it is to be. To be called after each of its loads."""
+        if name not in self._scaled and self._is_scaled(name):
+            self._scaled[name] = _ScaledModel()
+            if len(self._scaled) == 1:
+                self._plan.call_later(INTERVAL_S, self._look)
+
+    def _is_scaled(self, name: str) -> bool:
+        model = self._server.models.get(name)
+        return model is not None and limits_of(model) is not None
+
+    def _look(self) -> None:
+        for name in [name for name in self._scaled if not self._is_scaled(name)]:
+            del self._scaled[name]
+        if self._server.is_stopping:
+            self._scaled.clear()
+        for name, scaled in self._scaled.items():
+            if not scaled.is_asked:
+                scaled.is_asked = True
+                self._counts.request(partial(self._on_counts, name), name)
+        if self._scaled:
+            self._plan.call_later(INTERVAL_S, self._look)
+
+    def _on_counts(self, name: str, found: CountsReport) -> None:
+        scaled = self._scaled.get(name)
+        if scaled is None:
+            return
+        scaled.is_asked = False
+        if found["counts"] and self._is_scaled(name):
+            self._consider(self._server.models[name], scaled, found["counts"])
+
+    # ------------------------------------------------------------- deciding
+
+    def _consider(
+        self, model: Model, scaled: _ScaledModel, entries: list[Mapping[str, Any]]
+    ) -> None:
+        """Compare the instances of a model with what its busiest version needs."""
+        serving = serving_generations(model.versions)
+        by_version = {each.version: each for each in serving}
+        scaled.targets = {
+            each.number: scaled.targets.get(each.number) or _target_of(each) for each in serving
+        }
+        wanted, reason = 0, ""
+        for entry in entries:
+            generation = by_version.get(entry["version"])
+            if generation is not None:
+                target = scaled.targets[generation.number]
+                reading = Reading.of(entry, self._plan.now_s)
+                chosen = target.decide(reading, _count(generation))
+                if chosen > wanted:
+                    wanted, reason = chosen, target.reason
+        present = max(map(_count, serving))
+        if scaled.is_changing or model.loads.is_loading or not wanted:
+            return
+        if wanted < present:
+            self._scale(model, scaled, wanted, reason)
+        elif wanted > present and self._plan.now_s >= scaled.retry_at_s:
+            scaled.is_changing = True
+            then = partial(self._on_memory_measured, model, scaled, wanted, reason)
+            self._measurements.request(self._processes(model), then)
+
+    def _processes(self, model: Model) -> dict[int, str]:
+        """Return the processes of the model; under a budget, those of all models."""
+        generations = self._server.generations.values()
+        counted = [g for g in generations if self._budget or g.blueprint.name == model.name]
+        return {one.pid: g.blueprint.name for g in counted for one in g.instances if one.pid}
+
+    def _on_memory_measured(
+        self, model: Model, scaled: _ScaledModel, wanted: int, reason: str, found: MemoryReport
+    ) -> None:
+        """Start as many more as there is room for."""
+        scaled.is_changing, scaled.obstacle = False, ""
+        serving = serving_generations(model.versions)
+        present = max(map(_count, serving), default=0)
+        of_each = found.by_model.get(model.name, 0) // max(1, sum(map(_count, serving)))
+        room = int(found.available_bytes * _MEMORY_SHARE)
+        if self._budget:
+            room = min(room, self._budget - sum(found.by_model.values()))
+        fitting = max(0, room) // max(1, of_each * len(serving))
+        if present + fitting < wanted:
+            wanted = present + fitting
+            mib = of_each >> 20
+            self._postpone(model, scaled, f"each takes {mib} MiB, and too little memory is left")
+        if present < wanted and not model.loads.is_loading:
+            self._scale(model, scaled, wanted, reason)
+
+    def _scale(self, model: Model, scaled: _ScaledModel, wanted: int, reason: str) -> None:
+        scaled.is_changing = True
+        scaled.last_change = f"to {wanted}: {reason}"
+        self._plan.log("I", f"autoscaling '{model.name}' {scaled.last_change}")
+
+        def done(error: ZmqTritonError | None) -> None:
+            scaled.is_changing = False
+            if error is not None:
+                self._postpone(model, scaled, error.text)
+
+        model.scale(Scale(wanted), done)
+
+    def _postpone(self, model: Model, scaled: _ScaledModel, obstacle: str) -> None:
+        """Start no more instances for a while."""
+        scaled.obstacle = obstacle
+        scaled.retry_at_s = self._plan.now_s + RETRY_PAUSE_S
+        self._plan.log("W", f"'{model.name}' needs more instances than it gets: {obstacle}")
+
+    # --------------------------------------------------------------- showing
+
+    def describe(self, model: Model) -> dict[str, Any]:
+        """Describe how a model is scaled; empty if it is not."""
+        limits = limits_of(model)
+        if limits is None:
+            return {}
+        scaled = self._scaled.get(model.name) or _ScaledModel()
+        return {
+            "autoscale": {
+                "least": limits.least,
+                "most": limits.most,
+                "last_change": scaled.last_change,
+                "obstacle": scaled.obstacle,
+            }
+        }
+
+
+def limits_of(model: Model) -> AutoscaleLimits | None:
+    """Return the bounds of a model that serves and is scaled by its load."""
+    found = [each.blueprint.autoscale for each in serving_generations(model.versions)]
+    return next((limits for limits in found if limits is not None), None)
+
+
+def _target_of(generation: Generation) -> InstanceTarget:
+    limits = generation.blueprint.autoscale
+    return InstanceTarget(limits or AutoscaleLimits(_count(generation), _count(generation)))
+
+
+def _count(generation: Generation) -> int:
+    return len(generation.instances.staying)
