@@ -18,7 +18,7 @@ MODULES_IMPORTED = 20
 #: Modules that import more of ours, each because it puts the parts of a process together.
 COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 28,
-    "zmqtriton.supervisor.core": 42,
+    "zmqtriton.supervisor.core": 30,
     "zmqtriton.supervisor.machine.model_reading": 28,
     "zmqtriton.supervisor.service": 27,
 }

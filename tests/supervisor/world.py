@@ -17,7 +17,7 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.features.reloading.file_watch import FileReport
+from zmqtriton.supervisor.features.table import FEATURES
 from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.models.blueprint import (
     Blueprint,
@@ -78,9 +78,12 @@ class SupervisorHarness:
             lambda: b"0123456789abcdef",
             used_gpu_share=used_share,
             most_instances=policy.pop("most_instances", float("inf")),
+            log_lines=lambda *asked: self.log_lines(*asked),
         )
-        self.core = Core(Policy(**policy), server, pid=1)
+        self.core = Core(Policy(**policy), server, FEATURES, pid=1)
         self.models = {model.name: model for model in models}
+        #: Reads the log.
+        self.log_lines: Callable[[str, int, int], dict[str, Any]] = lambda *asked: {}
         #: Reads models of real directories, in place of those above.
         self.reader: ModelReader | None = None
         self.stub_behaviours: dict[str, str] = {}
@@ -291,35 +294,32 @@ class SupervisorHarness:
 
     def _perform_on_files(self, action: actions.Action) -> None:
         match action:
-            case actions.OpenRegion(number):
+            case actions.OpenRegion(ticket, number):
                 if self.region_error is None:
                     self.open_regions.add(number)
                 error = self.region_error
-                self._schedule(lambda: self.core.regions.region_opened(number, error))
+                self._schedule(lambda: self.core.plan.answer(ticket, error))
             case actions.CloseRegion(number):
                 self.open_regions.discard(number)
             case actions.MeasureMemory(ticket, processes):
                 sizes = {m: self.memory_by_model.get(m, 0) for m in processes.values()}
                 report = MemoryReport(sizes, self.available_bytes)
-                self._schedule(lambda: self.core.measurements.on_measured(ticket, report))
+                self._schedule(lambda: self.core.plan.answer(ticket, report))
             case actions.ReadModel(ticket, model, override, _, selection):
                 self._schedule(
-                    lambda: self.core.object_stores.on_model_read(
-                        ticket, self._read(model, override, selection)
-                    )
+                    lambda: self.core.plan.answer(ticket, self._read(model, override, selection))
                 )
-            case actions.LookAtFiles(watched):
+            case actions.LookAtFiles(ticket, watched):
                 self.watched = watched
                 seen = {n: self.models[n].fingerprint for n in watched if n in self.models}
-                self._schedule(lambda: self.core.reloader.on_looked(FileReport(seen, 0.0)))
+                looked = actions.FileReport(seen, 0.0)
+                self._schedule(lambda: self.core.plan.answer(ticket, looked))
             case actions.ChangeRepositories(ticket, path):
-                error, paths = self.repository_error, (path,)
-                self._schedule(
-                    lambda: self.core.repositories.repositories_changed(ticket, paths, error)
-                )
+                in_use = actions.RepositoriesInUse((path,), self.repository_error)
+                self._schedule(lambda: self.core.plan.answer(ticket, in_use))
             case actions.ListRepository(ticket):
                 names = self.listing_error or dict.fromkeys(sorted(self.models), "")
-                self._schedule(lambda: self.core.object_stores.on_repository_listed(ticket, names))
+                self._schedule(lambda: self.core.plan.answer(ticket, names))
 
     def _schedule(self, event: Callable[[], None]) -> None:
         self._events.append(event)

@@ -36,6 +36,16 @@ class Quota(NamedTuple):
     cpu_weight: int = USUAL_CPU_WEIGHT
 
 
+class QuotaUse(NamedTuple):
+    """The use of one model's quota, and how often that was too little."""
+
+    segment_bytes: int = 0
+    segment_refusals: int = 0
+    #: Of the largest instance.
+    memory_bytes: int = 0
+    memory_excesses: int = 0
+
+
 NO_QUOTA = Quota()
 
 

@@ -1,6 +1,7 @@
 """The core's decisions: orders to the service, which performs them in this sequence.
 
-An action has no result; what comes of it returns to the core as an event.
+An action has no result; what comes of it returns to the core as an event, or by `Plan.answer` if
+it has a ticket.
 """
 
 from __future__ import annotations
@@ -17,6 +18,24 @@ from zmqtriton_floor.logs import LogOptions
 
 #: The result of ListRepository: names, each with a problem that holds for all versions, or "".
 RepositoryListing = dict[str, str] | ZmqTritonError
+#: Models of object stores: an entry for each repository that has the model, with its problem.
+RemoteListing = tuple[tuple[str, str], ...] | ZmqTritonError
+
+
+class FileReport(NamedTuple):
+    """The result of LookAtFiles."""
+
+    #: By model; changes with its files.
+    fingerprints: Mapping[str, str]
+    took_s: float
+
+
+class RepositoriesInUse(NamedTuple):
+    """The result of ChangeRepositories."""
+
+    paths: tuple[str, ...]
+    #: Why nothing has changed.
+    error: ZmqTritonError | None = None
 
 
 class Spawn(NamedTuple):
@@ -95,7 +114,7 @@ class LocalCopy(NamedTuple):
 
 
 class ReadModel(NamedTuple):
-    """Look up a model in the repositories; the answer is `model_read` with this ticket."""
+    """Look up a model in the repositories; the answer is a Blueprint or a ReadFailure."""
 
     ticket: int
     model: str
@@ -107,10 +126,7 @@ class ReadModel(NamedTuple):
 
 
 class MeasureMemory(NamedTuple):
-    """Measure the memory of these processes, by the given names.
-
-    The answer is `MemoryMeasurements.on_measured`.
-    """
+    """Measure the memory of these processes, by the given names; the answer is a MemoryReport."""
 
     ticket: int
     model_by_pid: dict[int, str]
@@ -123,24 +139,21 @@ class RemoveDirectory(NamedTuple):
 
 
 class ListRepository(NamedTuple):
-    """List the models of the repositories; the answer is `repository_listed` with this ticket."""
+    """List the models of the repositories; the answer is a RepositoryListing."""
 
     ticket: int
-    #: Models of object stores, one entry for each repository that has the model, with its problem.
     remote_models: tuple[tuple[str, str], ...] = ()
 
 
 class LookAtFiles(NamedTuple):
-    """Look at the files of these models; the answer is `Reloader.on_looked`."""
+    """Look at the files of these models; the answer is a FileReport."""
 
+    ticket: int
     models: tuple[str, ...]
 
 
 class ChangeRepositories(NamedTuple):
-    """Add or remove a directory of models.
-
-    The answer is `repositories_changed` with this ticket.
-    """
+    """Add or remove a directory of models; the answer is the RepositoriesInUse."""
 
     ticket: int
     path: str
@@ -150,8 +163,9 @@ class ChangeRepositories(NamedTuple):
 
 
 class OpenRegion(NamedTuple):
-    """Open a client's shared memory and keep it; the answer is `region_opened`."""
+    """Open a client's shared memory and keep it; the answer is an error, or None."""
 
+    ticket: int
     number: int
     name: str
     #: As the client gave it, for error texts.

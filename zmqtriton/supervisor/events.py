@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.control.regions import RegionRegistry
@@ -11,25 +11,13 @@ from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, stub_event
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.lost_connections import LostConnections
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton_floor import wire
-
-
-class HelperOwner(Protocol):
-    """Owns processes that do one task and end."""
-
-    def process_started(self, serial: int, pid: int, started_s: float) -> None: ...
-
-    def process_ended(self, serial: int, reason: str, last_words: str) -> None: ...
-
-    def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        """Take a result; False if it is not of one of the owner's processes."""
-
-    def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None: ...
 
 
 class EventRouter:
@@ -43,7 +31,7 @@ class EventRouter:
         peers: Peers,
         introductions: Introductions,
         regions: RegionRegistry,
-        helpers: tuple[HelperOwner, ...],
+        helpers: Sequence[HelperOwner],
         readiness: ReadinessChecks,
         stopping: ShutdownSequence,
         status: ServerStatus,

@@ -10,6 +10,7 @@ import heapq
 import itertools
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from zmqtriton.supervisor.actions import Action, Log
 
@@ -41,6 +42,9 @@ class Plan:
         self._order = itertools.count()
         self._serials = itertools.count(1)
         self._generations = itertools.count(1)
+        self._tickets = itertools.count(1)
+        #: Who waits for the answer to an action, by its ticket.
+        self._expecting: dict[int, Callable[[Any], None]] = {}
 
     def enqueue(self, *actions: Action) -> None:
         self._actions.extend(actions)
@@ -54,6 +58,25 @@ class Plan:
         """Take the actions since the last call."""
         actions, self._actions = self._actions, []
         return actions
+
+    def expect(self, then: Callable[[Any], None]) -> int:
+        """Return a ticket for an action that has an answer; `then` gets the answer."""
+        ticket = self.new_ticket()
+        self._expecting[ticket] = then
+        return ticket
+
+    def forget(self, ticket: int) -> None:
+        """Expect the answer no more."""
+        self._expecting.pop(ticket, None)
+
+    def answer(self, ticket: int, result: Any) -> None:
+        """Take the answer to an action, which may be expected no more."""
+        then = self._expecting.pop(ticket, None)
+        if then is not None:
+            then(result)
+
+    def new_ticket(self) -> int:
+        return next(self._tickets)
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         timer = Timer(call)

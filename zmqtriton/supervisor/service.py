@@ -19,6 +19,7 @@ from typing import IO, Any
 from zmqtriton import systemd
 from zmqtriton.options import Options, describe_options
 from zmqtriton.supervisor.core import Core
+from zmqtriton.supervisor.features.table import FEATURES
 from zmqtriton.supervisor.machine import (
     capacity,
     certificates,
@@ -27,14 +28,13 @@ from zmqtriton.supervisor.machine import (
     logging_setup,
     own_process,
     secrets,
-    segments,
     tables,
 )
 from zmqtriton.supervisor.machine.action_runner import ActionRunner
 from zmqtriton.supervisor.machine.background.threads import Background
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
 from zmqtriton.supervisor.machine.directories.claims import Claims, claim_all
-from zmqtriton.supervisor.machine.directories.runtime import DirectoryError, RuntimeDirectory
+from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
 from zmqtriton.supervisor.machine.gpus import used_memory_share, visible_gpus
 from zmqtriton.supervisor.machine.guard import call_ready, guarded
 from zmqtriton.supervisor.machine.listeners import PortError
@@ -104,33 +104,29 @@ class Service:
         self._region_files = RegionFiles()
         every = process_settings(options, directory, claims.storage, held)
         settings, private = secrets.split_private_settings(every)
-        server = _server_info(directory, settings, private, options)
+        self._log_ring = log_ring.attach()
+        server = self._server_info(settings, private)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
         rules = dataclasses.replace(
             read_policy(options),
             watchdog_interval_s=notifier.heartbeat_s,
             storage_directory=settings["storage_directory"],
         )
-        self._core = Core(rules, server, pid=os.getpid(), now_s=time.monotonic())
+        self._core = Core(rules, server, FEATURES, pid=os.getpid(), now_s=time.monotonic())
         self._selector = selectors.DefaultSelector()
         self._children = Children(
             self._selector,
             self._core.events,
-            int(capacity.available_bytes() * segments.BUDGET_SHARE),
+            capacity.segment_budget_bytes(),
             str(directory.path),
         )
         self._children.on_process_end = lambda serial: directory.remove_process_files(
             serial, self._core.staged_files.is_claimed
         )
-        self._core.status.segment_bytes = lambda: self._children.segments.bytes_by_owner
         self._children.quotas.prepare_groups()
-        self._core.status.quota_use = self._children.quotas.use_of
-        self._core.status.quotas_kept_by = self._children.quotas.means
         if options.trust_client_shm:
             self._children.segments.open_region = self._region_files.open_read_only
-        self._log_ring = ring = log_ring.attach()
-        self._core.log_lines, self._core.process_lines = ring.read_last, ring.process_lines
-        self._background = Background(self._selector, self._core)
+        self._background = Background(self._selector, self._core.plan.answer)
         self._next_poll_s = 0.0
         self._control_socket: ControlSocket | None = None
         self._spawner = Spawner(options, self._children, held, claims, stream)
@@ -148,6 +144,27 @@ class Service:
             log_stream=stream,
         )
         self._signals = own_process.Signals(self._core.stop_requested, self.runner.reopen_log)
+
+    def _server_info(
+        self, settings: dict[str, Any], private: Mapping[str, Mapping[str, Any]]
+    ) -> ServerInfo:
+        return ServerInfo(
+            str(self._claims.runtime.path),
+            json.dumps(settings),
+            lambda: os.urandom(_TOKEN_BYTES),
+            private,
+            used_memory_share,
+            own_process.most_instances(),
+            options=describe_options(self._options, settings),
+            most_finalizing=capacity.most_computing(),
+            processor_use=capacity.processor_use,
+            log_lines=self._log_ring.read_last,
+            process_lines=self._log_ring.process_lines,
+            # the children come after the core
+            segment_bytes=lambda: self._children.segments.bytes_by_owner,
+            quota_use=lambda model: self._children.quotas.use_of(model),
+            quotas_kept_by=lambda: self._children.quotas.means,
+        )
 
     # ---------------------------------------------------------------- the loop
 
@@ -234,23 +251,6 @@ class Service:
         accepted = control.accept()
         if accepted is not None:
             self._children.add_caller(self._core.plan.new_serial(), *accepted)
-
-
-def _server_info(
-    directory: RuntimeDirectory,
-    settings: dict[str, Any],
-    private: Mapping[str, Mapping[str, Any]],
-    options: Options,
-) -> ServerInfo:
-    return ServerInfo(
-        *(str(directory.path), json.dumps(settings), lambda: os.urandom(_TOKEN_BYTES)),
-        private,
-        used_memory_share,
-        own_process.most_instances(),
-        describe_options(options, settings),
-        capacity.most_computing(),
-        capacity.processor_use,
-    )
 
 
 if sys.platform != "linux":

@@ -200,7 +200,7 @@ def test_logs_are_asked_for_by_model_and_number(world: SupervisorHarness) -> Non
         asked.append((model, after, limit))
         return {"lines": [], "last": 9, "lost": 0}
 
-    world.core.log_lines = read
+    world.log_lines = read
 
     assert 9 == world.call("logs", {"model": "m", "after": 3, "lines": 5}).result["last"]
     world.call("logs")

@@ -22,7 +22,7 @@ def files(tmp_path: Path) -> Iterator[RegionFiles]:
 
 
 def wanted(file: str = "k", offset: int = 0, size: int = 100, number: int = 1) -> OpenRegion:
-    return OpenRegion(number, "r", f"/{file}", file, offset, size)
+    return OpenRegion(7, number, "r", f"/{file}", file, offset, size)
 
 
 def test_a_file_is_open_until_it_is_closed(files: RegionFiles) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.repository.scan import no_version_text
-from zmqtriton.supervisor.control.control import NOT_EXPLICIT
+from zmqtriton.supervisor.control.load_calls import NOT_EXPLICIT
 from zmqtriton.supervisor.models.blueprint import FinalConfig
 from zmqtriton.supervisor.models.loads.loading import ModelLoad
 from zmqtriton.supervisor.models.model_report import table_rows

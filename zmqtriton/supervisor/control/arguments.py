@@ -28,6 +28,14 @@ def optional_model_name(arguments: Mapping[str, Any]) -> str:
     return name
 
 
+def changes_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes of settings. Raises InvalidArgument."""
+    changes = arguments.get("changes", {})
+    if type(changes) is not dict:
+        raise InvalidArgument("changes of settings must be an object")
+    return changes
+
+
 def check_names(what: str, arguments: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise InvalidArgument for an argument without a meaning, which is a spelling mistake."""
     for name in arguments:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.actions import CloseRegion, OpenRegion, Send
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton_floor import wire
@@ -23,7 +25,6 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
 )
 
-VERBS = frozenset({"regions.register", "regions.unregister", "regions.status"})
 #: Gets the result or an error.
 Respond = Callable[[Any], None]
 
@@ -98,12 +99,16 @@ class RegionRegistry:
 
     # -------------------------------------------------------------------- calls
 
-    def handle(self, caller: int, verb: str, arguments: dict[str, Any], answer: Respond) -> None:
-        """Answer now or later. Raises the errors of the call itself."""
-        name, is_cuda = arguments.get("name", ""), arguments.get("kind") == "cuda"
-        if verb == "regions.status":
-            answer(self._status(name, is_cuda))
-            return
+    @property
+    def verbs(self) -> Verbs:
+        return {
+            "regions.register": Verb(self._handle_register),
+            "regions.unregister": Verb(self._handle_unregister),
+            "regions.status": Verb(lambda call: call.answer(self._status(*_kind(call)))),
+        }
+
+    def _check_allowed(self, caller: int) -> None:
+        """Raise the error of a caller that may not change the regions."""
         if caller not in self._frontend_serials():
             # Otherwise a model could have the frontends write where it cannot.
             raise InvalidArgument("only clients register shared memory")
@@ -112,13 +117,19 @@ class RegionRegistry:
                 self._has_warned = True
                 self._plan.log("W", f"refused to register a client's memory. {_DISABLED}")
             raise Unsupported(_DISABLED)
-        if verb == "regions.unregister":
-            self._unregister(name, answer, is_cuda)
-        elif is_cuda:
+
+    def _handle_register(self, call: ControlCall) -> None:
+        self._check_allowed(call.caller)
+        name, is_cuda = _kind(call)
+        if is_cuda:
             text = f"failed to register CUDA shared memory region: '{name}', GPUs not supported"
             raise InvalidArgument(text)
-        else:
-            self._register(_parse_request(arguments), answer)
+        self._register(_parse_request(call.arguments), call.answer)
+
+    def _handle_unregister(self, call: ControlCall) -> None:
+        self._check_allowed(call.caller)
+        name, is_cuda = _kind(call)
+        self._unregister(name, call.answer, is_cuda)
 
     def _status(self, name: str, is_cuda: bool) -> list[dict[str, Any]]:
         listed = [r for r in self._regions.values() if r.is_open and not is_cuda]
@@ -138,13 +149,15 @@ class RegionRegistry:
             )
         file = _file_name(request.key)
         self._last_number = number = self._last_number + 1
+        ticket = self._plan.expect(partial(self._on_opened, number))
         self._regions[request.name] = Region(number, request, answer)
         self._plan.enqueue(
-            OpenRegion(number, request.name, request.key, file, request.offset, request.size)
+            OpenRegion(
+                ticket, number, request.name, request.key, file, request.offset, request.size
+            )
         )
 
-    def region_opened(self, number: int, error: ZmqTritonError | None) -> None:
-        """Take the answer to OpenRegion."""
+    def _on_opened(self, number: int, error: ZmqTritonError | None) -> None:
         region = next((r for r in self._regions.values() if r.number == number), None)
         if region is None:  # unregistered in the meantime
             self._plan.enqueue(CloseRegion(number))
@@ -211,6 +224,11 @@ class RegionRegistry:
         """Drop a dead frontend."""
         for number in list(self._unregistered):
             self.region_released(serial, number)
+
+
+def _kind(call: ControlCall) -> tuple[str, bool]:
+    """Return the name of the region, and whether it is on a GPU."""
+    return call.arguments.get("name", ""), call.arguments.get("kind") == "cuda"
 
 
 def _parse_request(arguments: dict[str, Any]) -> RegionRequest:

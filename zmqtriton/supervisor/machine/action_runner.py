@@ -6,13 +6,13 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import IO, Any
 
 from zmqtriton import systemd
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.features.reloading.file_watch import NOTHING_SEEN
 from zmqtriton.supervisor.machine import listeners, logging_setup, tables
 from zmqtriton.supervisor.machine.background.threads import Background
 from zmqtriton.supervisor.machine.guard import guarded
@@ -21,6 +21,7 @@ from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.models.blueprint import ReadFailure
+from zmqtriton.supervisor.models.model_report import serving_config
 from zmqtriton.supervisor.opened import OpenedServer
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
@@ -91,18 +92,16 @@ class ActionRunner:
         elif isinstance(action, actions.Send | actions.Signal):
             self._children.kill(action.serial, f"it cannot be reached: {error}")
         elif isinstance(action, actions.ReadModel):
-            self._core.object_stores.on_model_read(
-                action.ticket, ReadFailure(failure.text, failure.number)
-            )
+            self._core.plan.answer(action.ticket, ReadFailure(failure.text, failure.number))
         elif isinstance(action, actions.ListRepository):
-            self._core.object_stores.on_repository_listed(action.ticket, failure)
+            self._core.plan.answer(action.ticket, failure)
         elif isinstance(action, actions.LookAtFiles):
-            self._core.reloader.on_looked(NOTHING_SEEN)
+            self._core.plan.answer(action.ticket, actions.FileReport({}, 0.0))
         elif isinstance(action, actions.ChangeRepositories):
-            paths = self._model_reader.paths
-            self._core.repositories.repositories_changed(action.ticket, paths, failure)
+            in_use = actions.RepositoriesInUse(self._model_reader.paths, failure)
+            self._core.plan.answer(action.ticket, in_use)
         elif isinstance(action, actions.OpenRegion):
-            self._core.regions.region_opened(action.number, failure)
+            self._core.plan.answer(action.ticket, failure)
 
     def reopen_log(self) -> None:
         """Open the log file anew: it may have been renamed."""
@@ -120,7 +119,7 @@ class ActionRunner:
         self._children.send(action.serial, message, descriptor)
 
     def _open_region(self, action: actions.OpenRegion) -> None:
-        self._core.regions.region_opened(action.number, self._region_files.open(action))
+        self._core.plan.answer(action.ticket, self._region_files.open(action))
 
     def _close_region(self, action: actions.CloseRegion) -> None:
         self._region_files.close(action.number)
@@ -133,7 +132,7 @@ class ActionRunner:
         found = self._model_reader.read_model(
             action.model, action.override, action.local_copy, action.selection
         )
-        self._core.object_stores.on_model_read(action.ticket, found)
+        self._core.plan.answer(action.ticket, found)
 
     def _measure_memory(self, action: actions.MeasureMemory) -> None:
         self._background.gauge.measure(action.ticket, action.model_by_pid)
@@ -142,17 +141,17 @@ class ActionRunner:
         shutil.rmtree(action.path, ignore_errors=True)
 
     def _list_repository(self, action: actions.ListRepository) -> None:
+        listing: actions.RepositoryListing
         try:
-            self._core.object_stores.on_repository_listed(
-                action.ticket, self._model_reader.list_names(action.remote_models)
-            )
+            listing = self._model_reader.list_names(action.remote_models)
         except ZmqTritonError as error:
-            self._core.object_stores.on_repository_listed(action.ticket, error)
+            listing = error
+        self._core.plan.answer(action.ticket, listing)
 
     def _look_at_files(self, action: actions.LookAtFiles) -> None:
         places = {name: self._model_reader.find_places(name) for name in action.models}
         found = {name: here[0] for name, here in places.items() if len(here) == 1}
-        self._background.file_looks.look(found, self._options.model_config_name)
+        self._background.file_looks.look(action.ticket, found, self._options.model_config_name)
 
     def _change_repositories(self, action: actions.ChangeRepositories) -> None:
         error = None
@@ -163,7 +162,8 @@ class ActionRunner:
                 self._model_reader.unregister(action.path)
         except ZmqTritonError as refusal:
             error = refusal
-        self._core.repositories.repositories_changed(action.ticket, self._model_reader.paths, error)
+        in_use = actions.RepositoriesInUse(self._model_reader.paths, error)
+        self._core.plan.answer(action.ticket, in_use)
 
     def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
         listeners.allow_address_reuse(self._listeners)
@@ -173,7 +173,7 @@ class ActionRunner:
         if self.on_open is not None:
             http = self._listeners.get(listeners.HTTP)
             port = None if http is None else http.port
-            self.on_open(OpenedServer(port, self._core.serving_config))
+            self.on_open(OpenedServer(port, partial(serving_config, self._core.models)))
 
     def _stop_listening(self, _: actions.StopListening) -> None:
         # The kernel accepts connections for as long as any process of ours holds the socket.

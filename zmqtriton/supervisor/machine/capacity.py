@@ -14,6 +14,8 @@ from zmqtriton.supervisor.finalize_turns import ProcessorUse
 
 #: For a machine that reports nothing.
 _FALLBACK = 1 << 30
+#: The share of the memory available at start that may become segments.
+_SEGMENT_SHARE = 1 / 4
 #: For each core, so that none is idle while a process that has its turn reads or writes.
 _PROCESSES_PER_CORE = 2
 
@@ -21,6 +23,11 @@ _PROCESSES_PER_CORE = 2
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
     """Return the least of what the machine and each enclosing control group have left."""
     return min([_available_on_machine(proc), *_available_in_cgroups(proc, groups)])
+
+
+def segment_budget_bytes() -> int:
+    """Return the memory that the segments of all processes may take together."""
+    return int(available_bytes() * _SEGMENT_SHARE)
 
 
 def _available_on_machine(proc: Path) -> int:

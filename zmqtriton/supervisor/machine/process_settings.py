@@ -12,8 +12,8 @@ from typing import Any
 
 from zmqtriton.options import Options
 from zmqtriton.options.clouds import endpoint_settings
-from zmqtriton.supervisor.machine import listeners, segments, tables
-from zmqtriton.supervisor.machine.capacity import available_bytes
+from zmqtriton.supervisor.machine import listeners, tables
+from zmqtriton.supervisor.machine.capacity import available_bytes, segment_budget_bytes
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton_floor import TRITON_VERSION, __version__
@@ -52,7 +52,7 @@ def process_settings(
     sizes = [int(found.value) for found in options.cache_config if found.key == "size"]
     settings["cache_bytes"] = sizes[-1] if sizes else 0
     # The rest is for tensors in transit: a process without room for an answer cannot answer.
-    settings["cache_shared_bytes"] = int(available_bytes() * segments.BUDGET_SHARE / 4)
+    settings["cache_shared_bytes"] = segment_budget_bytes() // 4
     settings["client_bytes"] = options.client_memory_byte_size or max(
         _LEAST_CLIENT_BYTES, int(available_bytes() * _CLIENT_SHARE)
     )

@@ -23,8 +23,6 @@ from zmqtriton_floor.mappings import REGIONS_FROM
 #: The messages that this module handles.
 SEGMENT_MESSAGES = (wire.CreateSegment, wire.OpenSegment, wire.FreeSegment)
 
-#: The share of the memory available at start that may become segments.
-BUDGET_SHARE = 1 / 4
 #: What a process has sent before its death may still be on its way to someone who will ask for a
 #: segment.
 _DEAD_OWNER_RETENTION_S = 5.0

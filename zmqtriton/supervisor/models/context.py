@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from zmqtriton.supervisor.features.object_stores.object_stores import ObjectStores
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparations
+from zmqtriton.supervisor.models.loads.readings import ModelReadings
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton_floor.errors import ZmqTritonError
+
+#: Gets an error, or None if all is well.
+LoadCallback = Callable[[ZmqTritonError | None], None]
 
 
 class LoadSlots:
@@ -56,11 +60,13 @@ class LoadSlots:
 
 
 class LoadListener(Protocol):
-    """Hears what loads are about to serve, and what serves."""
+    """Hears what loads are about to serve, what serves, and of each load's end."""
 
     def load_began(self, blueprint: Blueprint) -> None: ...
 
     def load_succeeded(self, blueprint: Blueprint) -> None: ...
+
+    def load_ended(self, name: str) -> None: ...
 
 
 class ModelContext(NamedTuple):
@@ -78,11 +84,8 @@ class ModelContext(NamedTuple):
     load_order: LoadOrder
     retirements: RetirementQueue
     preparations: EnvironmentPreparations
-    object_stores: ObjectStores
-    #: The versions that are tried beside others.
-    canaries: LoadListener
-    #: Hears of each load's end, by the model's name.
-    load_ended: Callable[[str], None]
+    readings: ModelReadings
+    listeners: Sequence[LoadListener]
     #: How often a failed load is tried again.
     load_retries: int
     #: Models are loaded on demand.

@@ -410,3 +410,9 @@ class Generation:
     def _fail(self, error: ZmqTritonError) -> None:
         self.owner.generation_failed(self, error)
         self.abort(error.text)
+
+
+def discard_ended(generations: dict[int, Generation]) -> None:
+    """Drop the generations of which nothing is left."""
+    for number in [n for n, g in generations.items() if g.state is GenerationState.ENDED]:
+        del generations[number]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -17,20 +16,8 @@ class MemoryReport(NamedTuple):
     available_bytes: int
 
 
-class MemoryMeasurements:
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._tickets = itertools.count(1)
-        self._waiting: dict[int, Callable[[MemoryReport], None]] = {}
-
-    def request(
-        self, model_by_pid: Mapping[int, str], then: Callable[[MemoryReport], None]
-    ) -> None:
-        """Have these processes measured; `then` gets the sums."""
-        ticket = next(self._tickets)
-        self._waiting[ticket] = then
-        self._plan.enqueue(MeasureMemory(ticket, dict(model_by_pid)))
-
-    def on_measured(self, ticket: int, report: MemoryReport) -> None:
-        """Take the answer to MeasureMemory."""
-        self._waiting.pop(ticket)(report)
+def measure_memory(
+    plan: Plan, model_by_pid: Mapping[int, str], then: Callable[[MemoryReport], None]
+) -> None:
+    """Have these processes measured; `then` gets the sums."""
+    plan.enqueue(MeasureMemory(plan.expect(then), dict(model_by_pid)))

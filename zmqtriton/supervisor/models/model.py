@@ -12,13 +12,13 @@ from zmqtriton.repository.scan import NO_EXCEPTIONS
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import Blueprint, Scale
-from zmqtriton.supervisor.models.context import ModelContext
+from zmqtriton.supervisor.models.context import LoadCallback, ModelContext
 from zmqtriton.supervisor.models.dependencies import Dependencies, members_of
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.loads.load_history import LoadHistory
 from zmqtriton.supervisor.models.loads.load_inquiry import LoadRequest
 from zmqtriton.supervisor.models.loads.load_queue import LoadQueue
-from zmqtriton.supervisor.models.loads.loading import LoadCallback, ModelLoad, ignore_result
+from zmqtriton.supervisor.models.loads.loading import ModelLoad, ignore_result
 from zmqtriton.supervisor.models.version import ModelVersion, serving_generations
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
 from zmqtriton_floor import wire
@@ -132,7 +132,8 @@ class Model(GenerationOwner):
         for number, version in self.versions.items():
             if number not in blueprint.versions:
                 self.unload_version(version)
-        self._context.canaries.load_succeeded(blueprint)
+        for listener in self._context.listeners:
+            listener.load_succeeded(blueprint)
 
     def publish(self, version: ModelVersion) -> None:
         self._context.publish(self._news_of(version))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.models.model import NO_VERSION, Model
@@ -28,8 +28,11 @@ def is_loaded(model: Model) -> bool:
     )
 
 
-def serving_config(model: Model, version: int) -> dict[str, Any]:
-    """Return the configuration of a serving version, with -1 of the highest; "" if none serves."""
+def serving_config(models: Mapping[str, Model], name: str, version: int) -> dict[str, Any]:
+    """Return the configuration of a serving version, with -1 of the highest; {} if none serves."""
+    model = models.get(name)
+    if model is None:
+        return {}
     serving = [n for n, one in model.versions.items() if one.is_serving and version in (-1, n)]
     generation = model.versions[max(serving)].generation if serving else None
     finished = generation.final_config if generation is not None else None

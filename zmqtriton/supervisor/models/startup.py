@@ -6,7 +6,7 @@ was loaded again and again. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -62,7 +62,7 @@ class Startup:
         plan: Plan,
         policy: Policy,
         served: StartupServer,
-        publish: Callable[[wire.RepositoryState], None],
+        publish: Callable[[wire.RepositoryState | wire.ForgetModel], None],
     ) -> None:
         self._plan = plan
         self._publish = publish
@@ -107,6 +107,10 @@ class Startup:
         phases = [(model.name, model.loads.phase) for model in left]
         phases.sort(key=lambda found: found[1] == WAITS_FOR_OTHERS)
         return phases or [("the model repository", "it is listed")]
+
+    def news(self) -> Iterable[wire.RepositoryState]:
+        """Return what a new frontend must know."""
+        return [wire.RepositoryState(1)] if self.is_repository_missing else []
 
     def _await_repository(self, text: str) -> None:
         """Serve nothing, as Triton does for ever, until the repository can be listed."""
@@ -175,6 +179,17 @@ class Startup:
         self._progress.end()
         self._plan.enqueue(PrintError(f"error: creating server: Internal - {text}"))
         self._server.stop(1)
+
+    def forget_gone(self) -> list[str]:
+        """Forget the models that have ended and whose directories are gone; return their names."""
+        models = self._server.models
+        if not self.is_over:
+            return []
+        gone = [n for n, m in models.items() if m.history.is_directory_gone and m.has_ended]
+        for name in gone:
+            del models[name]
+            self._publish(wire.ForgetModel(name))
+        return gone
 
     # ------------------------------------------------------------------- polls
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from zmqtriton.config.quotas import QuotaUse
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns, ProcessorUse
 from zmqtriton.supervisor.models.resources import ResourceClaims
@@ -27,7 +28,7 @@ PROPAGATION_S = 1.0
 
 
 class ServerInfo(NamedTuple):
-    """The facts about the server that every process is told."""
+    """The facts about the server that processes are told, and readings of the machine."""
 
     directory: str
     #: as JSON
@@ -43,6 +44,19 @@ class ServerInfo(NamedTuple):
     #: How many instances may compute in their finalizers at once.
     most_finalizing: float = math.inf
     processor_use: Callable[[int], ProcessorUse] = lambda pid: ProcessorUse()
+    #: The last lines of the log: (model or "", after which line, how many).
+    log_lines: Callable[[str, int, int], dict[str, Any]] = lambda model, after, limit: {
+        "lines": [],
+        "last": 0,
+        "lost": 0,
+    }
+    #: The last lines of each process of a model, "" for all, also of those that died.
+    process_lines: Callable[[str], list[dict[str, Any]]] = lambda model: []
+    #: The bytes of shared memory of each process, by serial number.
+    segment_bytes: Callable[[], Mapping[int, int]] = dict
+    #: The use of a model's quota, and the means by which quotas are kept, in words.
+    quota_use: Callable[[str], QuotaUse] = lambda model: QuotaUse()
+    quotas_kept_by: Callable[[], str] = str
 
 
 class Introductions:

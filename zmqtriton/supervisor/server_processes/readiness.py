@@ -9,16 +9,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
 
 from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
-VERB = "is_ready"
+_VERB = "is_ready"
 ANSWER_TIMEOUT_S = 5.0
 
 #: Gets the combined answer of one or several instances.
@@ -44,12 +44,16 @@ class ReadinessChecks:
         #: By serial number of the stub.
         self._open: dict[int, _ReadinessCheck] = {}
 
-    def handle(self, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+    @property
+    def verbs(self) -> Verbs:
+        return {_VERB: Verb(self._handle)}
+
+    def _handle(self, call: ControlCall) -> None:
         """Answer a frontend's call: whether each of these generations is ready."""
-        numbers = arguments.get("generations")
+        numbers = call.arguments.get("generations")
         if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
             raise InvalidArgument("readiness is asked for by numbers of generations")
-        self.check_generations(numbers, answer)
+        self.check_generations(numbers, call.answer)
 
     def check_generations(self, numbers: Iterable[int], then: ReadinessCallback) -> None:
         """Ask all present instances of these generations; the result is True if all are ready."""
@@ -83,7 +87,7 @@ class ReadinessChecks:
                 ANSWER_TIMEOUT_S, lambda: self._on_timeout(instance, serial)
             )
             question = self._open[serial] = _ReadinessCheck(next(self._numbers), timer)
-            self._plan.enqueue(Send(serial, wire.Call(question.number, VERB, "{}")))
+            self._plan.enqueue(Send(serial, wire.Call(question.number, _VERB, "{}")))
         if question.is_overdue:
             then(False)
         else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.supervisor.features.core_parts import core_parts
 from zmqtriton.supervisor.actions import (
     ListRepository,
     LoadOverride,
@@ -18,6 +20,7 @@ from zmqtriton.supervisor.actions import (
 )
 from zmqtriton.supervisor.features.object_stores.object_stores import ObjectStores
 from zmqtriton.supervisor.models.blueprint import ReadFailure
+from zmqtriton.supervisor.models.loads.readings import ModelReadings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor import wire
@@ -50,8 +53,16 @@ class Watched:
         policy = Policy(
             repositories=repositories, storage_directory="/copies", exit_on_error=exit_on_error
         )
-        introductions: Any = Introductions()
-        self.stores = ObjectStores(self.plan, introductions, policy)
+        self.server = SimpleNamespace(models={}, generations={})
+        self.stores = ObjectStores(
+            core_parts(
+                plan=self.plan,
+                policy=policy,
+                introductions=Introductions(),
+                server=self.server,
+            )
+        )
+        self.readings = ModelReadings(self.plan, self.stores.source)
         self.found: list[Any] = []
         self.listings: list[Any] = []
         self.done: list[Any] = []
@@ -72,7 +83,7 @@ class Watched:
         return found
 
     def read(self, model: str, *, is_poll: bool = False) -> int:
-        return self.stores.request_read(
+        return self.readings.request_read(
             model, None, self.found.append, is_patient=True, is_poll=is_poll
         )
 
@@ -93,7 +104,7 @@ class Watched:
     def listing(self, *answers: dict[str, Any]) -> Any:
         """Return what a listing comes to."""
         self.plan.advance_to(self.plan.now_s + 5)
-        self.stores.list_models(self.listings.append)
+        self.readings.list_models(self.listings.append)
         remote = [a.remote_models for a in self.answer([*answers]) if isinstance(a, ListRepository)]
         return remote[0] if remote else self.listings[-1]
 
@@ -118,7 +129,7 @@ def test_where_all_are_directories_nobody_is_asked() -> None:
     watched = Watched("/models")
 
     watched.read("m")
-    watched.stores.list_models(watched.listings.append)
+    watched.readings.list_models(watched.listings.append)
 
     assert [ReadModel(1, "m", None), ListRepository(2)] == watched.act()
     assert [] == watched.asked
@@ -128,7 +139,7 @@ def test_files_that_a_load_brings_along_are_read_at_once() -> None:
     watched = Watched(URL)
 
     files = LoadOverride("{}", "/files")
-    ticket = watched.stores.request_read("m", files, print, is_patient=False, is_poll=False)
+    ticket = watched.readings.request_read("m", files, print, is_patient=False, is_poll=False)
 
     assert [ReadModel(ticket, "m", files)] == watched.act()
 
@@ -150,7 +161,7 @@ def test_a_model_that_nobody_wants_any_more_is_not_read() -> None:
     watched = Watched(URL)
     ticket = watched.read("m")
 
-    watched.stores.cancel_read(ticket)
+    watched.readings.cancel_read(ticket)
 
     assert ["copy", "abandon"] == watched.verbs
     assert [] == watched.act()
@@ -161,13 +172,13 @@ def test_what_was_read_is_told_once_to_whom_it_was_read_for_and_still_wants_it()
     first, second, third = (watched.read("m") for _ in range(3))
     nothing, something = ReadFailure("nothing", 13), ReadFailure("something", 13)
 
-    watched.stores.cancel_read(second)
-    watched.stores.on_model_read(second, nothing)
-    watched.stores.on_model_read(third, something)
-    watched.stores.on_model_read(third, nothing)
+    watched.readings.cancel_read(second)
+    watched.plan.answer(second, nothing)
+    watched.plan.answer(third, something)
+    watched.plan.answer(third, nothing)
 
     assert [something] == watched.found
-    watched.stores.on_model_read(first, nothing)
+    watched.plan.answer(first, nothing)
     assert [something, nothing] == watched.found
 
 
@@ -208,7 +219,7 @@ def test_an_error_is_logged_once_until_it_is_another() -> None:
     logged = []
     for error in ("down", "down", "", "down", "other"):
         watched.plan.advance_to(watched.plan.now_s + 5)
-        watched.stores.list_models(watched.listings.append)
+        watched.readings.list_models(watched.listings.append)
         found = watched.answer([{"error": error} if error else names()])
         logged += [action.text for action in found if isinstance(action, Log)]
 
@@ -241,7 +252,7 @@ def test_a_copy_says_how_far_it_is_until_it_ends() -> None:
     ticket = watched.read("m")
     watched.act()
 
-    assert ([], COPIED) == (watched.stores.describe_preparations(), watched.stores.copy_phase("m"))
+    assert ([], COPIED) == (watched.stores.describe_preparations(), watched.readings.phase("m"))
     watched.plan.advance_to(10.0)
     for call, done in ((ticket, 0), (ticket + 1, 1), (ticket, 5)):
         message = wire.PreparationProgress(call, "Copying m", done, 20)
@@ -251,9 +262,9 @@ def test_a_copy_says_how_far_it_is_until_it_ends() -> None:
 
     row = {"model": "m", "step": "Copying m", "progress": 0.25, "seconds": 60.0}
     assert [row] == watched.stores.describe_preparations()
-    assert "Copying m: 25 %" == watched.stores.copy_phase("m")
+    assert "Copying m: 25 %" == watched.readings.phase("m")
     watched.answer(there())
-    assert ([], "") == (watched.stores.describe_preparations(), watched.stores.copy_phase("m"))
+    assert ([], "") == (watched.stores.describe_preparations(), watched.readings.phase("m"))
 
 
 def test_when_the_process_dies_its_questions_fail_and_the_next_starts_another() -> None:
@@ -277,9 +288,16 @@ def test_a_copy_stays_while_it_is_used_or_the_last_of_a_model_that_is_wanted() -
     watched = Watched(URL)
     watched.read("m")
     watched.answer(there())
-    models: dict[str, Any] = {"m": Model()}
-    sweep = watched.stores.sweep
 
+    def sweep(used: list[str], models: dict[str, Model]) -> None:
+        watched.server.models = models
+        watched.server.generations = {
+            number: SimpleNamespace(blueprint=SimpleNamespace(directory=directory))
+            for number, directory in enumerate(used)
+        }
+        watched.stores.advance()
+
+    models = {"m": Model()}
     sweep([], models)
     assert ["copy"] == watched.verbs
     watched.read("m")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config.quotas import Quota
-from zmqtriton.supervisor.features.quotas.quota_report import QuotaUse, describe_quotas
+from zmqtriton.config.quotas import Quota, QuotaUse
+from zmqtriton.supervisor.features.quotas.quota_report import describe_quotas
 
 
 @pytest.mark.row("L22")

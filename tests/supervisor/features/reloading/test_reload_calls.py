@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.features.on_demand import on_demand
 
 NOTHING: dict[str, Any] = {
     "loaded": [],
@@ -82,7 +81,7 @@ def test_what_is_loaded_on_demand_stays_so() -> None:
     world = SupervisorHarness(
         make_blueprint("m"), control_mode="explicit", load_on_demand=True
     ).start()
-    world.call(on_demand.VERB, {"model": "m"})
+    world.call("demand", {"model": "m"})
     change(world, "m")
 
     done = world.call("reload").result

@@ -2,36 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from zmqtriton.supervisor.control.arguments import required_model_name
-from zmqtriton.supervisor.features.canaries.registry import CanaryRegistry
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.features.canaries.canary import Canary
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor.errors import InvalidArgument
 
-START, CHANGE, PROMOTE = "canary.start", "canary.change", "canary.promote"
-ABORT, STATUS, COMPARED = "canary.abort", "canary.status", "canary.compared"
-VERBS = frozenset({START, CHANGE, PROMOTE, ABORT, STATUS, COMPARED})
+#: Gets the description of the canary, or an error.
+Answer = Callable[[Any], None]
 
 
-def handle(
-    canaries: CanaryRegistry, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]
-) -> None:
-    """Answer a call, now or when it has taken effect. Raises ZmqTritonError."""
-    if verb == STATUS:
-        name = required_model_name(arguments) if "model" in arguments else ""
-        answer(canaries.describe(name))
-        return
-    if verb == COMPARED:
-        canaries.compared(arguments)
-        answer(None)
-        return
-    name = required_model_name(arguments)
-    values = {key: value for key, value in arguments.items() if key != "model"}
-    if verb == START:
-        canaries.start(name, values, answer)
-    elif verb == CHANGE:
-        canaries.change(name, values, answer)
-    elif verb == PROMOTE:
-        canaries.promote(name, answer)
-    else:
-        canaries.abort(name, answer)
+class WaitingCallers(dict[str, Answer]):
+    """The callers that wait for the begin or the end of a canary, by model."""
+
+    def refuse(self, name: str, why: str) -> None:
+        answer = self.pop(name, None)
+        if answer is not None:
+            answer(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
+
+    def answer(self, canary: Canary, plan: Plan) -> None:
+        answer = self.pop(canary.model, None)
+        if answer is not None:
+            answer(canary.describe(plan.now_s))
+
+
+class CalledRegistry(Protocol):
+    """The canaries, as calls need them."""
+
+    def start_canary(self, name: str, values: Mapping[str, Any], answer: Answer) -> None: ...
+
+    def change(self, name: str, values: Mapping[str, Any], answer: Answer) -> None: ...
+
+    def promote(self, name: str, answer: Answer) -> None: ...
+
+    def abort(self, name: str, answer: Answer) -> None: ...
+
+    def describe_canaries(self, name: str = "") -> list[dict[str, Any]]: ...
+
+    def compared(self, arguments: Mapping[str, Any]) -> None: ...
+
+
+def canary_verbs(canaries: CalledRegistry) -> Verbs:
+    """Return the verbs; each is answered when it has taken effect."""
+
+    def show(call: ControlCall) -> None:
+        name = required_model_name(call.arguments) if "model" in call.arguments else ""
+        call.answer(canaries.describe_canaries(name))
+
+    def take_comparisons(call: ControlCall) -> None:
+        canaries.compared(call.arguments)
+        call.answer(None)
+
+    return {
+        "canary.start": Verb(
+            lambda call: canaries.start_canary(_name(call), _values(call), call.answer),
+            needs_repository=True,
+        ),
+        "canary.change": Verb(
+            lambda call: canaries.change(_name(call), _values(call), call.answer)
+        ),
+        "canary.promote": Verb(lambda call: canaries.promote(_name(call), call.answer)),
+        "canary.abort": Verb(lambda call: canaries.abort(_name(call), call.answer)),
+        "canary.status": Verb(show),
+        "canary.compared": Verb(take_comparisons),
+    }
+
+
+def _name(call: ControlCall) -> str:
+    return required_model_name(call.arguments)
+
+
+def _values(call: ControlCall) -> dict[str, Any]:
+    return {key: value for key, value in call.arguments.items() if key != "model"}

@@ -13,17 +13,15 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.config.canaries import CanarySettings, parse_settings
+from zmqtriton.supervisor.control.verbs import Verbs
 from zmqtriton.supervisor.features.canaries import versions
 from zmqtriton.supervisor.features.canaries.canary import Canary, Phase
+from zmqtriton.supervisor.features.canaries.canary_calls import WaitingCallers, canary_verbs
 from zmqtriton.supervisor.features.canaries.comparisons import CanaryTotals
 from zmqtriton.supervisor.features.canaries.watch import CanaryWatch
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
-from zmqtriton.supervisor.server_processes.introductions import Introductions
-from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,
@@ -37,36 +35,30 @@ from zmqtriton_floor.errors import (
 Answer = Callable[[Any], None]
 
 
-class CanaryRegistry:
-    def __init__(
-        self,
-        plan: Plan,
-        models: Mapping[str, Model],
-        introductions: Introductions,
-        acknowledgements: Acknowledgements,
-        peers: Peers,
-        counts: BrokerCounts,
-    ) -> None:
-        self._plan = plan
-        self._models = models
-        self._introductions = introductions
-        self._acknowledgements = acknowledgements
-        self._peers = peers
+class CanaryRegistry(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._models = core.server.models
+        self._audience = core.audience
         #: The current canary of each model, or its last one.
         self._canaries: dict[str, Canary] = {}
-        self._watch = CanaryWatch(plan, counts, self._canaries, self._decide)
+        self._watch = CanaryWatch(core.plan, core.counts, self._canaries, self._decide)
         #: Those who wait for the begin or the end of a canary, by model.
-        self._waiting: dict[str, Answer] = {}
+        self._waiting = WaitingCallers()
         #: The models whose leaving version was told to go.
         self._leaving: set[str] = set()
         #: The server ends, so nothing more is decided.
-        self.is_stopping = False
+        self._is_stopping = False
         #: For metrics.
-        self.totals = CanaryTotals()
+        self._totals = CanaryTotals()
+
+    @property
+    def verbs(self) -> Verbs:
+        return canary_verbs(self)
 
     # ---------------------------------------------------- what operators ask
 
-    def start(self, name: str, values: Mapping[str, Any], answer: Answer) -> None:
+    def start_canary(self, name: str, values: Mapping[str, Any], answer: Answer) -> None:
         """Load a version beside the one that serves and give it its share.
 
         Raises InvalidArgument, NotFound and AlreadyExists.
@@ -103,7 +95,7 @@ class CanaryRegistry:
                 raise InvalidArgument(problem)
         canary.settings = settings
         self._plan.log("I", f"the canary of model '{name}' has changed: {settings.describe()}")
-        self._divide(canary, lambda: answer(self.describe(name)[0]))
+        self._divide(canary, lambda: answer(self.describe_canaries(name)[0]))
 
     def promote(self, name: str, answer: Answer) -> None:
         """Let the canary serve all requests. Raises NotFound and Unavailable."""
@@ -116,11 +108,14 @@ class CanaryRegistry:
     def abort(self, name: str, answer: Answer) -> None:
         """Let the stable version serve all requests again. Raises NotFound."""
         canary, reason = self._undecided(name), "an operator has aborted it"
-        self._refuse_waiting(name, reason)
+        self._waiting.refuse(name, reason)
         self._waiting[name] = answer
         self._decide(canary, Phase.ABORTING, reason, is_automatic=False)
 
-    def describe(self, name: str = "") -> list[dict[str, Any]]:
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"canaries": {"models": self.describe_canaries(), **self._totals.describe()}}
+
+    def describe_canaries(self, name: str = "") -> list[dict[str, Any]]:
         """Describe the current or last canary of each model. Raises NotFound for an unknown one."""
         if name and name not in self._canaries:
             raise NotFound(f"model '{name}' has no canary")
@@ -167,23 +162,23 @@ class CanaryRegistry:
         canary = self._canaries.get(str(arguments.get("model")))
         if canary is not None and arguments.get("version") == canary.version:
             new = canary.comparisons.add(arguments)
-            self.totals.count_comparisons(canary.model, canary.version, new)
+            self._totals.count_comparisons(canary.model, canary.version, new)
 
     def forget_model(self, name: str) -> None:
-        """Forget the canary of a model whose directory is gone."""
         canary = self._canaries.pop(name, None)
         if canary is not None:
-            self._refuse_waiting(name, "the model is gone")
+            self._waiting.refuse(name, "the model is gone")
             self._leaving.discard(name)
-            self._introductions.send_to_broker(wire.TrafficSplit(name, 0, 0, 0))
+            self._audience.tell_broker(wire.TrafficSplit(name, 0, 0, 0))
 
-    def splits(self) -> Iterable[wire.TrafficSplit]:
-        """Return what a new frontend must know."""
+    def stop(self) -> None:
+        self._is_stopping = True
+
+    def news(self) -> Iterable[wire.TrafficSplit]:
         return [canary.split() for canary in self._canaries.values() if not canary.is_over]
 
     def advance(self) -> None:
-        """Do what follows from the models' states. To be called after each event."""
-        if self.is_stopping:
+        if self._is_stopping:
             return
         for canary in list(self._canaries.values()):
             if not canary.is_over:
@@ -224,13 +219,8 @@ class CanaryRegistry:
 
     def _fail(self, canary: Canary, problem: str) -> None:
         """End a canary that cannot begin."""
-        self._refuse_waiting(canary.model, problem)
+        self._waiting.refuse(canary.model, problem)
         self._decide(canary, Phase.ABORTING, problem)
-
-    def _refuse_waiting(self, name: str, why: str) -> None:
-        answer = self._waiting.pop(name, None)
-        if answer is not None:
-            answer(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
 
     def _try(self, canary: Canary, model: Model) -> None:
         """Give the canary its share, now that the load has ended."""
@@ -244,13 +234,8 @@ class CanaryRegistry:
             f"version {canary.version} of model '{canary.model}' is tried beside version "
             f"{canary.stable}: {canary.settings.describe()}",
         )
-        self._divide(canary, partial(self._answer_waiting, canary))
+        self._divide(canary, partial(self._waiting.answer, canary, self._plan))
         self._watch.begin()
-
-    def _answer_waiting(self, canary: Canary) -> None:
-        answer = self._waiting.pop(canary.model, None)
-        if answer is not None:
-            answer(canary.describe(self._plan.now_s))
 
     def _reconfigure(self, canary: Canary, settings: CanarySettings) -> None:
         if settings.version != canary.version:
@@ -267,7 +252,7 @@ class CanaryRegistry:
     ) -> None:
         canary.decide(phase, reason, self._plan.now_s, is_automatic=is_automatic)
         result = "promoted" if phase is Phase.PROMOTING else "aborted"
-        self.totals.count_end(canary.model, result)
+        self._totals.count_end(canary.model, result)
         self._plan.log(
             "W" if phase is Phase.ABORTING and is_automatic else "I",
             f"version {canary.version}, the canary of model '{canary.model}', is {result}: "
@@ -284,18 +269,14 @@ class CanaryRegistry:
         stays = versions.old_version_stays(model, canary)
         if version is not None and version.is_serving and not stays:
             model.unload_version(version)
-        told = partial(self._answer_waiting, canary)
-        self._acknowledgements.sync(self._listeners(), told)
+        self._audience.confirm(partial(self._waiting.answer, canary, self._plan))
 
     # ------------------------------------------------------------ the others
 
     def _divide(self, canary: Canary, then: Callable[[], None] | None = None) -> None:
         """Tell everybody how requests are divided now; `then` is called when all know."""
         message = canary.split()
-        self._introductions.send_to_broker(message)
-        self._peers.publish(message)
+        self._audience.tell_broker(message)
+        self._audience.tell_frontends(message)
         if then is not None:
-            self._acknowledgements.sync(self._listeners(), then)
-
-    def _listeners(self) -> set[int]:
-        return {self._introductions.broker_serial, *self._peers.serving_serials()} - {0}
+            self._audience.confirm(then)

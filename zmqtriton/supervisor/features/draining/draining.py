@@ -6,11 +6,12 @@ later are told by the core.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor.control.arguments import check_names, optional_model_name
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs, at_once
 from zmqtriton.supervisor.features.draining.drain import (
     Drain,
     DrainEvent,
@@ -19,18 +20,16 @@ from zmqtriton.supervisor.features.draining.drain import (
     Follow,
 )
 from zmqtriton.supervisor.features.draining.targets import (
-    DrainableServer,
     InstanceTarget,
     ModelTarget,
     ServerTarget,
     Target,
 )
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
+from zmqtriton.supervisor.server_processes.broker_counts import CountsReport
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, ZmqTritonError
 
-DRAIN, UNDRAIN, SHOW = "drain", "undrain", "drain.state"
-VERBS = frozenset({DRAIN, UNDRAIN, SHOW})
 _KEY_SETTINGS = frozenset({"model", "instance"})
 _SETTINGS = _KEY_SETTINGS | {"then", "within_s", "quiet_s", "wait"}
 #: How often the broker is asked what is under way.
@@ -73,54 +72,53 @@ class _Drained:
             tell(result)
 
 
-class Draining:
-    def __init__(
-        self,
-        plan: Plan,
-        server: DrainableServer,
-        counts: BrokerCounts,
-        publish: Callable[[Any], None],
-    ) -> None:
-        self._plan = plan
-        self._server = server
-        self._counts = counts
-        self._publish = publish
+class Draining(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._server = core.server
+        self._counts = core.counts
+        self._publish = core.audience.tell_frontends
+        #: How long the server is not ready before it stops.
+        self._exit_drain_s = core.policy.exit_drain_s
         self._drained: dict[Key, _Drained] = {}
         #: The outcomes of those that are over.
         self._past: dict[Key, dict[str, Any]] = {}
         self._is_polling = False
         #: The server drains because it was told to end.
-        self.is_exiting = False
+        self._is_exiting = False
+
+    def news(self) -> Iterable[wire.ServerDraining]:
+        return [wire.ServerDraining(1)] if _SERVER in self._drained else []
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"drains": [one.describe(self._plan.now_s) for one in self._drained.values()]}
 
     @property
-    def is_server_drained(self) -> bool:
-        return _SERVER in self._drained
-
-    def describe(self) -> list[dict[str, Any]]:
-        return [one.describe(self._plan.now_s) for one in self._drained.values()]
+    def phase(self) -> str:
+        return "draining" if _SERVER in self._drained else ""
 
     # ---------------------------------------------------------------- the calls
 
-    def handle(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
-        """Answer a call; that for a drain when it has drained, unless it says not to wait."""
-        key = _key(arguments)
-        if verb == SHOW:
-            answer(self._state(key))
-        elif self._server.is_stopping:
-            raise Unavailable("Server exiting")
-        elif verb == UNDRAIN:
-            check_names("an undrain", arguments, _KEY_SETTINGS)
-            self._undrain(key, answer)
-        else:
-            self._begin(key, arguments, answer)
+    @property
+    def verbs(self) -> Verbs:
+        return {
+            "drain": Verb(self._begin, of_operators=True),
+            "undrain": Verb(self._undrain, of_operators=True),
+            "drain.state": Verb(at_once(lambda arguments: self._state(_key(arguments)))),
+        }
 
-    def drain_to_exit(self, seconds: float) -> None:
+    def defer_stop(self) -> bool:
         """Be not ready for so long, while requests are answered; then stop."""
-        self.is_exiting = True
-        self._plan.log("I", f"Draining for {seconds:g} s before the server stops.")
-        self._set(_SERVER, DrainWish(Follow.STOP, seconds, seconds))
+        seconds = self._exit_drain_s
+        if seconds:
+            self._is_exiting = True
+            self._plan.log("I", f"Draining for {seconds:g} s before the server stops.")
+            self._set(_SERVER, DrainWish(Follow.STOP, seconds, seconds))
+        return bool(seconds)
 
-    def _begin(self, key: Key, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+    def _begin(self, call: ControlCall) -> None:
+        """Begin a drain; the answer comes when it has drained, unless the call says not to wait."""
+        arguments, key = call.arguments, _key(call.arguments)
         check_names("a drain", arguments, _SETTINGS)
         known = self._drained.get(key)
         target = self._target(key) if known is None else known.target
@@ -132,9 +130,9 @@ class Draining:
             target.check(wish.follow)
         drained = self._set(key, wish, target)
         if does_wait:
-            drained.waiting.append(answer)
+            drained.waiting.append(call.answer)
         else:
-            answer(drained.describe(self._plan.now_s))
+            call.answer(drained.describe(self._plan.now_s))
 
     def _target(self, key: Key) -> Target:
         model, instance = key
@@ -164,13 +162,15 @@ class Draining:
         self._poll()
         return known
 
-    def _undrain(self, key: Key, answer: Callable[[Any], None]) -> None:
+    def _undrain(self, call: ControlCall) -> None:
+        key, answer = _key(call.arguments), call.answer
+        check_names("an undrain", call.arguments, _KEY_SETTINGS)
         known = self._drained.get(key)
         if known is None:
             if key != _SERVER:
                 self._check_model(key[0])
             answer(_SERVING)
-        elif known.drain.phase is DrainPhase.ENDING or (key == _SERVER and self.is_exiting):
+        elif known.drain.phase is DrainPhase.ENDING or (key == _SERVER and self._is_exiting):
             raise Unavailable(_under_way(known))
         else:
             del self._drained[key]
@@ -202,7 +202,6 @@ class Draining:
     # --------------------------------------------------------------- what happens
 
     def advance(self) -> None:
-        """Go on with what follows; to be called after each event."""
         for drained in list(self._drained.values()):
             drained.target.advance()
             if drained.drain.phase in _WAITING and drained.target.has_ended:

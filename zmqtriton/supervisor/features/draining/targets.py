@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from zmqtriton.supervisor.features.draining.drain import Follow
 from zmqtriton.supervisor.features.draining.replacement import Replacement
+from zmqtriton.supervisor.features.feature import Server
+from zmqtriton.supervisor.models.context import LoadCallback
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.version import serving_generations
 from zmqtriton.supervisor.plan import Plan
@@ -28,21 +29,6 @@ _LATE = "the time for its drain was over"
 #: What is executed when the time is over may end by itself for so long: clients that never stop
 #: coming are no reason to fail their requests.
 GRACE_S = 1.0
-
-
-class DrainableServer(Protocol):
-    models: dict[str, Model]
-    generations: dict[int, Generation]
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
-
-    def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
-        """Unload a model; `done` is called when it can no longer be asked."""
-
-    def stop(self, status: int = 0) -> None:
-        """End the server in order."""
 
 
 class Target(Protocol):
@@ -88,7 +74,7 @@ class ServerTarget:
     has_ended = False
     ended_as = "stopping"
 
-    def __init__(self, server: DrainableServer, publish: Callable[[Any], None]) -> None:
+    def __init__(self, server: Server, publish: Callable[[Any], None]) -> None:
         self._server = server
         self._publish = publish
 
@@ -117,7 +103,7 @@ class ModelTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.UNLOAD, Follow.RESTART)
     ended_as = "unloaded"
 
-    def __init__(self, plan: Plan, server: DrainableServer, model: Model) -> None:
+    def __init__(self, plan: Plan, server: Server, model: Model) -> None:
         self.name = f"model '{model.name}'"
         self._plan = plan
         self._server = server

@@ -1,33 +1,22 @@
 """Models in object stores, which a process copies to this machine before they are read.
 
-Every reading of a model and every listing comes through here; if all repositories are directories,
-it passes straight on. A store that does not answer changes nothing in what is served. Does no I/O.
+A store that does not answer changes nothing in what is served. Does no I/O.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
-from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton.storage.places import is_remote
-from zmqtriton.supervisor.actions import (
-    ListRepository,
-    LoadOverride,
-    LocalCopy,
-    ReadModel,
-    RepositoryListing,
-    Send,
-    Spawn,
-)
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.actions import LocalCopy, RemoteListing, Send, Spawn
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.models.loads.preparation_status import PreparationStatus
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.policy import Policy
-from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.models.loads.readings import ModelSource
+from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 
@@ -43,26 +32,15 @@ _COPIES = "it is copied from the object store"
 ResultCallback = Callable[[Any], None]
 
 
-class FetchRequest(Protocol):
-    """A model that is being fetched."""
-
-    @property
-    def was_unloaded(self) -> bool:
-        """True if the model was unloaded on request."""
-
-
-class ObjectStores:
-    def __init__(self, plan: Plan, introductions: Introductions, policy: Policy) -> None:
-        self._plan = plan
-        self._introductions = introductions
-        self._urls = [path for path in policy.repositories if is_remote(path)]
-        self._directory = policy.storage_directory
+class ObjectStores(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._introductions = core.introductions
+        self._server = core.server
+        self._urls = [path for path in core.policy.repositories if is_remote(path)]
+        self._directory = core.policy.storage_directory
         #: Until the first listing that must not fail.
-        self._may_start_without = not policy.exit_on_error
-        self._numbers = itertools.count(1)
-        #: Callers that wait for a model to be on this machine, by ticket.
-        self._readings: dict[int, Callable[[Blueprint | ReadFailure], None]] = {}
-        self._listings: dict[int, Callable[[RepositoryListing], None]] = {}
+        self._may_start_without = not core.policy.exit_on_error
         #: The serial of the process; 0 if there is none.
         self._serial = 0
         self._process: dict[str, Any] = {}
@@ -73,7 +51,7 @@ class ObjectStores:
         #: How far they are, once something is fetched.
         self._copy_status: dict[int, PreparationStatus] = {}
         #: Callers that wait for a listing.
-        self._waiting: list[Callable[[RepositoryListing], None]] = []
+        self._waiting: list[Callable[[RemoteListing], None]] = []
         self._listed_s = float("-inf")
         #: By repository, as last seen: names with digests, and names that cannot be used.
         self._models: dict[str, dict[str, str]] = {}
@@ -84,40 +62,42 @@ class ObjectStores:
         #: Copies on this machine, with their models.
         self._local_copies: dict[str, str] = {}
 
+    @property
+    def source(self) -> ModelSource | None:
+        return self if self._urls else None
+
+    @property
+    def helpers(self) -> Iterable[HelperOwner]:
+        return (self,) if self._urls else ()
+
     # ---------------------------------------------------------- what is asked
 
-    def request_read(
+    def fetch(
         self,
+        ticket: int,
         model: str,
-        override: LoadOverride | None,
-        then: Callable[[Blueprint | ReadFailure], None],
+        then: Callable[[LocalCopy | None], None],
         *,
         is_patient: bool,
         is_poll: bool,
-        selection: VersionSelection = NO_EXCEPTIONS,
-    ) -> int:
-        """Read a model, now or when it is on this machine; return a ticket for cancel_read()."""
-        ticket = next(self._numbers)
-        self._readings[ticket] = then
-        is_elsewhere = override is not None and override.directory
-        if not self._urls or is_elsewhere or not _can_be_asked_for(model):
-            self._plan.enqueue(ReadModel(ticket, model, override, selection=selection))
-            return ticket
+    ) -> None:
+        """Copy a model, now or later; `then` gets None if no store can have it."""
+        if not _can_be_asked_for(model):
+            then(None)
+            return
         known = self._known_copy(model) if is_poll else None
         if known is not None:
-            self._plan.enqueue(ReadModel(ticket, model, override, known, selection))
-            return ticket
-
-        def copied(found: Any) -> None:
-            copy = self._record_copy(model, found)
-            self._plan.enqueue(ReadModel(ticket, model, override, copy, selection))
-
+            then(known)
+            return
         arguments = {"model": model, "directory": self._directory, "is_patient": is_patient}
+        copied = partial(self._on_copied, model, then)
         self._call_process(ticket, "copy", arguments, copied)
         self._copying[ticket] = model
-        return ticket
 
-    def copy_phase(self, model: str) -> str:
+    def _on_copied(self, model: str, then: Callable[[LocalCopy], None], found: Any) -> None:
+        then(self._record_copy(model, found))
+
+    def fetch_phase(self, model: str) -> str:
         """Return what is done to copy the model to this machine, in words; "" if nothing is."""
         ticket = next((t for t, copied in self._copying.items() if copied == model), None)
         if ticket is None:
@@ -125,34 +105,20 @@ class ObjectStores:
         status = self._copy_status.get(ticket)
         return status.phase if status is not None else _COPIES
 
-    def cancel_read(self, ticket: int) -> None:
-        """Cancel a reading."""
-        self._readings.pop(ticket, None)
+    def cancel_fetch(self, ticket: int) -> None:
+        """Cancel a copy, if there is one with this ticket."""
         if self._pending_calls.pop(ticket, None) is not None:
             self._end_copy(ticket)
             self._send_call("abandon", {"id": ticket})
 
-    def on_model_read(self, ticket: int, found: Blueprint | ReadFailure) -> None:
-        """Take the answer to ReadModel, which may have been cancelled meanwhile."""
-        then = self._readings.pop(ticket, None)
-        if then is not None:
-            then(found)
-
-    def list_models(self, then: Callable[[RepositoryListing], None]) -> None:
-        """Pass the names of all models to `then`, each with a problem or "".
-
-        A problem holds for all versions of the model.
-        """
-        if not self._urls or self._plan.now_s - self._listed_s < _FRESH_S:
+    def list_remote(self, then: Callable[[RemoteListing], None]) -> None:
+        """Pass the models of all stores to `then`."""
+        if self._plan.now_s - self._listed_s < _FRESH_S:
             self._list(then)
             return
         self._waiting.append(then)
         if len(self._waiting) == 1:
-            self._call_process(next(self._numbers), "names", {}, self._stores_listed)
-
-    def on_repository_listed(self, ticket: int, found: RepositoryListing) -> None:
-        """Take the answer to ListRepository."""
-        self._listings.pop(ticket)(found)
+            self._call_process(self._plan.new_ticket(), "names", {}, self._stores_listed)
 
     def _known_copy(self, model: str) -> LocalCopy | None:
         """Return what a poll would find, if that is known without asking."""
@@ -202,7 +168,7 @@ class ObjectStores:
         for then in waiting:
             self._list(then)
 
-    def _list(self, then: Callable[[RepositoryListing], None]) -> None:
+    def _list(self, then: Callable[[RemoteListing], None]) -> None:
         missing = [url for url in self._urls if url not in self._models]
         if missing and not self._may_start_without:
             then(InternalError(self._errors[missing[0]]))
@@ -213,9 +179,7 @@ class ObjectStores:
             names += [(name, "") for name in self._models.get(url, {})]
             names += self._unusable_models.get(url, {}).items()
         self._may_start_without = True
-        ticket = next(self._numbers)
-        self._listings[ticket] = then
-        self._plan.enqueue(ListRepository(ticket, tuple(names)))
+        then(tuple(names))
 
     # --------------------------------------------------------------- the process
 
@@ -271,7 +235,7 @@ class ObjectStores:
         for then in asked.values():
             then(InternalError(f"the process that asks object stores has died: {reason}"))
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe_processes(self) -> list[dict[str, Any]]:
         """Describe the process, for the status."""
         return [self._process] if self._process else []
 
@@ -281,15 +245,17 @@ class ObjectStores:
 
     # ------------------------------------------------------------------- copies
 
-    def sweep(self, used: Iterable[str], models: Mapping[str, FetchRequest]) -> None:
-        """Remove copies that none of these generations uses.
+    def advance(self) -> None:
+        """Remove copies that no generation uses.
 
         The last copy of a wanted model stays: the next poll compares with it and reuses what is
         unchanged.
         """
         if not self._local_copies:
             return
+        models = self._server.models
         wanted = {m for m in self._last_copies if m in models and not models[m].was_unloaded}
+        used = [each.blueprint.directory for each in self._server.generations.values()]
         still_used = {*used, *(self._last_copies[model].directory for model in wanted)}
         busy = set(self._copying.values())
         gone = [d for d, m in self._local_copies.items() if d not in still_used and m not in busy]

@@ -7,22 +7,21 @@ was unloaded by name is not loaded. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton.supervisor.actions import RepositoryListing
+from zmqtriton.supervisor.control.arguments import required_model_name
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.features.on_demand.evictions import Evictor
-from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.memory_measurements import MemoryMeasurements, MemoryReport
-from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.plan import Plan, Timer
-from zmqtriton.supervisor.policy import Policy
-from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
+from zmqtriton.supervisor.models.memory_measurements import MemoryReport, measure_memory
+from zmqtriton.supervisor.plan import Timer
+from zmqtriton.supervisor.server_processes.broker_counts import CountsReport
 from zmqtriton_floor.errors import ASLEEP, Unavailable, ZmqTritonError
 
-VERB = "demand"
 #: The text of the index for a model that was never requested.
 AWAITING_FIRST_REQUEST = f"{ASLEEP}waits for its first request"
 #: The pause after a failed load, doubled each time.
@@ -33,21 +32,6 @@ MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 
 #: Gets True when the model is loaded, False if there is none to load, or an error.
 Respond = Callable[[Any], None]
-
-
-class OnDemandServer(Protocol):
-    models: dict[str, Model]
-    generations: dict[int, Generation]
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
-
-    def get_or_create_model(self, name: str) -> Model:
-        """Return the model; make it known if it was not."""
-
-    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
-        """Pass the names of the repositories' models to `then`."""
 
 
 class LoadPhase(Enum):
@@ -74,25 +58,18 @@ class _Failure:
         self.pause_s = FIRST_RETRY_PAUSE_S
 
 
-class OnDemandLoader:
-    def __init__(
-        self,
-        plan: Plan,
-        policy: Policy,
-        served: OnDemandServer,
-        counts: BrokerCounts,
-        measurements: MemoryMeasurements,
-    ) -> None:
+class OnDemandLoader(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        plan, policy = core.plan, core.policy
         self._plan = plan
         self._is_on = policy.load_on_demand
-        self._server = served
-        self._counts = counts
-        self._measurements = measurements
+        self._server = core.server
+        self._counts = core.counts
         self._pending_loads: dict[str, _PendingLoad] = {}
         self._failures: dict[str, _Failure] = {}
         self._names: set[str] = set()
         self._listed_s = float("-inf")
-        self._evictions = Evictor(plan, served.models, policy)
+        self._evictions = Evictor(plan, core.server.models, policy)
         #: What to call after the current refresh, and after the next one.
         self._refresh_callbacks: list[Callable[[], None]] | None = None
         self._then_look: list[Callable[[], None]] = []
@@ -100,8 +77,13 @@ class OnDemandLoader:
 
     # ----------------------------------------------------------- what is asked
 
-    def request_load(self, name: str, answer: Respond) -> None:
-        """Load a model on demand; `answer` is called once, now or later."""
+    @property
+    def verbs(self) -> Verbs:
+        return {"demand": Verb(self._demand, needs_repository=True)}
+
+    def _demand(self, call: ControlCall) -> None:
+        """Load a model on demand."""
+        name, answer = required_model_name(call.arguments), call.answer
         models, failure = self._server.models, self._failures.get(name)
         wanted, model = self._pending_loads.get(name), models.get(name)
         if self._server.is_stopping:
@@ -146,7 +128,6 @@ class OnDemandLoader:
         self._proceed(name)
 
     def advance(self) -> None:
-        """Do what is due. To be called after each event."""
         for name in [n for n, w in self._pending_loads.items() if w.phase is LoadPhase.WAITING]:
             self._proceed(name)
 
@@ -163,7 +144,6 @@ class OnDemandLoader:
                 self._load(name)
 
     def stop(self) -> None:
-        """Stop; models cancel their loads themselves."""
         for name in [n for n, w in self._pending_loads.items() if w.phase is not LoadPhase.LOADING]:
             self._end(name, Unavailable("Server exiting"))
 
@@ -254,7 +234,7 @@ class OnDemandLoader:
         generations = self._server.generations.values()
         pids = {i.pid: g.blueprint.name for g in generations for i in g.instances if i.is_alive}
         living = {pid: name for pid, name in pids.items() if pid}
-        self._measurements.request(living, self._on_memory_measured)
+        measure_memory(self._plan, living, self._on_memory_measured)
 
     def _on_memory_measured(self, found: MemoryReport) -> None:
         self._evictions.record_memory(found.by_model)
@@ -269,7 +249,7 @@ class OnDemandLoader:
 
     # --------------------------------------------------------------- showing
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Describe it for the status; empty if loading on demand is off."""
         if not self._is_on:
             return {}
@@ -277,6 +257,5 @@ class OnDemandLoader:
         return {"on_demand": {**self._evictions.describe(), "waiting": waiting}}
 
     @property
-    def never_loaded_entry(self) -> dict[str, str]:
-        """Return the index entry of a model that was never loaded."""
+    def never_loaded(self) -> dict[str, str]:
         return {"state": "UNAVAILABLE", "reason": AWAITING_FIRST_REQUEST} if self._is_on else {}

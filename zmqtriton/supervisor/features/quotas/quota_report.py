@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton.config.parameters import (
     CPU_WEIGHT,
@@ -11,17 +11,20 @@ from zmqtriton.config.parameters import (
     MAX_MEMORY_BYTES,
     MAX_SEGMENT_BYTES,
 )
-from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota
+from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota, QuotaUse
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
 
 
-class QuotaUse(NamedTuple):
-    """The use of one model's quota, and how often that was too little."""
+class QuotaReport(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._info = core.info
+        self._generations = core.server.generations
 
-    segment_bytes: int = 0
-    segment_refusals: int = 0
-    #: Of the largest instance.
-    memory_bytes: int = 0
-    memory_excesses: int = 0
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Describe the limits of models; empty if there are none."""
+        quotas = [generation.blueprint.quota for generation in self._generations.values()]
+        rows = describe_quotas(quotas, self._info.quota_use, counts)
+        return {"quotas": rows, "quotas_kept_by": self._info.quotas_kept_by()} if rows else {}
 
 
 def describe_quotas(

@@ -7,18 +7,6 @@ looks have seen the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
-
-
-class FileReport(NamedTuple):
-    """One look."""
-
-    #: By model; changes with its files.
-    fingerprints: Mapping[str, str]
-    took_s: float
-
-
-NOTHING_SEEN = FileReport({}, 0.0)
 
 
 class FileWatch:

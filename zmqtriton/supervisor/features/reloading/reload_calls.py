@@ -7,40 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
-from zmqtriton.supervisor.models.loads.loading import LoadCallback
+from zmqtriton.supervisor.actions import RepositoryListing
+from zmqtriton.supervisor.control.arguments import optional_model_name
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.startup import find_gone
 from zmqtriton_floor.errors import ZmqTritonError
 
-VERB = "reload"
 
+class ReloadCalls(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._server = core.server
+        self._is_explicit = core.policy.control_mode == "explicit"
 
-class ReloadableServer(Protocol):
-    models: dict[str, Model]
+    @property
+    def verbs(self) -> Verbs:
+        return {"reload": Verb(self._reload, needs_repository=True, of_operators=True)}
 
-    def get_or_create_model(self, name: str) -> Model:
-        """Return the model; make it known if it was not."""
-
-    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
-        """Pass the names of the repositories' models to `then`."""
-
-    def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
-        """Load a model; `done` gets the outcome."""
-
-
-class Reloading:
-    def __init__(self, served: ReloadableServer, *, is_explicit: bool) -> None:
-        self._server = served
-        self._is_explicit = is_explicit
-
-    def reload(self, model: str, answer: Callable[[Any], None]) -> None:
-        """Load a model, or with "" all that have changed; `answer` gets what became of each.
+    def _reload(self, call: ControlCall) -> None:
+        """Load a model, or without a name all that have changed; answer what became of each.
 
         What has failed and has not changed is tried again if it is named.
         """
+        model, answer = optional_model_name(call.arguments), call.answer
         if not model:
             self._server.list_repository(partial(self._reload_listed, answer))
             return

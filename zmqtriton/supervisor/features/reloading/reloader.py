@@ -7,12 +7,11 @@ a request has brought along or unloaded, nor what nobody has asked for.
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
-from zmqtriton.supervisor.actions import LookAtFiles
-from zmqtriton.supervisor.features.reloading.file_watch import FileReport, FileWatch
+from zmqtriton.supervisor.actions import FileReport, LookAtFiles
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
+from zmqtriton.supervisor.features.reloading.file_watch import FileWatch
 from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import UNLOADED
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -22,35 +21,31 @@ LOOK_S, SETTLE_S = 0.25, 0.1
 _SHARE = 20
 
 
-class ReloadedServer(Protocol):
-    models: dict[str, Model]
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
-
-
-class Reloader:
-    def __init__(self, plan: Plan, server: ReloadedServer) -> None:
-        self._plan = plan
-        self._server = server
+class Reloader(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._is_on = core.policy.reload
+        self._server = core.server
         self._watch = FileWatch()
 
-    def begin(self) -> None:
+    def start(self) -> None:
+        if self._is_on:
+            self._look()
+
+    def _look(self) -> None:
         """Look at the files, and again and again from then on."""
         models = self._server.models
         names = tuple(name for name, model in models.items() if _follows_files(model))
         if not self._server.is_stopping:
-            self._plan.enqueue(LookAtFiles(names))
+            self._plan.enqueue(LookAtFiles(self._plan.expect(self._on_looked), names))
 
-    def on_looked(self, report: FileReport) -> None:
-        """Take the answer to LookAtFiles."""
+    def _on_looked(self, report: FileReport) -> None:
         for name in self._watch.observe(report.fingerprints):
             model = self._server.models.get(name)
             if model is not None and not self._server.is_stopping:
                 model.poll(0.0, partial(self._tell, model))
         pause_s = SETTLE_S if self._watch.is_changing else LOOK_S
-        self._plan.call_later(max(pause_s, report.took_s * _SHARE), self.begin)
+        self._plan.call_later(max(pause_s, report.took_s * _SHARE), self._look)
 
     def _tell(self, model: Model, error: ZmqTritonError | None) -> None:
         """Say last why a change is not served."""

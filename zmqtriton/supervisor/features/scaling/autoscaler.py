@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton.config.autoscale import AutoscaleLimits
+from zmqtriton.supervisor.control.verbs import Verb, Verbs
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.features.scaling.instance_target import InstanceTarget
+from zmqtriton.supervisor.features.scaling.scaling_calls import ScalingCalls, limits_of
 from zmqtriton.supervisor.features.scaling.workload import Reading
 from zmqtriton.supervisor.models.blueprint import Scale
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.memory_measurements import MemoryMeasurements, MemoryReport
+from zmqtriton.supervisor.models.memory_measurements import MemoryReport, measure_memory
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.version import serving_generations
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.policy import Policy
-from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts, CountsReport
+from zmqtriton.supervisor.server_processes.broker_counts import CountsReport
 from zmqtriton_floor.errors import ZmqTritonError
 
 INTERVAL_S = 0.25
@@ -30,15 +31,6 @@ INTERVAL_S = 0.25
 RETRY_PAUSE_S = 30.0
 #: The share of the available memory that new instances may take.
 _MEMORY_SHARE = 0.8
-
-
-class ScaledServer(Protocol):
-    models: dict[str, Model]
-    generations: dict[int, Generation]
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
 
 
 class _ScaledModel:
@@ -57,26 +49,23 @@ class _ScaledModel:
         self.last_change = ""
 
 
-class Autoscaler:
-    def __init__(
-        self,
-        plan: Plan,
-        policy: Policy,
-        served: ScaledServer,
-        counts: BrokerCounts,
-        measurements: MemoryMeasurements,
-    ) -> None:
-        self._plan = plan
-        self._budget = policy.memory_budget_bytes
-        self._server = served
-        self._counts = counts
-        self._measurements = measurements
+class Autoscaler(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._budget = core.policy.memory_budget_bytes
+        self._server = core.server
+        self._counts = core.counts
         self._scaled: dict[str, _ScaledModel] = {}
+
+    @property
+    def verbs(self) -> Verbs:
+        scaling = ScalingCalls(self._server.models, self.describe_model)
+        return {"scale": Verb(scaling.handle, of_operators=True)}
 
     # ------------------------------------------------------------- looking
 
-    def watch(self, name: str) -> None:
-        """Scale a model from now on if it is to be. To be called after each of its loads."""
+    def load_ended(self, name: str) -> None:
+        """Scale a model from now on if it is to be."""
         if name not in self._scaled and self._is_scaled(name):
             self._scaled[name] = _ScaledModel()
             if len(self._scaled) == 1:
@@ -134,7 +123,7 @@ class Autoscaler:
         elif wanted > present and self._plan.now_s >= scaled.retry_at_s:
             scaled.is_changing = True
             then = partial(self._on_memory_measured, model, scaled, wanted, reason)
-            self._measurements.request(self._processes(model), then)
+            measure_memory(self._plan, self._processes(model), then)
 
     def _processes(self, model: Model) -> dict[int, str]:
         """Return the processes of the model; under a budget, those of all models."""
@@ -181,7 +170,7 @@ class Autoscaler:
 
     # --------------------------------------------------------------- showing
 
-    def describe(self, model: Model) -> dict[str, Any]:
+    def describe_model(self, model: Model) -> dict[str, Any]:
         """Describe how a model is scaled; empty if it is not."""
         limits = limits_of(model)
         if limits is None:
@@ -195,12 +184,6 @@ class Autoscaler:
                 "obstacle": scaled.obstacle,
             }
         }
-
-
-def limits_of(model: Model) -> AutoscaleLimits | None:
-    """Return the bounds of a model that serves and is scaled by its load."""
-    found = [each.blueprint.autoscale for each in serving_generations(model.versions)]
-    return next((limits for limits in found if limits is not None), None)
 
 
 def _target_of(generation: Generation) -> InstanceTarget:

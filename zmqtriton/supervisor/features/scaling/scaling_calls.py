@@ -1,36 +1,38 @@
-"""Control calls that steer models while they serve: how many instances a model has. Does no I/O."""
+"""The control call about the number of a model's instances. Does no I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from zmqtriton.config.autoscale import AutoscaleLimits
 from zmqtriton.supervisor.control.arguments import check_names, required_model_name
-from zmqtriton.supervisor.features.scaling.autoscaler import Autoscaler, limits_of
+from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.models.blueprint import Scale
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.model_report import describe_instances
+from zmqtriton.supervisor.models.version import serving_generations
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
 
-SCALE = "scale"
-VERBS = frozenset({SCALE})
 
-
-class Steering:
-    def __init__(self, models: Mapping[str, Model], autoscaler: Autoscaler) -> None:
+class ScalingCalls:
+    def __init__(
+        self, models: Mapping[str, Model], describe_scaled: Callable[[Model], dict[str, Any]]
+    ) -> None:
+        """Set up; `describe_scaled` describes how a model is scaled by its load, if it is."""
         self._models = models
-        self._autoscaler = autoscaler
+        self._describe_scaled = describe_scaled
 
-    def handle(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
-        """Steer a model; `answer` gets its instances, now or later, or the error."""
-        model = self._find(arguments)
-        if "count" in arguments:
-            self._scale(model, arguments, answer)
+    def handle(self, call: ControlCall) -> None:
+        """Scale a model; the answer is its instances, now or later, or the error."""
+        model = self._find(call.arguments)
+        if "count" in call.arguments:
+            self._scale(model, call.arguments, call.answer)
         else:
-            answer(self._describe(model))
+            call.answer(self._describe(model))
 
     def _describe(self, model: Model) -> dict[str, Any]:
-        return describe_instances(model) | self._autoscaler.describe(model)
+        return describe_instances(model) | self._describe_scaled(model)
 
     def _find(self, arguments: dict[str, Any]) -> Model:
         name = required_model_name(arguments)
@@ -57,3 +59,9 @@ class Steering:
             answer(error or self._describe(model))
 
         model.scale(Scale(count, group), done)
+
+
+def limits_of(model: Model) -> AutoscaleLimits | None:
+    """Return the bounds of a model that serves and is scaled by its load."""
+    found = [each.blueprint.autoscale for each in serving_generations(model.versions)]
+    return next((limits for limits in found if limits is not None), None)

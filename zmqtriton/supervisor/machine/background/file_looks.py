@@ -8,21 +8,22 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from zmqtriton.repository.place import ModelPlace
-from zmqtriton.supervisor.features.reloading.file_watch import FileReport
+from zmqtriton.supervisor.actions import FileReport
 from zmqtriton.supervisor.machine.background.worker import Worker
 from zmqtriton_floor.errors import ZmqTritonError
 
 
 class FileLooks:
     def __init__(
-        self, selector: selectors.BaseSelector, on_looked: Callable[[FileReport], None]
+        self, selector: selectors.BaseSelector, on_looked: Callable[[int, FileReport], None]
     ) -> None:
         self._worker = Worker(selector, "files")
         self._on_looked = on_looked
 
-    def look(self, places: Mapping[str, ModelPlace], config_name: str) -> None:
+    def look(self, ticket: int, places: Mapping[str, ModelPlace], config_name: str) -> None:
         """Look at the files of these models, by name."""
-        self._worker.submit(partial(_look, places, config_name), self._on_looked)
+        look = partial(_look, places, config_name)
+        self._worker.submit(look, partial(self._on_looked, ticket))
 
     def close(self) -> None:
         self._worker.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import selectors
+from collections.abc import Callable
+from typing import Any
 
-from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.machine.background.file_looks import FileLooks
 from zmqtriton.supervisor.machine.background.memory_gauge import MemoryGauge
 
@@ -12,9 +13,12 @@ from zmqtriton.supervisor.machine.background.memory_gauge import MemoryGauge
 class Background:
     """The parts that have a thread each, once they are asked."""
 
-    def __init__(self, selector: selectors.BaseSelector, core: Core) -> None:
-        self.gauge = MemoryGauge(selector, core.measurements.on_measured)
-        self.file_looks = FileLooks(selector, core.reloader.on_looked)
+    def __init__(
+        self, selector: selectors.BaseSelector, answer: Callable[[int, Any], None]
+    ) -> None:
+        """Set up; `answer` gets the ticket of an action and what came of it."""
+        self.gauge = MemoryGauge(selector, answer)
+        self.file_looks = FileLooks(selector, answer)
 
     def close(self) -> None:
         self.gauge.close()

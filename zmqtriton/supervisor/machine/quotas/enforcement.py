@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES
-from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota
-from zmqtriton.supervisor.features.quotas.quota_report import QuotaUse
+from zmqtriton.config.quotas import USUAL_CPU_WEIGHT, Quota, QuotaUse
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.out_of_memory import OomDetector
 from zmqtriton.supervisor.machine.quotas.control_groups import (

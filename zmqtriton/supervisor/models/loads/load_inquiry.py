@@ -76,7 +76,7 @@ class LoadInquiry:
     @property
     def phase(self) -> str:
         """The phase that it is in, in words: what it waits for."""
-        return self._context.object_stores.copy_phase(self._model.name) or self._phase
+        return self._context.readings.phase(self._model.name) or self._phase
 
     def begin(self) -> None:
         is_scaled = self._request.scale is not None
@@ -86,7 +86,7 @@ class LoadInquiry:
     def cancel(self) -> None:
         """Cancel the inquiry."""
         self._is_cancelled = True
-        self._context.object_stores.cancel_read(self._reading)
+        self._context.readings.cancel_read(self._reading)
 
     def _scale_what_serves(self) -> None:
         """Have it built with another number of instances."""
@@ -110,7 +110,7 @@ class LoadInquiry:
     def _read(self) -> None:
         self._phase = _READS
         wanted = self._request
-        self._reading = self._context.object_stores.request_read(
+        self._reading = self._context.readings.request_read(
             self._model.name,
             wanted.override,
             self._have_read,

@@ -14,7 +14,7 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, Envir
 from zmqtriton.repository.scan import no_version_text
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
-from zmqtriton.supervisor.models.context import ModelContext
+from zmqtriton.supervisor.models.context import LoadCallback, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.failure_text import describe_error
 from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
@@ -33,8 +33,6 @@ from zmqtriton_floor.errors import (
     from_number,
 )
 
-#: Gets an error, or None if all is well.
-LoadCallback = Callable[[ZmqTritonError | None], None]
 #: Changes the instances of a serving generation to those of the blueprint. Raises ZmqTritonError.
 InstanceChange = Callable[[Blueprint, ChangeCallback], None]
 
@@ -97,14 +95,7 @@ class ModelLoad(GenerationOwner):
         """Build the generations; an ensemble comes with its configuration, or why it has none."""
         self._combined = combined
         self._blueprint = blueprint
-        if self._request.scale is None:
-            self._model.history.record_attempt(blueprint, self._request.override)
-        self._context.canaries.load_began(blueprint)
-        if blueprint.completed_config_text:
-            config = blueprint.completed_config_text
-            self._context.plan.log("V", "Server side auto-completed config: ", config)
-        for warning in blueprint.warnings:
-            self._context.plan.log("W", warning)
+        _record_reading(self._model, self._context, self._request, blueprint)
         if not blueprint.versions:
             self._refuse_all(blueprint.name)
             return
@@ -394,8 +385,23 @@ class ModelLoad(GenerationOwner):
         self._has_ended = True
         self._context.load_slots.release(self)
         self._model.loads.load_ended(self)
-        self._context.load_ended(self._model.name)
+        for listener in self._context.listeners:
+            listener.load_ended(self._model.name)
         self._done(error)
+
+
+def _record_reading(
+    model: LoadTarget, around: ModelContext, request: LoadRequest, blueprint: Blueprint
+) -> None:
+    """Record what is about to be built, and log what was noticed in reading it."""
+    if request.scale is None:
+        model.history.record_attempt(blueprint, request.override)
+    for listener in around.listeners:
+        listener.load_began(blueprint)
+    if blueprint.completed_config_text:
+        around.plan.log("V", "Server side auto-completed config: ", blueprint.completed_config_text)
+    for warning in blueprint.warnings:
+        around.plan.log("W", warning)
 
 
 def _serving_generation(version: ModelVersion) -> Generation | None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zmqtriton.supervisor.models.context import LoadSlots
+from zmqtriton.supervisor.models.context import LoadCallback, LoadSlots
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.loads.loading import LoadCallback
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 

@@ -70,7 +70,7 @@ class EnvironmentPreparations:
         if serial in self._waiting:
             self._plan.enqueue(Send(serial, wire.Call(0, "prepare", "{}")))
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe_processes(self) -> list[dict[str, Any]]:
         """Describe the processes, for the status."""
         return list(self._processes.values())
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.supervisor.features.core_parts import core_parts
 from tests.supervisor.world import SupervisorHarness
-from zmqtriton.supervisor.control.trace_settings import TraceSettings
+from zmqtriton.supervisor.features.settings.trace_settings import TraceSettings
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
@@ -23,7 +26,13 @@ _FIRST = {
 
 
 def trace(**options: Any) -> TraceSettings:
-    return TraceSettings(json.dumps({"trace": options}), lambda told: None)
+    return announced_to(lambda told: None, **options)
+
+
+def announced_to(announce: Callable[[dict[str, Any]], None], **options: Any) -> TraceSettings:
+    introductions = SimpleNamespace(change_trace_settings=announce)
+    info = SimpleNamespace(settings_json=json.dumps({"trace": options} if options else {}))
+    return TraceSettings(core_parts(introductions=introductions, info=info))
 
 
 def test_a_models_own_setting_stands_until_it_is_undone() -> None:
@@ -89,7 +98,7 @@ def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
 
 def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_anew() -> None:
     told: list[dict[str, Any]] = []
-    settings = TraceSettings(json.dumps({"trace": {"file": "/t"}}), told.append)
+    settings = announced_to(told.append, file="/t")
 
     settings.update("m", {"trace_level": ["TENSORS"], "trace_count": "3"})
 
@@ -102,7 +111,7 @@ def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_a
 def test_without_a_place_for_them_no_traces_are_asked_for() -> None:
     told: list[dict[str, Any]] = []
 
-    TraceSettings("{}", told.append)
+    announced_to(told.append)
 
     assert [{"mode": "triton", "of": {}}] == told
 

@@ -6,22 +6,16 @@ that were loaded from a directory stay when it is removed. Does no I/O.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
-from zmqtriton.supervisor.actions import ChangeRepositories
+from zmqtriton.supervisor.actions import ChangeRepositories, RepositoriesInUse
 from zmqtriton.supervisor.control.arguments import required_model_name
-from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
-
-REGISTER, UNREGISTER = "repository.register", "repository.unregister"
-#: Lists the repositories that were registered with a key.
-KEYS = "repository.keys"
-#: Behind the texts of Triton, which clients may look for.
-HOW_TO_BE_EXPLICIT = ". Start the server with --model-control-mode=explicit"
-VERBS = frozenset({REGISTER, UNREGISTER, KEYS})
+from zmqtriton.supervisor.control.load_calls import HOW_TO_BE_EXPLICIT
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 
 class _PendingChange(NamedTuple):
@@ -32,33 +26,33 @@ class _PendingChange(NamedTuple):
     row: tuple[str, str, str] | None
 
 
-class RepositoryRegistry:
-    def __init__(
-        self,
-        plan: Plan,
-        paths: tuple[str, ...],
-        models: Mapping[str, Model],
-        *,
-        is_explicit: bool,
-    ) -> None:
-        self._plan = plan
-        self._models = models
-        self._is_explicit = is_explicit
-        self._tickets = itertools.count(1)
-        self._pending: dict[int, _PendingChange] = {}
+class RepositoryRegistry(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._models = core.server.models
+        self._is_explicit = core.policy.control_mode == "explicit"
         #: Absolute paths of the directories in use.
-        self.paths = paths
+        self._paths = core.policy.repositories
         #: What clients call a directory, with its model, by the directory's path.
         self._keys: dict[str, tuple[str, str, str]] = {}
 
-    def handle(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
-        """Add or remove a directory; `answer` gets all directories in use, or the error."""
-        if verb == KEYS:
-            answer(self._known_keys())
-            return
-        is_wanted = verb == REGISTER
+    @property
+    def verbs(self) -> Verbs:
+        return {
+            "repository.register": Verb(partial(self._change, is_registration=True)),
+            "repository.unregister": Verb(partial(self._change, is_registration=False)),
+            # lists the repositories that were registered with a key
+            "repository.keys": Verb(lambda call: call.answer(self._known_keys())),
+        }
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"repositories": self._paths}
+
+    def _change(self, call: ControlCall, *, is_registration: bool) -> None:
+        """Add or remove a directory; the answer is all directories in use, or the error."""
+        arguments = call.arguments
         if not self._is_explicit:
-            noun = "registration" if is_wanted else "unregistration"
+            noun = "registration" if is_registration else "unregistration"
             raise Unsupported(
                 f"repository {noun} is not allowed if model control mode is not EXPLICIT"
                 + HOW_TO_BE_EXPLICIT
@@ -66,27 +60,23 @@ class RepositoryRegistry:
         path = arguments.get("path")
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
             raise InvalidArgument("a repository is named by its absolute path")
-        names = _names(arguments) if is_wanted else {}
-        ticket = next(self._tickets)
-        text = f"Model repository {'registered' if is_wanted else 'unregistered'}: {path}"
+        names = _names(arguments) if is_registration else {}
+        text = f"Model repository {'registered' if is_registration else 'unregistered'}: {path}"
         key = arguments.get("key")
-        is_keyed = is_wanted and isinstance(key, str) and bool(names)
+        is_keyed = is_registration and isinstance(key, str) and bool(names)
         row = (str(key), *next(iter(names.items()))) if is_keyed else None
-        self._pending[ticket] = _PendingChange(text, answer, path, row)
-        self._plan.enqueue(ChangeRepositories(ticket, path, is_wanted, names))
+        change = _PendingChange(text, call.answer, path, row)
+        ticket = self._plan.expect(partial(self._on_changed, change))
+        self._plan.enqueue(ChangeRepositories(ticket, path, is_registration, names))
 
-    def repositories_changed(
-        self, ticket: int, paths: tuple[str, ...], error: ZmqTritonError | None
-    ) -> None:
-        """Take the answer to ChangeRepositories."""
-        change = self._pending.pop(ticket)
-        self.paths = paths
+    def _on_changed(self, change: _PendingChange, in_use: RepositoriesInUse) -> None:
+        self._paths, error = in_use
         if error is None:
             self._plan.log("I", change.log_text)
             self._forget(self._keys.pop(change.path, None))
             if change.row is not None:
                 self._keys[change.path] = change.row
-        change.respond(error or list(paths))
+        change.respond(error or list(self._paths))
 
     def _forget(self, row: tuple[str, str, str] | None) -> None:
         """Forget a model that nobody else names, once it is unloaded."""

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton.supervisor.actions import ConfigureLogging
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.control.arguments import changes_of
+from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS, LogOptions
@@ -27,13 +28,17 @@ _FIELDS = {
 }
 
 
-class LogSettings:
-    def __init__(self, plan: Plan, introductions: Introductions, settings: str) -> None:
-        self._plan = plan
-        self._introductions = introductions
-        options = json.loads(settings)
+class LogSettings(Feature):
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._introductions = core.introductions
+        options = json.loads(core.info.settings_json)
         self._file = options.get("log_file", "")
         self._options = LogOptions.of(options)
+
+    @property
+    def verbs(self) -> Verbs:
+        return {"log.settings": Verb(at_once(lambda arguments: self.update(changes_of(arguments))))}
 
     def update(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Apply all of these changes or none, and return the settings."""

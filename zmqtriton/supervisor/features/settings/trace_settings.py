@@ -7,9 +7,12 @@ the requests and are told what holds. Does no I/O.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from zmqtriton.supervisor.control.arguments import changes_of, optional_model_name
+from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 _FIXED_FILE = "trace file location can not be updated through network protocol"
@@ -24,12 +27,12 @@ _REPEATABLE_KEY = "resource"
 _CHANGEABLE_SETTINGS = ("trace_level", "trace_rate", "trace_count", "log_frequency")
 
 
-class TraceSettings:
+class TraceSettings(Feature):
     """Announces the settings that frontends must know, at start and after each change."""
 
-    def __init__(self, settings: str, announce: Callable[[dict[str, Any]], None]) -> None:
-        self._announce = announce
-        options = json.loads(settings).get("trace", {})
+    def __init__(self, core: CoreParts) -> None:
+        self._announce = core.introductions.change_trace_settings
+        options = json.loads(core.info.settings_json).get("trace", {})
         self._mode = options.get("mode", "triton")
         self._file = options.get("file", "")
         self._exporter_options: dict[str, str | list[str]] = dict(_EXPORTER_DEFAULTS)
@@ -48,6 +51,13 @@ class TraceSettings:
         #: restarts the count of traces.
         self._change_counts: dict[str, int] = {}
         self._announce_all()
+
+    @property
+    def verbs(self) -> Verbs:
+        return {"trace.settings": Verb(at_once(self._handle))}
+
+    def _handle(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return self.update(optional_model_name(arguments), changes_of(arguments))
 
     def _add_exporter_option(self, key: str, value: str) -> None:
         """Add an option that may be given several times.
@@ -89,9 +99,8 @@ class TraceSettings:
         is_nowhere = self._mode == "triton" and not self._file
         return "trace file name is not given" if is_nowhere else ""
 
-    def forget_model(self, model: str) -> None:
-        """Drop the settings of a forgotten model."""
-        if self._model_settings.pop(model, None) is not None:
+    def forget_model(self, name: str) -> None:
+        if self._model_settings.pop(name, None) is not None:
             self._announce_all()
 
     def _announce_all(self) -> None:

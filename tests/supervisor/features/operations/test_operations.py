@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from tests.supervisor.features.core_parts import core_parts
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Signal
-from zmqtriton.supervisor.control.operations import DUMP_STACKS_SIGNAL, OperatorCommands
+from zmqtriton.supervisor.control.verbs import ControlCall
+from zmqtriton.supervisor.features.operations.operations import DUMP_STACKS_SIGNAL, Operations
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import Unavailable
 
@@ -18,21 +22,23 @@ def world() -> SupervisorHarness:
 
 def test_the_stubs_of_one_model_are_asked_where_they_are(world: SupervisorHarness) -> None:
     stub, plan = world.instance("m"), Plan()
-    operations = OperatorCommands(plan, world.core.generations, lambda model, done: None)
+    operations = Operations(core_parts(plan=plan, server=world.core))
+    asked: list[list[dict[str, Any]]] = []
 
-    asked = operations.dump_stacks("m")
+    call = ControlCall(0, {"model": "m"}, asked.append)
+    operations.verbs["stacks"].handle(call)
 
-    assert [{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}] == asked
+    assert [[{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}]] == asked
     # Who has not prepared for it does not die of this one.
     assert [Signal(stub.serial, int(DUMP_STACKS_SIGNAL))] == plan.take_actions()
-    assert asked == world.call("stacks", {"model": "m"}).result
+    assert asked == [world.call("stacks", {"model": "m"}).result]
     assert [] == world.call("stacks", {"model": "nobody"}).result
 
 
 def test_who_is_dead_is_not_asked_where_he_is(world: SupervisorHarness) -> None:
     world.kill_process(world.serial("m_0_0"))
 
-    assert [] == world.core.operator_commands.dump_stacks("m")
+    assert [] == world.call("stacks", {"model": "m"}).result
 
 
 def test_a_model_is_restarted_in_every_mode(world: SupervisorHarness) -> None:

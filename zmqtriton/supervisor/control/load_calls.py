@@ -1,0 +1,155 @@
+"""Control calls that load, unload and list models: their arguments, answers and Triton's texts.
+
+Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from zmqtriton.environments.demand import Host
+from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
+from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
+from zmqtriton.supervisor.control.staged_files import StagedFiles
+from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.models.bindings import end_bindings, guests_of, is_guest
+from zmqtriton.supervisor.models.context import LoadCallback
+from zmqtriton.supervisor.models.index import repository_index
+from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.server_processes.peers import Peers
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+
+#: Triton's text, in whichever mode the server is.
+NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
+#: Behind the texts of Triton, which clients may look for.
+HOW_TO_BE_EXPLICIT = ". Start the server with --model-control-mode=explicit"
+
+
+class LoadingServer(Protocol):
+    """The server, as these calls need it."""
+
+    models: dict[str, Model]
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once nothing new may begin."""
+
+    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
+        """Pass the names of the repositories' models to `then`."""
+
+    def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
+        """Load a model; `done` gets the outcome."""
+
+    def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
+        """Unload a model; `done` is called when it can no longer be asked.
+
+        Nor can the models that depend on it.
+        """
+
+
+class LoadCalls:
+    def __init__(
+        self,
+        server: LoadingServer,
+        peers: Peers,
+        staged_files: StagedFiles,
+        nested_loads: NestedLoads,
+        never_loaded: dict[str, str],
+        *,
+        is_explicit: bool,
+    ) -> None:
+        """Set up; `never_loaded` is what the index says of a model that was never tried."""
+        self._server = server
+        self._peers = peers
+        self._staged_files = staged_files
+        self._nested_loads = nested_loads
+        self._never_loaded = never_loaded
+        self._is_explicit = is_explicit
+
+    @property
+    def verbs(self) -> Verbs:
+        return {
+            "index": Verb(self._index, needs_repository=True),
+            "load": Verb(self._load, needs_repository=True, of_models=True),
+            "unload": Verb(self._unload, needs_repository=True, of_models=True),
+        }
+
+    def guest_left(self, guest: int, reason: str) -> None:
+        """End what a process of the user's has bound."""
+        end_bindings(self._server.models.values(), guest, reason)
+
+    def _index(self, call: ControlCall) -> None:
+        is_ready = bool(call.arguments.get("ready", False))
+        self._server.list_repository(partial(self._answer_index, call, is_ready))
+
+    def _answer_index(self, call: ControlCall, is_ready: bool, listing: RepositoryListing) -> None:
+        entries = repository_index(listing, self._server.models, self._never_loaded)
+        call.answer([e for e in entries if not is_ready or e.get("state") == "READY"])
+
+    def _load(self, call: ControlCall) -> None:
+        caller, arguments = call.caller, call.arguments
+        directory = self._staged_files.claim(caller, arguments.get("files", {}))
+
+        def done(error: ZmqTritonError | None) -> None:
+            self._staged_files.load_ended(directory)
+            call.answer(error)
+
+        try:
+            host = self._host(caller, arguments.get("binding"))
+            self._check_allowed(is_bound=host is not None)
+            model = required_model_name(arguments)
+            override = _override(arguments, directory, host)
+            ended = self._nested_loads.register(caller, model, done)
+        except ZmqTritonError as error:
+            done(error)
+        else:
+            self._server.load(model, override, ended)
+
+    def _host(self, caller: int, binding: Any) -> Host | None:
+        """Parse who is to run the model; None if that is the server itself."""
+        if binding is None:
+            return None
+        is_allowed = is_guest(self._peers.find_peer(caller))
+        if type(binding) is not int or binding < 0 or not is_allowed:
+            raise InvalidArgument("only a process that takes part in the server can bind a model")
+        return Host(caller, binding)
+
+    def _unload(self, call: ControlCall) -> None:
+        arguments = call.arguments
+        model = self._server.models.get(optional_model_name(arguments))
+        self._check_allowed(is_bound=model is not None and call.caller in guests_of(model))
+        dependents = arguments.get("unload_dependents", False)
+        if not isinstance(dependents, bool):
+            raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
+        self._server.unload(required_model_name(arguments), dependents, call.answer)
+
+    def _check_allowed(self, *, is_bound: bool) -> None:
+        if self._server.is_stopping:
+            raise Unavailable("Server exiting")
+        if not (self._is_explicit or is_bound):
+            raise Unavailable(NOT_EXPLICIT + HOW_TO_BE_EXPLICIT)
+
+
+def _override(arguments: dict[str, Any], directory: str, host: Host | None) -> LoadOverride | None:
+    """Parse what a load brings along; the directory is "" if no files came with it."""
+    parameters, files = arguments.get("parameters") or {}, arguments.get("files")
+    if not isinstance(parameters, dict):
+        raise InvalidArgument("the parameters of a load must be an object")
+    for key in parameters:
+        if key != "config":
+            raise InvalidArgument(f"unrecognized load parameter '{key}'.")
+    override = parameters.get("config")
+    if files and override is None:
+        raise InvalidArgument("Load parameter 'config' must be specified for model file override")
+    if files and not directory:
+        raise InvalidArgument(str(files.get("refusal")))
+    if host is not None and not directory:
+        raise InvalidArgument("a model that is bound comes with its files")
+    if override is None:
+        return None
+    if not isinstance(override, str):
+        raise InvalidArgument("Invalid config override: it must be a string of JSON")
+    return LoadOverride(override, directory, host)

@@ -1,0 +1,87 @@
+"""Control calls that are answered at once, from what the server knows. Does no I/O."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Protocol
+
+from zmqtriton.supervisor.control.arguments import optional_model_name
+from zmqtriton.supervisor.control.server_status import ServerStatus
+from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.model_report import is_ready, serving_config
+from zmqtriton.supervisor.server_processes.introductions import ServerInfo
+from zmqtriton_floor.cache_keys import is_cached
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.members import inside
+from zmqtriton_floor.signature import takes_gpu
+
+
+class QueriedServer(Protocol):
+    """The server, as these calls need it."""
+
+    models: dict[str, Model]
+
+    @property
+    def is_open(self) -> bool:
+        """True once clients can connect."""
+
+
+class Queries:
+    def __init__(self, server: QueriedServer, info: ServerInfo, status: ServerStatus) -> None:
+        self._server = server
+        self._info = info
+        self._status = status
+
+    @property
+    def verbs(self) -> Verbs:
+        info, status = self._info, self._status
+        return {
+            "ready": Verb(at_once(self._is_ready), of_models=True),
+            "is_open": Verb(at_once(lambda arguments: self._server.is_open)),
+            "takes_gpu": Verb(at_once(self._takes_gpu), of_models=True),
+            "is_hashed": Verb(at_once(self._is_hashed), of_models=True),
+            "config": Verb(at_once(self._config)),
+            "options": Verb(at_once(lambda arguments: info.options)),
+            "processes": Verb(at_once(lambda arguments: status.processes())),
+            "loads": Verb(at_once(lambda arguments: status.loads())),
+            "logs": Verb(at_once(lambda arguments: info.log_lines(*_log_range(arguments)))),
+            "logs.processes": Verb(
+                at_once(lambda arguments: info.process_lines(optional_model_name(arguments)))
+            ),
+        }
+
+    def _is_ready(self, arguments: dict[str, Any]) -> bool:
+        name, version = optional_model_name(arguments), _version(arguments)
+        model = self._server.models.get(name)
+        return model is not None and is_ready(model, version)
+
+    def _config(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        name, version = optional_model_name(arguments), _version(arguments)
+        return serving_config(self._server.models, name, version)
+
+    def _takes_gpu(self, arguments: dict[str, Any]) -> bool:
+        return takes_gpu(self._config(arguments))
+
+    def _is_hashed(self, arguments: dict[str, Any]) -> bool:
+        name, version = optional_model_name(arguments), _version(arguments)
+        config_of = partial(serving_config, self._server.models)
+        return any(map(is_cached, inside(config_of, name, version)))
+
+
+def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:
+    """Parse a log range: the model, the line after which it begins, and the number of lines."""
+    model, after = arguments.get("model", ""), arguments.get("after", 0)
+    lines = arguments.get("lines", 100)
+    if type(model) is not str or type(after) is not int or type(lines) is not int or lines < 1:
+        raise InvalidArgument(
+            "'model' must be a string; 'after' and 'lines' must be integers, 'lines' at least 1"
+        )
+    return model, after, lines
+
+
+def _version(arguments: dict[str, Any]) -> int:
+    version = arguments.get("version", -1)
+    if type(version) is not int:
+        raise InvalidArgument("the version of a model must be a number")
+    return version

@@ -1,0 +1,43 @@
+"""The table of control calls: the answer to each verb, and the callers that may use it.
+
+The parts of the core and the features name their verbs; `control.py` has the whole table. Only
+types, and what several tables need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+class ControlCall(NamedTuple):
+    """A call whose arguments are well-formed."""
+
+    #: The serial of the calling process, or of the caller on the control socket.
+    caller: int
+    arguments: dict[str, Any]
+    #: To be called once, now or later, with the result or a ZmqTritonError.
+    answer: Callable[[Any], None]
+
+
+class Verb(NamedTuple):
+    #: Answers a call. Raises ZmqTritonError in place of an answer.
+    handle: Callable[[ControlCall], None]
+    #: It is refused while the server waits for its repository.
+    needs_repository: bool = False
+    #: The code of a model may call it.
+    of_models: bool = False
+    #: Operators change by it what serves, in every model control mode; not once the server stops.
+    of_operators: bool = False
+
+
+Verbs = Mapping[str, Verb]
+
+
+def at_once(result_of: Callable[[dict[str, Any]], Any]) -> Callable[[ControlCall], None]:
+    """Return what answers a call with the result of a function of its arguments."""
+
+    def handle(call: ControlCall) -> None:
+        call.answer(result_of(call.arguments))
+
+    return handle

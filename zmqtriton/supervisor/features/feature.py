@@ -1,0 +1,138 @@
+"""A feature of the supervisor, as the core knows it: hooks that do nothing by default.
+
+A feature is a class with one parameter: the parts of the core that features may use. The core makes
+one of each class in its list (`features/table.py`), and knows none by name. Features do not know
+each other either: one learns of another by a hook or from the state of a model. Like the core they
+do no I/O, know no clock and never block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
+from zmqtriton.supervisor.control.verbs import Verbs
+from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton.supervisor.models.context import LoadCallback
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.loads.readings import ModelSource
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.server_processes.audience import Audience
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
+from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
+from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
+
+
+class Server(Protocol):
+    """The server, as features need it."""
+
+    models: dict[str, Model]
+    #: All that were started and have not ended, by number.
+    generations: dict[int, Generation]
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once nothing new may begin."""
+
+    def get_or_create_model(self, name: str) -> Model:
+        """Return the model; make it known if it was not."""
+
+    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
+        """Pass the names of the repositories' models to `then`."""
+
+    def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
+        """Load a model; `done` gets the outcome."""
+
+    def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
+        """Unload a model; `done` is called when it can no longer be asked."""
+
+    def stop(self, status: int = 0) -> None:
+        """End the server in order."""
+
+
+class CoreParts(NamedTuple):
+    """The parts of the core that features may use."""
+
+    plan: Plan
+    policy: Policy
+    info: ServerInfo
+    server: Server
+    introductions: Introductions
+    audience: Audience
+    counts: BrokerCounts
+
+
+class Feature:
+    """The hooks, in the order of the server's life."""
+
+    def __init__(self, core: CoreParts) -> None:
+        """Keep what it needs of the core, which is not complete yet."""
+
+    # ------------------------------------------- what it adds, asked for once
+
+    @property
+    def verbs(self) -> Verbs:
+        """The control calls that it answers."""
+        return {}
+
+    @property
+    def helpers(self) -> Iterable[HelperOwner]:
+        """The owners of processes that do one task for it."""
+        return ()
+
+    @property
+    def source(self) -> ModelSource | None:
+        """The source of models that are not on this machine; one feature at most has it."""
+        return None
+
+    @property
+    def never_loaded(self) -> Mapping[str, str]:
+        """The state and the reason of a model that was never loaded, for the repository index."""
+        return {}
+
+    # ------------------------------------------------------- the server's life
+
+    def start(self) -> None:
+        """Begin, after the first processes were started and the first loads requested."""
+
+    def advance(self) -> None:
+        """Do what follows from the state of the server; called after each event."""
+
+    def defer_stop(self) -> bool:
+        """Return True to stop the server later, with `Server.stop`, when it was told to stop."""
+        return False
+
+    def stop(self) -> None:
+        """Begin nothing more: the server stops."""
+
+    # ------------------------------------------------------------------ models
+
+    def load_began(self, blueprint: Blueprint) -> None:
+        """A model was read and is about to be built."""
+
+    def load_succeeded(self, blueprint: Blueprint) -> None:
+        """A model serves as its blueprint says."""
+
+    def load_ended(self, name: str) -> None:
+        """A load of this model has ended, well or badly."""
+
+    def forget_model(self, name: str) -> None:
+        """A model is gone with its directory."""
+
+    # ---------------------------------------------------------- what is shown
+
+    def news(self) -> Iterable[Any]:
+        """Return the messages that a new frontend needs before those about models."""
+        return ()
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return its part of the status, by key; `counts` are the broker's, by version."""
+        return {}
+
+    @property
+    def phase(self) -> str:
+        """The state of the server in one word, for its status line; "" for the usual one."""
+        return ""

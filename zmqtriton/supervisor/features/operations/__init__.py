@@ -1,0 +1,1 @@
+"""Operations on running models: stacks and restarts."""

@@ -1,0 +1,1 @@
+"""Directories of models that are added and removed while the server runs."""

@@ -1,0 +1,1 @@
+"""Settings of logs and traces, which clients change while the server runs."""

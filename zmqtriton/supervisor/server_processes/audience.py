@@ -1,0 +1,35 @@
+"""The broker and the frontends as one audience: all are told, and all have taken note.
+
+Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.introductions import Introductions
+from zmqtriton.supervisor.server_processes.peers import Peers
+
+
+class Audience:
+    def __init__(
+        self, introductions: Introductions, acknowledgements: Acknowledgements, peers: Peers
+    ) -> None:
+        self._introductions = introductions
+        self._acknowledgements = acknowledgements
+        self._peers = peers
+
+    def tell_broker(self, message: Any) -> None:
+        """Tell the broker, or the next one if there is none."""
+        self._introductions.send_to_broker(message)
+
+    def tell_frontends(self, message: Any) -> None:
+        """Tell the frontends; those that start later hear it from `Feature.news`."""
+        self._peers.publish(message)
+
+    def confirm(self, then: Callable[[], None]) -> None:
+        """Call `then` when the broker and all frontends have taken note of everything so far."""
+        serials = {self._introductions.broker_serial, *self._peers.serving_serials()}
+        self._acknowledgements.sync(serials - {0}, then)
