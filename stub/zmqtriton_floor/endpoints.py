@@ -112,10 +112,20 @@ def open_publisher(context: Any, address: str, listener: int | None = None) -> S
     The listener is a socket that somebody else has bound to that address, and is closed with it.
     """
     socket = _open(context, zmq.XPUB)
-    if listener is not None:
-        socket.setsockopt(zmq.USE_FD, listener)
-    socket.bind(address)
+    if listener is None:
+        socket.bind(address)
+    else:
+        take_subscribers(socket, address, listener)
     return socket
+
+
+def take_subscribers(socket: Socket, address: str, listener: int) -> None:
+    """Let a publisher take subscribers at a listener, beside those that it takes already.
+
+    Earlier listeners are kept: libzmq ends their connections with them.
+    """
+    socket.setsockopt(zmq.USE_FD, listener)
+    socket.bind(address)
 
 
 def open_subscriber(context: Any, serial: int) -> Socket:

@@ -369,6 +369,10 @@ class ReadinessLifeline(NamedTuple):
     """Carries a second lifeline, for the thread that answers probes with the model's is_ready."""
 
 
+class StreamListener(NamedTuple):
+    """Carries another listener for subscribers, since the file of the last one is gone."""
+
+
 class Finalize(NamedTuple):
     """Calls finalize; then the stub exits."""
 
@@ -745,30 +749,12 @@ _KINDS: tuple[type[Any], ...] = (
         ModelLoaded,
         LoadFailed,
     ),
-    *(
-        LogLine,
-        Drained,
-        FirstExecutionDone,
-        ExecutionOverdue,
-        StreamAcks,
-        Lease,
-        Release,
-        CreateSegment,
-        SegmentCreated,
-    ),
-    *(
-        FreeSegment,
-        OpenSegment,
-        SegmentOpened,
-        NewEpoch,
-        AddRegion,
-        RemoveRegion,
-        RegionReleased,
-        HeldBlocks,
-    ),
+    *(LogLine, Drained, FirstExecutionDone, ExecutionOverdue, StreamAcks, Lease, Release),
+    *(CreateSegment, SegmentCreated, FreeSegment, OpenSegment, SegmentOpened, NewEpoch),
+    *(AddRegion, RemoveRegion, RegionReleased, HeldBlocks),
     *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
     *(ConnectionLost, LogFile, HostInstance, RepositoryState, StageTimes, TrafficSplit),
-    *(ServerDraining, PreparationProgress, Settled),
+    *(ServerDraining, PreparationProgress, Settled, StreamListener),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

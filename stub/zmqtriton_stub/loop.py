@@ -70,6 +70,7 @@ class Stub:
         #: The one that executes.
         self._thread: threading.Thread
         self._progress = progress
+        #: Passed on to the connection to the broker; -1 after that.
         self._listener = listener
         self._supervisor = SupervisorClient(lifeline)
         self._supervisor.on_end = lambda: process.lose_supervisor(self._finalize)
@@ -153,6 +154,8 @@ class Stub:
             raise _Finished
         if kind is wire.Sync:
             self._instance.tell(wire.Synced(message.number))
+        elif kind is wire.StreamListener:
+            self._listen(self._supervisor.take_descriptor(kind))
         elif kind is wire.LogSettings:
             this_process.wanted = LogOptions.of(json.loads(message.settings))
         elif kind is wire.NewEpoch:
@@ -162,6 +165,16 @@ class Stub:
                 self._asker.leave()
                 self._connect_broker()
                 self._asker.follow(self._bootstrap)
+
+    def _listen(self, listener: int) -> None:
+        """Take subscribers of a decoupled model at this listener from now on."""
+        if listener < 0:
+            return  # a later one has come, too
+        if self._listener >= 0:
+            os.close(self._listener)
+            self._listener = listener
+        else:
+            self._link.listen(listener)
 
     # ------------------------------------------------------ beginning and end
 
@@ -236,6 +249,7 @@ class Stub:
             self._link.publish(address, self._listener, is_timed=wanted.has_histograms)
         else:
             os.close(self._listener)
+        self._listener = -1
         self._link.poll_while_executing = self._poll_while_executing
         link.watch = lambda descriptor: self._poller.register(descriptor, select.POLLIN)
         link.unwatch = self._poller.unregister
@@ -249,7 +263,7 @@ class Stub:
         if is_ready is not None:
             # not later: from the first request on the lifeline may be left unread for long
             self._await(wire.ReadinessLifeline)
-            line = Lifeline.inherited(self._supervisor.readiness_descriptor)
+            line = Lifeline.inherited(self._supervisor.take_descriptor(wire.ReadinessLifeline))
             self._readiness = Readiness(self._instance, is_ready, line)
 
     def _connect_broker(self) -> None:

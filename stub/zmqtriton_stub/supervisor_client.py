@@ -23,6 +23,9 @@ _ANSWER_TIMEOUT_S = 5.0
 #: How often the loop's duties are attended to while a call is waited for.
 _ATTEND_INTERVAL_S = 0.02
 
+#: Messages to the main loop that come with a descriptor.
+_CARRIERS = frozenset((wire.ReadinessLifeline, wire.StreamListener))
+
 NO_ANSWER = "The supervisor did not answer in time."
 
 #: Identifies what an answer belongs to: a segment by one or two numbers, a call by three.
@@ -47,8 +50,8 @@ class SupervisorClient:
     def __init__(self, lifeline: Lifeline) -> None:
         #: Messages for the main loop.
         self.inbox: deque[Any] = deque()
-        #: The descriptor that came with ReadinessLifeline; -1 before that.
-        self.readiness_descriptor = -1
+        #: The last descriptor that came with a message of a kind and was not taken.
+        self._descriptors: dict[type[Any], int] = {}
         #: Wakes the main loop when another thread has filled the inbox.
         self.wake: Callable[[], None] = lambda: None
         self.send: Callable[[Any], None] = lifeline.send
@@ -95,6 +98,10 @@ class SupervisorClient:
             if others:
                 self._waiters[key] = others
 
+    def take_descriptor(self, kind: type[Any]) -> int:
+        """Return the last descriptor that has come with such a message, once; else -1."""
+        return self._descriptors.pop(kind, -1)
+
     def settle(self, key: Key, answer: Answer) -> bool:
         """Hands an answer to all that wait for it; False if nobody does."""
         waiters = self._waiters.pop(key, [])
@@ -132,9 +139,9 @@ class SupervisorClient:
             elif type(message) is wire.CallResult:
                 self.settle(_key_of_call(message.id), (message, -1))
             else:
-                if type(message) is wire.ReadinessLifeline:
-                    readiness = self.readiness_descriptor
-                    self.readiness_descriptor, descriptor = descriptor, readiness
+                if type(message) in _CARRIERS and descriptor >= 0:
+                    earlier = self.take_descriptor(type(message))
+                    self._descriptors[type(message)], descriptor = descriptor, earlier
                 self.inbox.append(message)
                 if descriptor >= 0:
                     os.close(descriptor)

@@ -99,6 +99,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.ServerDraining(1),
     wire.PreparationProgress(1, "Reading x", 5, 9),
     wire.Settled(3, 5),
+    wire.StreamListener(),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

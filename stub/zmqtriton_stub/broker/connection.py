@@ -8,6 +8,7 @@ and happens outside the lock. Knows nothing of models.
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 import time
@@ -189,6 +190,15 @@ class BrokerConnection:
         with self._lock:
             self._context = zmq.Context()
             self._publisher = Publisher(self._context, address, listener, is_timed=is_timed)
+
+    def listen(self, listener: int) -> None:
+        """Take subscribers at another listener, if anything is published."""
+        with self._lock:
+            if self._publisher is None or self.is_closed:
+                os.close(listener)
+            else:
+                self._publisher.listen(listener)
+        self.turn(takes=False)  # another thread may have left its work to this one
 
     def abandon(self) -> None:
         """Leave the connection to the parent after a fork; what is sent here is dropped."""

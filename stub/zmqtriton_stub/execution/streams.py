@@ -257,12 +257,17 @@ class Publisher:
     ) -> None:
         #: The broker wants to see when the first response of each stream leaves.
         self._is_timed = is_timed
+        self._address = address
         self._socket: Any = endpoints.open_publisher(context, address, listener)
         #: The topics of the subscribed frontends.
         self._topics: set[bytes] = set()
 
     def close(self, linger_ms: int) -> None:
         self._socket.close(linger_ms)
+
+    def listen(self, listener: int) -> None:
+        """Take new subscribers at this listener; those that there are stay."""
+        endpoints.take_subscribers(self._socket, self._address, listener)
 
     def send(self, answers: list[OutcomeWithBody]) -> list[OutcomeWithBody]:
         """Send what goes straight to its reader; return the rest, in order."""

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from tests.faults.mixed_clients import StreamClient
+from tests.support.foreign_sockets import needs_pidfd_getfd, tear
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-MODELS = ("add_sub",)
+MODELS = ("add_sub", "tokens")
 OPTIONS = ("--runtime-directory=@DIRECTORY@/run", "--zmq-door")
 
 
@@ -58,3 +60,22 @@ def test_it_is_made_again_and_everything_connects_as_before(server: Server, what
     eventually(lambda: ask_add_sub(server) == 200, 60, "and the next broker")
     assert (directory / "door").is_socket()
     assert f"something has removed the runtime directory '{directory}'" in server.log_text()
+
+
+@needs_pidfd_getfd
+def test_streams_find_a_new_frontend_past_the_broker(server: Server) -> None:
+    directory = runtime(server)
+    [stub], [frontend] = server.stub_pids("tokens"), server.pids()["grpc"]
+    for path in directory.glob("stream-*"):
+        path.unlink()
+    (directory / "ctl").unlink()
+    eventually(lambda: ctl(server, "status") is not None, 60, "it is mended")
+
+    os.kill(frontend, signal.SIGKILL)
+    eventually(lambda: server.pids().get("grpc", [frontend]) != [frontend], 60, "a new frontend")
+    streams = StreamClient(server, 0)
+    eventually(lambda: streams.ask() == "right", 60, "a stream")
+    [frontend] = server.pids()["grpc"]
+
+    eventually(lambda: streams.ask() == "right" and tear(stub, frontend) > 0, 60, "straight")
+    assert [stub] == server.stub_pids("tokens")

@@ -1,8 +1,9 @@
 """Mends the runtime directory of a running server after something has taken it away.
 
 Connections live on without the files of their sockets, but nothing can connect any more: neither
-zmqtriton-ctl nor a new stub. So the directory is made again, and the processes that listen in it
-are replaced: the death of a broker costs no request that had not begun.
+zmqtriton-ctl nor a new stub. So the directory is made again, stubs get other sockets for their
+streams, and the other processes that listen in it are replaced: the death of a broker costs no
+request that had not begun.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class DirectoryMending:
         self._serials = serials
         #: Opens the socket for zmqtriton-ctl. Raises OSError.
         self.open_control: Callable[[], None] = lambda: None
+        #: Makes the sockets of stubs' streams again. Raises OSError.
+        self.renew_streams: Callable[[], None] = lambda: None
         self._has_told = False
 
     def poll(self) -> None:
@@ -60,8 +63,10 @@ class DirectoryMending:
             )
         try:
             directory.restore()
-            self.open_control()
             self._open_door()
+            self.renew_streams()
+            # last: as long as it is not there, the directory counts as lost
+            self.open_control()
         except (OSError, DirectoryError) as error:
             _log.debug("the runtime directory cannot be made again: %s", error)
             return

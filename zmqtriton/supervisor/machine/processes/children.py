@@ -33,9 +33,10 @@ from zmqtriton.supervisor.machine.processes.last_pages import LastPages
 from zmqtriton.supervisor.machine.processes.output import StubOutput, log_line
 from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifelines
 from zmqtriton.supervisor.machine.processes.process import Process
+from zmqtriton.supervisor.machine.processes.stream_sockets import StreamSockets
 from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement
 from zmqtriton.supervisor.machine.segments import SEGMENT_MESSAGES, SegmentRegistry
-from zmqtriton_floor import endpoints, stub_mark, wire
+from zmqtriton_floor import stub_mark, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 
 _log = logging.getLogger(__name__)
@@ -125,6 +126,7 @@ class Children:
             remove=self._remove_child,
         )
         self._probes = ReadinessLifelines(selector, listener.message_received)
+        self.stream_sockets = StreamSockets(directory, self._children, self.send)
         self.quotas = QuotaEnforcement(self._children, self.segments, listener.memory_exceeded)
         self._last_pages = LastPages()
         self._frozen = FrozenProcesses(self._children, listener.process_frozen)
@@ -216,7 +218,7 @@ class Children:
         """Start a stub as a new program."""
         environment, page = spec.environment, spec.page
         try:
-            listener = endpoints.listen(self._directory, spec.serial)
+            listener = self.stream_sockets.listen(spec.serial)
         except OSError as error:
             os.close(page)
             self._listener.process_ended(spec.serial, f"it cannot be started: {error}")
@@ -261,7 +263,7 @@ class Children:
             reading, writing = os.pipe2(os.O_CLOEXEC)
             ends.callback(os.close, writing)
             own.callback(os.close, reading)
-            listener = endpoints.listen(self._directory, spec.serial)
+            listener = self.stream_sockets.listen(spec.serial)
             ends.callback(os.close, listener)
             passed = (theirs.fileno(), spec.page, listener, writing)
             fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", asked), *passed)

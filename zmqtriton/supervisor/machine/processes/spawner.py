@@ -58,6 +58,7 @@ class Spawner:
         #: The last process of each role.
         self._serials: dict[str, int] = {}
         self.mending = DirectoryMending(options, claims, sockets, children.kill, self._serials)
+        self.mending.renew_streams = children.stream_sockets.renew
         withheld = model_environment.withheld(os.environ, options.model_env)
         if withheld:
             text = "models do not get %d variables of the environment; --log-verbose=1 names them"
