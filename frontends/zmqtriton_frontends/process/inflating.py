@@ -79,11 +79,17 @@ async def inflate(
     if inflating.is_over:  # nearly always
         return part if inflating.is_whole or len(part) > most else None
     whole = bytearray(part)
-    while not inflating.is_over and len(whole) <= most:
-        hold(_STEP_BYTES)
-        part = await aside(inflating.step, _STEP_BYTES)
-        whole += part
-        hold(len(part) - _STEP_BYTES)
-        budgets.spend(client, len(part))
-        await budgets.wait(client)
+    try:
+        while not inflating.is_over and len(whole) <= most:
+            hold(_STEP_BYTES)
+            part = await aside(inflating.step, _STEP_BYTES)
+            whole += part
+            hold(len(part) - _STEP_BYTES)
+            budgets.spend(client, len(part))
+            await budgets.wait(client)
+    except BaseException:
+        # whoever keeps the error keeps this frame, and nothing of it has room any more
+        whole.clear()
+        part = b""
+        raise
     return whole if inflating.is_whole or len(whole) > most else None

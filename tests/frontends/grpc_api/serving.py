@@ -56,6 +56,10 @@ class GrpcServerThread:
         self.run_coroutine(self._start())
 
     @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    @property
     def ledger(self) -> Ledger:
         assert isinstance(self._server, NativeServer)
         return self._server.answering.ledger

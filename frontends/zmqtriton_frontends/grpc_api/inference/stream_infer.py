@@ -138,6 +138,7 @@ class _Exchange:
             if self._asked is not None:
                 # room for its tensors may have to be made; what comes next must not overtake it
                 await self._asked
+            del data  # while this waits, whatever needs it has it
             while (
                 len(self._answering) >= _MAX_REQUESTS
                 or self._bytes >= _MAX_REQUEST_BYTES

@@ -213,7 +213,7 @@ class ExchangeCall(NativeCall):
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    async def _requests(self) -> AsyncIterator[bytes]:
+    async def _requests(self) -> AsyncIterator[Any]:
         messages, begun, taken = self._messages, self._loop.time(), 0
         while True:
             taken += 1
@@ -238,7 +238,9 @@ class ExchangeCall(NativeCall):
                 self.connection.give_credit(self)
             if is_compressed:
                 message = await self._opened(is_compressed, message)
-            yield bytes(message)
+            whole = [message]
+            del message
+            yield whole.pop()  # which this does not keep while the next one is not wanted
 
     async def _answer(self, *request: Any) -> None:
         assert self._context.rpc.exchange is not None

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import gzip
 import os
-import struct
 import time
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +18,6 @@ from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
-from zmqtriton_floor.access.token_file import digest
 from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
@@ -256,35 +252,3 @@ def test_a_call_whose_request_never_comes_is_ended(monkeypatch: pytest.MonkeyPat
         connection.send(h2.headers_frame(1, INFER))
 
         assert b"the request did not come" in connection.read_until(b"did not come")
-
-
-def test_compressed_messages_of_many_clients_have_room_before_they_are_inflated() -> None:
-    packed = gzip.compress(bytes(24 << 20))
-    encoding = b"\x00\x0dgrpc-encoding\x04gzip"
-    begin = h2.frame(h2.HEADERS, h2.END_HEADERS, 1, h2.header_block(INFER) + encoding)
-    data = [struct.pack(">BI", 1, len(packed)) + packed]
-    with serving(_answers(client_bytes=16 << 20)) as server, connect(server) as connection:
-        whole = data[0]
-        parts = [whole[at : at + 16_000] for at in range(0, len(whole), 16_000)]
-        frames = [h2.frame(h2.DATA, 0, 1, part) for part in parts]
-        connection.send(begin, *frames, h2.frame(h2.DATA, h2.END_STREAM, 1))
-
-        assert b"grpc-status\x018" in connection.read_until(b"grpc-message")
-        eventually(lambda: server.run_function(lambda: server.ledger.budget.held) == 0, 20)
-
-
-def test_a_compressed_message_is_inflated_for_who_may_ask(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.write_text(f"somebody sha256:{digest('secret').hex()}\n")
-    tokens.chmod(0o600)
-    encoding = b"\x00\x0dgrpc-encoding\x04gzip"
-    block = h2.header_block(INFER) + encoding
-    broken = struct.pack(">BI", 1, 5) + b"wrong"
-    with serving(_answers(tokens=str(tokens))) as server, connect(server) as connection:
-        connection.send(
-            h2.frame(h2.HEADERS, h2.END_HEADERS, 1, block),
-            h2.frame(h2.DATA, h2.END_STREAM, 1, broken),
-        )
-
-        unauthenticated = b"grpc-status\x0216"
-        assert unauthenticated in connection.read_until(b"grpc-message")
