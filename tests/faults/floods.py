@@ -53,10 +53,10 @@ def _fields(count: int, chance: random.Random) -> bytes:
 
 
 def _literal(name: bytes, value: bytes, first: int = 0x40) -> bytes:
-    return bytes([first, len(name)]) + name + _length(len(value), 0) + value
+    return bytes([first, len(name)]) + name + length(len(value), 0) + value
 
 
-def _length(size: int, flag: int) -> bytes:
+def length(size: int, flag: int) -> bytes:
     if size < 127:
         return bytes([flag | size])
     found, size = bytearray([flag | 127]), size - 127
@@ -109,7 +109,7 @@ def huffman(chance: random.Random) -> Iterator[bytes]:
 
     def make(number: int) -> bytes:
         value = coder.encode(bytes(chance.choice(b"aeiost0129") for _ in range(30_000)))
-        long = b"\x00\x01a" + _length(len(value), 0x80) + value
+        long = b"\x00\x01a" + length(len(value), 0x80) + value
         return _request("/a.B/C") + long + b"\x00\x01b\x01" + bytes([48 + number % 10])
 
     made = [make(number) for number in range(10)]

@@ -50,6 +50,8 @@ class Client(ABC):
     def __init__(self, server: Server, number: int) -> None:
         self.server = server
         self.prefix = f"{type(self).__name__}{number}"
+        #: Sent with each request.
+        self.headers: dict[str, str] = {}
         self.numbers = itertools.count()
         #: What became of the requests: "right", or the error.
         self.outcomes: Counter[str] = Counter()
@@ -146,7 +148,7 @@ class HttpClient(Client):
         if self._connection is None:
             port = self.server.http_port
             self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_WITHIN_S)
-        self._connection.request("POST", path, json.dumps(document))
+        self._connection.request("POST", path, json.dumps(document), self.headers)
         answer = self._connection.getresponse()
         document = json.loads(answer.read() or b"{}")
         if answer.status != 200:
@@ -231,7 +233,9 @@ class GrpcClient(Client):
             _tensor("MS", np.array([[5]], np.int32), "INT32"),
         ]
         try:
-            answer = self.client.infer("journal", inputs, client_timeout=_WITHIN_S)
+            answer = self.client.infer(
+                "journal", inputs, client_timeout=_WITHIN_S, headers=self.headers
+            )
         except InferenceServerException as error:
             if "DEADLINE" in str(error.status()):
                 raise HungError(f"no answer to {own_id}") from error
@@ -255,7 +259,9 @@ class StreamClient(GrpcClient):
         client = grpcclient.InferenceServerClient(self.server.grpc_address)
         outcome = ""
         try:
-            client.start_stream(lambda result, error: responses.put((result, error)))
+            client.start_stream(
+                lambda result, error: responses.put((result, error)), headers=self.headers
+            )
             inputs = [
                 _tensor("COUNT", np.array([_TOKENS], np.int32), "INT32"),
                 _tensor("DELAY_US", np.array([1000], np.int32), "INT32"),

@@ -67,8 +67,11 @@ def data_frame(stream: int, message: bytes, *, length: int | None = None, flags:
 class Connection:
     """One connection; reads only where it is asked to."""
 
-    def __init__(self, port: int, first: bytes = PREFACE + settings_frame({})) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 60)
+    def __init__(
+        self, port: int, first: bytes = PREFACE + settings_frame({}), place: str = ""
+    ) -> None:
+        """Connect, from that address if one is given."""
+        self._socket = socket.create_connection(("127.0.0.1", port), 60, (place, 0))
         self.received = b""
         self.send(first)
 
@@ -126,6 +129,13 @@ class Connection:
         with suppress(BlockingIOError, ConnectionResetError):
             while got := self._socket.recv(1 << 16):
                 self.received += got
+        self._socket.settimeout(60)
+
+    def read_some(self, size: int) -> None:
+        """Read so much of what has come and forget it, and wait for nothing."""
+        self._socket.setblocking(False)
+        with suppress(OSError):
+            self._socket.recv(size)
         self._socket.settimeout(60)
 
     def frame_types(self) -> list[int]:

@@ -1,0 +1,235 @@
+"""`make attacks SEED=1 MINUTES=20`: hostile clients beside fifty honest ones.
+
+One attack follows the other, in an order that the seed decides, with sizes, numbers and mixes that
+it decides, too; some come together. During each of them and after it the memory of the processes
+that clients speak to has a bound (memory.py), every honest request is answered right, 99 of 100
+within half a second more than while nothing attacks, and the processes are the same. Seeds that are
+odd have a server with tokens.
+
+The table at the end has what each attack came to. `machine` is how late a process was that wanted
+next to nothing: no request can be quicker on such a machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.faults.attacks import models
+from tests.faults.attacks.honest import KINDS, Ask, Machine, honest_clients, percentiles
+from tests.faults.attacks.memory import ALLOWANCE_MIB, MIB, PART, ROLES, Gauge, Reading, most_mib
+from tests.faults.attacks.one import ATTACKS
+from tests.faults.attacks.target import Target
+from tests.faults.mixed_clients import RIGHT, Client
+from tests.support import leaks
+from tests.support.server import Server
+
+LIMIT = 256 * MIB
+#: Of each process of the server: less than one attack opens.
+DESCRIPTORS = 600
+#: How long one attack lasts, what comes after it, and the end.
+ATTACK_S, REST_S, END_S = 8.0, 3.0, 40.0
+_QUIET_S = 8.0
+#: More than while nothing attacks.
+_P99_MS = 500.0
+#: One in so many is a mix of so many.
+_MIX_EVERY, _MIX = 4, (2, 4)
+#: What may be left at the end: an allocator keeps so much of each process.
+_KEPT_MIB = 128
+
+
+class Round(NamedTuple):
+    """One attack, or several at once, and what it came to."""
+
+    names: tuple[str, ...]
+    begun: float
+    end: float
+    peak: Reading
+    after: Reading
+
+    @property
+    def name(self) -> str:
+        return self.names[0] if len(self.names) == 1 else "several together"
+
+
+def plan(chance: random.Random, kinds: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Iterate over attacks without end: each before any comes again, and mixes between them."""
+    while True:
+        for name in chance.sample(kinds, len(kinds)):
+            yield (name,)
+            if chance.randrange(_MIX_EVERY) == 0 and len(kinds) > 1:
+                most = min(len(kinds), chance.randint(*_MIX))
+                yield tuple(chance.sample(kinds, most))
+
+
+def attack(names: Sequence[str], chance: random.Random, target: Target, seconds: float) -> None:
+    """Run them side by side until all have ended."""
+    running = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.faults.attacks.one", name),
+                *(str(chance.randrange(1 << 30)), str(seconds), target.written()),
+            ]
+        )
+        for name in names
+    ]
+    end = time.monotonic() + seconds + 10
+    for process in running:
+        try:
+            process.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def serving(seed: int, directory: Path) -> Iterator[tuple[Server, Target]]:
+    options = [
+        *(f"--client-memory-byte-size={LIMIT}", "--allow-openai", "--zmq-door"),
+        f"--runtime-directory={directory / 'r'}",
+    ]
+    token = ""
+    if seed % 2:
+        token = models.write_token(directory / "tokens")
+        options.append(f"--tokens={directory / 'tokens'}")
+    server = Server(directory / "s", models=models.HONEST, options=options)
+    server.wrapper = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
+    models.prepare(server, random.Random(seed))
+    with server:
+        yield server, Target(server.http_port, server.grpc_port, f"{directory}/r/door", token)
+
+
+def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
+    """Attack; return the promises that were broken."""
+    chance = random.Random(arguments.seed)
+    kinds = sorted(name for name in ATTACKS if arguments.only in name)
+    rounds: list[Round] = []
+    with serving(arguments.seed, directory) as (server, target):
+        pids, machine = server.pids(), Machine()
+        if not target.token:
+            kinds.remove("compressed messages without token")
+        headers = {"authorization": f"Bearer {target.token}"} if target.token else {}
+        with honest_clients(server, headers) as asked:
+            gauge = Gauge(server)
+            begun = time.monotonic()
+            time.sleep(_QUIET_S)  # what honest clients take is not the attacks'
+            idle = gauge.take_peak()
+            rounds.append(Round(("nothing",), begun, time.monotonic(), idle, gauge.newest))
+            print(f"MiB before, by role: {idle.own}; shared {idle.shared}", flush=True)
+            deadline = begun + 60 * arguments.minutes
+            for names in plan(chance, kinds):
+                if time.monotonic() > deadline:
+                    break
+                begun = time.monotonic()
+                attack(names, chance, target, ATTACK_S)
+                time.sleep(REST_S)
+                now = time.monotonic()
+                rounds.append(Round(names, begun, now, gauge.take_peak(), gauge.newest))
+                print(line_of(rounds[-1:], asked, machine), flush=True)
+            time.sleep(END_S)  # by then whoever stalls was closed
+            after = gauge.newest
+            gauge.close()
+        broken = [] if pids == server.pids() else ["the processes are not the same"]
+        print(f"MiB after, by role: {after.own}; shared {after.shared}")
+        table(rounds, asked, machine)
+        machine.close()
+        broken += judge(rounds, asked, idle, after)
+        print(f"errors in the log: {server.log_text().count('Traceback')}")
+        if server.stop(60):
+            broken.append("the server does not end in order")
+    return broken
+
+
+def table(rounds: Sequence[Round], asked: Sequence[Ask], machine: Machine) -> None:
+    """Print what each kind of attack came to."""
+    columns = "".join(f"{role + ' MiB':>12}" for role in ROLES)
+    clients = "".join(f"{kind.__name__:>17}" for kind, _ in KINDS)
+    print(f"\n{'peak/end; p50/p99/max ms':38}{columns}{'shared MiB':>12}{clients}{'machine':>9}")
+    for name in sorted({one.name for one in rounds}):
+        print(line_of([one for one in rounds if one.name == name], asked, machine))
+
+
+def line_of(rounds: Sequence[Round], asked: Sequence[Ask], machine: Machine) -> str:
+    cells = [f"{len(rounds):3} {rounds[0].name:34}"]
+    for role in ROLES:
+        peak = max(one.peak.own[role] for one in rounds)
+        cells.append(f"{peak:>7}/{rounds[-1].after.own[role]:<4}")
+    shared = max(one.peak.shared for one in rounds)
+    cells.append(f"{shared:>7}/{rounds[-1].after.shared:<4}")
+    for kind, _ in KINDS:
+        own = [one.wait_s for one in within(rounds, asked) if one.kind is kind]
+        cells.append("{:>6.0f}/{:.0f}/{:<5.0f}".format(*percentiles(own)).rjust(17))
+    late = max(machine.longest_ms(one.begun, one.end) for one in rounds)
+    cells.append(f"{late:>9.0f}")
+    wrong = sum(one.outcome != RIGHT for one in within(rounds, asked))
+    names = f"  {rounds[0].names}" if len(rounds) == 1 and len(rounds[0].names) > 1 else ""
+    return "".join(cells) + (f"  {wrong} WRONG" if wrong else "") + names
+
+
+def within(rounds: Sequence[Round], asked: Sequence[Ask]) -> list[Ask]:
+    return [one for one in [*asked] if any(r.begun <= one.begun < r.end for r in rounds)]
+
+
+def judge(
+    rounds: Sequence[Round], asked: Sequence[Ask], idle: Reading, after: Reading
+) -> list[str]:
+    """Return the promises that were broken."""
+    broken = []
+    for role in ROLES:
+        most = most_mib(idle.own[role], LIMIT // MIB)
+        print(
+            f"bound of {role}: ({idle.own[role]} idle + {LIMIT // MIB} of the option) × {PART} "
+            f"+ {ALLOWANCE_MIB} = {most} MiB"
+        )
+        for one in rounds:
+            if one.peak.own[role] > most:
+                broken.append(f"{role} had {one.peak.own[role]} MiB: {', '.join(one.names)}")
+        if after.own[role] > idle.own[role] + _KEPT_MIB:
+            broken.append(f"{role} has {after.own[role]} MiB at the end")
+    quiet = {kind: _p99_ms(within(rounds[:1], asked), kind) for kind, _ in KINDS}
+    for name in sorted({one.name for one in rounds}):
+        own = within([one for one in rounds if one.name == name], asked)
+        for kind, _ in KINDS:
+            p99 = _p99_ms(own, kind)
+            if p99 > quiet[kind] + _P99_MS:
+                broken.append(f"{kind.__name__} has a p99 of {p99:.0f} ms: {name}")
+        wrong = Counter(
+            f"{one.kind.__name__}: {one.outcome[:150]}" for one in own if one.outcome != RIGHT
+        )
+        broken += [f"{count} × {text}: {name}" for text, count in wrong.most_common(5)]
+    print(f"{len(asked)} honest requests, {sum(one.outcome == RIGHT for one in asked)} right")
+    return broken
+
+
+def _p99_ms(asked: Sequence[Ask], kind: type[Client]) -> float:
+    return percentiles([one.wait_s for one in asked if one.kind is kind])[1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--only", default="", help="attacks with this in their name")
+    arguments = parser.parse_args()
+    mark = leaks.mark_session()
+    before = leaks.take_snapshot(mark)
+    with tempfile.TemporaryDirectory() as directory:
+        broken = run(arguments, Path(directory))
+    left = leaks.find_leaks(before, mark)
+    if left:
+        broken.append(f"left behind: {left}")
+    print("\n".join(broken) or "every promise was kept", flush=True)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

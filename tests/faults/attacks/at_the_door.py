@@ -1,0 +1,58 @@
+"""Attacks at the door: clients that ask and do not read, and messages that mean nothing."""
+
+from __future__ import annotations
+
+import struct
+import time
+from contextlib import suppress
+from typing import Any
+
+import zmq
+
+from tests.faults.attacks.target import ECHO, SIZED, STREAMED, Attacker
+from tests.system.door.raw_door import RawDoor, floats, tokens
+
+
+def _clients(attack: Attacker, most: int) -> list[RawDoor]:
+    found = [
+        attack.stack.enter_context(RawDoor(attack.target.door, receive_limit=1))
+        for _ in range(attack.between(1, most))
+    ]
+    for client in found:
+        client.socket.setsockopt(zmq.SNDTIMEO, 200)
+    return found
+
+
+def unread(attack: Attacker) -> None:
+    """Answers of all sizes, and streams, that are not read."""
+    fields, *numbers = tokens(2_000_000_000)
+    for client in _clients(attack, 12):
+        kib = attack.between(1, 32 << 10)
+        kind = attack.chance.choice(("sized", "echoed", "streams"))
+        with suppress(zmq.Again):
+            for _ in range(min(2000, (512 << 10) // kib)):
+                if kind == "streams":
+                    client.send("infer", {**fields, "model": STREAMED}, *numbers)
+                elif kind == "echoed":
+                    client.send("infer", floats(ECHO, kib << 8), bytes(kib << 10))
+                else:
+                    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
+                    data = struct.pack("<i", kib)
+                    client.send("infer", {"model": SIZED, "inputs": [tensor]}, data)
+    attack.wait()
+
+
+def nothing(attack: Attacker) -> None:
+    """Messages that mean nothing, or ask for little, as fast as they are taken."""
+    clients = _clients(attack, 6)
+    odd: tuple[Any, ...] = (b"", b"\x94\x01\xa1x\x01\x80", attack.chance.randbytes(40))
+    while not attack.is_over:
+        for client in clients:
+            with suppress(zmq.Again):
+                for _ in range(100):
+                    client.socket.send_multipart([attack.chance.choice(odd)], zmq.NOBLOCK)
+                    client.send("server.live")
+        time.sleep(0.005)
+
+
+ATTACKS = {"the door's answers, not read": unread, "nothing at the door": nothing}

@@ -1,0 +1,30 @@
+"""One attack, as a process of its own, so that it takes no time of the honest clients' process.
+
+python -m tests.faults.attacks.one NAME SEED SECONDS TARGET
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+
+from tests.faults.attacks import at_the_door, frames, over_grpc, over_http
+from tests.faults.attacks.target import Attacker, Target
+
+ATTACKS = over_http.ATTACKS | over_grpc.ATTACKS | frames.ATTACKS | at_the_door.ATTACKS
+#: Attackers have machines of their own, and here they have what others leave.
+_NICENESS = 10
+
+
+def main() -> None:
+    name, seed, seconds, target = sys.argv[1:]
+    os.nice(_NICENESS)
+    with ExitStack() as stack:
+        ATTACKS[name](Attacker(Target.read(target), seed, float(seconds), stack))
+        # not in order: who is attacked hears that all of it has gone at once
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

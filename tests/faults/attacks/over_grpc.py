@@ -1,0 +1,258 @@
+"""Attacks over gRPC: requests, messages, answers and headers."""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from contextlib import suppress
+from typing import Any
+
+from tests.faults import floods
+from tests.faults.attacks.target import ECHO, SIZED, Attacker, message_frames
+from tests.support import raw_http2 as h2
+from zmqtriton_protos import message
+
+MIB = 1 << 20
+_SERVICE = "/inference.GRPCInferenceService/"
+INFER, STREAM = _SERVICE + "ModelInfer", _SERVICE + "ModelStreamInfer"
+#: Nothing is read of the data, and all frames of an answer fit.
+_UNREAD = h2.PREFACE + h2.NO_WINDOW
+#: As much of everything as there may be: what is not read stays in the sockets.
+_WIDE = h2.PREFACE + h2.settings_frame({4: 2**31 - 1})
+_WIDE += h2.frame(h2.WINDOW, 0, 0, (1 << 30).to_bytes(4, "big"))
+#: What may be sent on a connection before one hears from the server, and on a stream.
+_CONNECTION_BYTES, _STREAM_BYTES = 15 << 20, 1 << 20
+
+
+def sized(kib: int) -> bytes:
+    """Return a request whose answer is so large."""
+    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1]}
+    asked: Any = message("inference.ModelInferRequest")(
+        model_name=SIZED, inputs=[tensor], raw_input_contents=[kib.to_bytes(4, "little")]
+    )
+    return bytes(asked.SerializeToString())
+
+
+def _floats(size: int) -> bytes:
+    """Return a request with an input of so many bytes."""
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [size // 4]}
+    asked: Any = message("inference.ModelInferRequest")(
+        model_name=ECHO, inputs=[tensor], raw_input_contents=[bytes(size // 4 * 4)]
+    )
+    return bytes(asked.SerializeToString())
+
+
+def _pack(data: bytes, encoding: str) -> bytes:
+    stream = zlib.compressobj(9, zlib.DEFLATED, {"gzip": 31, "deflate": 15}[encoding])
+    return stream.compress(data) + stream.flush()
+
+
+def unread_streams(attack: Attacker) -> None:
+    """Streams with many requests whose answers are not read."""
+    first = attack.chance.choice((_UNREAD, _UNREAD, _WIDE))
+    total = attack.between(32, 4096)  # MiB that all answers come to
+    clients = attack.between(1, 30)
+    for _ in range(clients):
+        kib = attack.between(1, 64 << 10)
+        count = max(1, min(1024, (total << 10) // kib // clients))
+        client = attack.call(first)
+        if client is not None:
+            asked = h2.data_frame(1, sized(kib)) * count
+            client.send_within(1.0, attack.begin(1, STREAM), asked)
+    attack.wait()
+
+
+def unread_unary(attack: Attacker) -> None:
+    """Unary calls, large ones and many small ones, whose answers are not read."""
+    first = attack.chance.choice((_UNREAD, _WIDE))
+    for _ in range(attack.between(1, 30)):
+        client = attack.call(first)
+        if client is None:
+            continue
+        kib = attack.between(1, 2048)
+        asked = b"".join(
+            attack.begin(number, INFER) + h2.data_frame(number, sized(kib), flags=h2.END_STREAM)
+            for number in range(1, 2 * min(400, (400 << 10) // kib), 2)
+        )
+        client.send_within(1.0, asked)
+    attack.wait()
+
+
+def slow_streams(attack: Attacker) -> None:
+    """Large answers that are read a few KiB at a time."""
+    clients = [attack.call(_WIDE) for _ in range(attack.between(2, 16))]
+    kib = attack.between(1 << 10, 64 << 10)
+    opened = [client for client in clients if client is not None]
+    for client in opened:
+        data = h2.data_frame(1, sized(kib), flags=h2.END_STREAM)
+        client.send_within(1.0, attack.begin(1, INFER), data)
+    while not attack.is_over:
+        for client in opened:
+            client.read_some(2048)
+        time.sleep(attack.chance.choice((0.1, 0.5, 1.0)))
+
+
+def bombs(attack: Attacker, *, has_token: bool = True) -> None:
+    """Compressed messages, requests among them, on calls and streams of several connections."""
+    encoding = attack.chance.choice(("gzip", "deflate"))
+    size = attack.between(MIB, 200 * MIB)
+    kind = attack.chance.choice(("zeros", "a request", "a request", "many fields"))
+    if kind == "zeros":
+        data = bytes(size)
+    elif kind == "a request":
+        data = _floats(size)
+    else:  # two bytes each
+        data = bytes((attack.chance.choice((4, 5, 6, 7)) << 3 | 2, 0)) * (size // 8)
+    packed = _pack(data, encoding)
+    del data
+    path = attack.chance.choice((INFER, STREAM))
+    if not has_token:
+        attack.target = attack.target._replace(token="")
+    clients = [attack.call() for _ in range(attack.between(2, 12))]
+    whole = message_frames(1, packed, is_compressed=True)
+    count = attack.between(1, max(1, min(40, _STREAM_BYTES // len(whole))))
+    for client in filter(None, clients):
+        client.send_within(1.0, attack.begin(1, path, encoding=encoding), whole * count)
+    attack.wait()
+
+
+def bombs_without_token(attack: Attacker) -> None:
+    """Compressed messages of those who may ask nothing."""
+    bombs(attack, has_token=False)
+
+
+def endless_messages(attack: Attacker) -> None:
+    """Messages of which much comes, and never all."""
+    is_compressed = attack.chance.random() < 0.5
+    first = bytes((is_compressed,)) + (1 << 30).to_bytes(4, "big") + bytes(15_000)
+    path = attack.chance.choice((INFER, STREAM))
+    for _ in range(attack.between(2, 16)):
+        client = attack.call()
+        if client is None:
+            continue
+        numbers = range(1, 2 * attack.between(4, 60), 2)
+        begun = [attack.begin(n, path) + h2.frame(h2.DATA, 0, n, first) for n in numbers]
+        client.send_within(1.0, *begun)
+        more = [h2.frame(h2.DATA, 0, n, bytes(15_000)) for n in numbers]
+        for _ in range(min(60, _CONNECTION_BYTES // 15_000 // len(numbers) - 1)):
+            if not client.send_within(1.0, *more):
+                break
+    attack.wait()
+
+
+def _string(data: bytes) -> bytes:
+    return floods.length(len(data), 0) + data
+
+
+def open_streams(attack: Attacker) -> None:
+    """Streams with much metadata that stay open; each costs its client some bytes."""
+    path = attack.chance.choice((INFER, STREAM))
+    is_of_table = attack.chance.random() < 0.5
+    for _ in range(attack.between(1, 12)):
+        client = attack.call()
+        if client is None:
+            continue
+        if is_of_table:  # one large entry, and fourteen references to it in each block
+            size = attack.chance.randint(1000, 3900)
+            entry = b"\x40\x01a" + _string(b"v" * size)
+            many = b"\xbe" * attack.chance.randint(5, 14)
+            blocks = [attack.begin(1, path, more=entry + many)]
+            blocks += [attack.begin(n, path, more=many) for n in range(3, 2001, 2)]
+        else:
+            fields = attack.between(1, 100)
+            names = [b"%03d" % n for n in range(fields)]
+            value = b"v" * (attack.between(fields * 8, 30_000) // fields)
+            more = b"".join(b"\0\3" + name + _string(value) for name in names)
+            blocks = [attack.begin(n, path, more=more) for n in range(1, 201, 2)]
+        for at in range(0, len(blocks), 50):
+            if not client.send_within(0.5, *blocks[at : at + 50]):
+                break
+    attack.wait()
+
+
+def headers_never_complete(attack: Attacker) -> None:
+    """Blocks of headers that are cut into pieces of which the last does not come."""
+    block = h2.header_block("/a.B/C") + b"\x00\x01a" + _string(bytes([97]) * 60_000)
+    parts = [block[at : at + 16_000] for at in range(0, len(block), 16_000)]
+    for _ in range(attack.between(20, 300)):
+        client = attack.call()
+        if client is None:
+            continue
+        more = [h2.frame(h2.CONTINUATION, 0, 1, part) for part in parts[1:]]
+        client.send_within(0.5, h2.frame(h2.HEADERS, 0, 1, parts[0]), *more)
+    attack.wait()
+
+
+def kept_headers(attack: Attacker) -> None:
+    """Blocks of headers that a connection keeps the meaning of, on many connections."""
+    for _ in range(attack.between(20, 200)):
+        client = attack.call()
+        if client is None:
+            continue
+        blocks = []
+        for number in range(1, 81, 2):
+            fields = b"".join(
+                b"\x00\x02%02d" % n + b"\x01" + b"%d" % (number % 10) for n in range(60)
+            )
+            blocks.append(attack.begin(number, f"/a.B/{number}", more=fields))
+        client.send_within(0.5, *blocks)
+    attack.wait()
+
+
+def flood(attack: Attacker, names: list[str]) -> None:
+    """Send floods as fast as the server takes them, and again when it has had enough."""
+    chosen = [attack.chance.choice(names) for _ in range(attack.chance.randint(1, 3))]
+    clients: list[Any] = [None] * attack.chance.randint(1, 6)
+    sources: list[Any] = [None] * len(clients)
+    while not attack.is_over:
+        for at, client in enumerate(clients):
+            if client is None:
+                clients[at] = attack.call()
+                seed = attack.chance.randrange(1 << 30)
+                sources[at] = floods.chunks(attack.chance.choice(chosen), seed, 1 << 30)
+            elif not client.send_within(0.2, next(sources[at])):
+                client.close()
+                clients[at] = None
+                time.sleep(0.01)  # or all of it would be connecting
+
+
+def floods_of_headers(attack: Attacker) -> None:
+    """Headers that cost much to read."""
+    names = ["fields", "few fields", "table sizes", "large entries", "table churn", "huffman"]
+    flood(attack, [*names, "pieces", "unknown calls"])
+
+
+def floods_of_bytes(attack: Attacker) -> None:
+    """Windows of one byte, data of one byte, empty messages."""
+    flood(attack, ["windows", "bytes of data", "messages", "unknown calls"])
+
+
+def empty_requests(attack: Attacker) -> None:
+    """Requests that are wrong, or next to nothing, thousands on a stream."""
+    wrong = attack.chance.choice((b"", b"\x0a\x01x", b"\xff\xff", sized(1)[:-1]))
+    many = (struct.pack(">BI", 0, len(wrong)) + wrong) * (12_000 // (5 + len(wrong)))
+    clients = [attack.call() for _ in range(attack.between(1, 8))]
+    for client in filter(None, clients):
+        with suppress(OSError):
+            client.send(attack.begin(1, STREAM))
+    while not attack.is_over:
+        for client in filter(None, clients):
+            client.send_within(0.05, h2.frame(h2.DATA, 0, 1, many))
+            client.read_some(1 << 16)
+
+
+ATTACKS = {
+    "gRPC streams, not read": unread_streams,
+    "gRPC answers, not read": unread_unary,
+    "gRPC answers, read slowly": slow_streams,
+    "compressed messages": bombs,
+    "compressed messages without token": bombs_without_token,
+    "messages that never end": endless_messages,
+    "open streams with metadata": open_streams,
+    "headers that never end": headers_never_complete,
+    "headers that are kept": kept_headers,
+    "floods of headers": floods_of_headers,
+    "floods of bytes and windows": floods_of_bytes,
+    "requests that are nothing": empty_requests,
+}

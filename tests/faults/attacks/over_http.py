@@ -1,0 +1,220 @@
+"""Attacks over HTTP: on the routes of inference, generate, and OpenAI's."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from contextlib import suppress
+from typing import Any
+
+from tests.faults.attacks.target import (
+    ECHO,
+    ENDLESS,
+    SIZED,
+    SPOKEN,
+    STREAMED,
+    TEMPLATES,
+    Attacker,
+    send_quietly,
+)
+from tests.support import raw_http2 as h2
+from tests.support.raw_http import raw_request
+
+MIB = 1 << 20
+_INFER = f"/v2/models/{ECHO}/infer"
+
+
+def _packed(data: bytes, coding: str, times: int = 1) -> bytes:
+    """Compress it so many times in a row, without ever having all of it."""
+    stream = zlib.compressobj(9, zlib.DEFLATED, {"gzip": 31, "deflate": 15}[coding])
+    return b"".join([*(stream.compress(data) for _ in range(times)), stream.flush()])
+
+
+def pipelining(attack: Attacker) -> None:
+    """Many requests at once on each connection, whose answers are not read."""
+    path = attack.chance.choice(("/v2", f"/v2/models/{ECHO}/config", "/nowhere"))
+    many = attack.request(path) * attack.between(20, 500)
+    connections = [attack.connect() for _ in range(attack.between(5, 80))]
+    while not attack.is_over:
+        for connection in filter(None, connections):
+            with suppress(OSError):
+                connection.send(many)
+        time.sleep(0.01)
+
+
+def endless_bodies(attack: Attacker) -> None:
+    """Bodies of which much comes, and never all."""
+    head = attack.request(_INFER, b"x", Content_Length="1000000000")[:-1]
+    part = bytes(attack.between(MIB, 16 * MIB))
+    for _ in range(attack.between(4, 40)):
+        connection = attack.connect(head)
+        if connection is not None:
+            connection.settimeout(0.5)
+            send_quietly(connection, part)
+    attack.wait()
+
+
+def silence(attack: Attacker) -> None:
+    """Connections on which nothing comes, over HTTP and gRPC."""
+    for _ in range(attack.between(30, 200)):
+        attack.connect()
+        attack.call()
+    attack.wait()
+
+
+def trickle(attack: Attacker) -> None:
+    """Heads that come byte by byte."""
+    connections = [attack.connect(b"GET /v2 HTTP/1.1\r\nX: ") for _ in range(100)]
+    while not attack.is_over:
+        for connection in filter(None, connections):
+            with suppress(OSError):
+                connection.send(b"a")
+        time.sleep(0.3)
+
+
+def half_requests(attack: Attacker) -> None:
+    """More connections than there may be, each amid its request, over HTTP and gRPC."""
+    half = attack.request(_INFER, b"x" * 8, Content_Length="9")
+    silent = "/inference.GRPCInferenceService/" + attack.chance.choice(
+        ("ModelStreamInfer", "ModelInfer")
+    )
+    for _ in range(attack.chance.randint(500, 800)):
+        if attack.is_over:
+            break
+        attack.connect(half)
+        client = attack.call()
+        if client is not None:
+            with suppress(OSError):
+                client.send(attack.begin(1, silent))
+    attack.wait()
+
+
+def inflating_bodies(attack: Attacker) -> None:
+    """Bodies that become a thousand times as large."""
+    coding = attack.chance.choice(("gzip", "deflate"))
+    numbers = attack.chance.choice((b"0,", b"0.5,", b"[],", b'"",', b"NaN,"))
+    times = attack.between(1, 24)
+    body = _packed(b"[" + numbers * (MIB // len(numbers)), coding, times)
+    path = attack.chance.choice((_INFER, "/v1/chat/completions", f"/v2/models/{ECHO}/generate"))
+    data = attack.request(path, body, Content_Encoding=coding)
+    for _ in range(attack.between(2, 12)):
+        attack.connect(data)
+    attack.wait()
+
+
+def slow_documents(attack: Attacker) -> None:
+    """Documents that are read number by number."""
+    body = b'{"inputs":[' + b"0.1," * attack.between(MIB // 4, 3 * MIB) + b"NaN]}"
+    data = attack.request(_INFER, body)
+    for _ in range(attack.between(1, 4)):
+        connection = attack.connect()
+        if connection is not None:
+            connection.settimeout(10)
+            send_quietly(connection, data)
+    attack.wait()
+
+
+def _sized(attack: Attacker, kib: int, *, is_binary: bool) -> bytes:
+    tensor = {"name": "KIB", "datatype": "INT32", "shape": [1], "data": [kib]}
+    document: dict[str, Any] = {"inputs": [tensor]}
+    if is_binary:
+        document["parameters"] = {"binary_data_output": True}
+    return attack.request(f"/v2/models/{SIZED}/infer", json.dumps(document).encode())
+
+
+def unread_answers(attack: Attacker) -> None:
+    """Answers of all sizes, as text or as bytes, that are not read."""
+    is_binary = attack.chance.random() < 0.7
+    for _ in range(attack.between(4, 60)):
+        kib = attack.between(16, 32 << 10 if is_binary else 2 << 10)
+        attack.connect(_sized(attack, kib, is_binary=is_binary), 4096)
+    attack.wait()
+
+
+def slow_readers(attack: Attacker) -> None:
+    """Large answers that are read a few KiB at a time."""
+    kib = attack.between(4 << 10, 64 << 10)
+    made = (
+        attack.connect(_sized(attack, kib, is_binary=True), 4096)
+        for _ in range(attack.between(4, 16))
+    )
+    connections = [connection for connection in made if connection is not None]
+    for connection in connections:
+        connection.setblocking(False)
+    while not attack.is_over:
+        for connection in connections:
+            with suppress(OSError):
+                connection.recv(2048)
+        time.sleep(attack.chance.choice((0.1, 0.5, 1.0)))
+
+
+def unread_events(attack: Attacker) -> None:
+    """Streams of generate that are not read."""
+    body = json.dumps({"COUNT": 2_000_000_000}).encode()
+    data = attack.request(f"/v2/models/{STREAMED}/generate_stream", body)
+    for _ in range(attack.between(10, 200)):
+        attack.connect(data, 4096)
+    attack.wait()
+
+
+def unread_chats(attack: Attacker) -> None:
+    """Streams of chats and completions, and long answers of theirs, that are not read."""
+    words = attack.chance.choice(("FOREVER", "word " * attack.between(1000, 100_000)))
+    chat = {"messages": [{"role": "user", "content": words}]}
+    asked = chat if attack.chance.random() < 0.5 else {"prompt": words}
+    path = "/v1/chat/completions" if asked is chat else "/v1/completions"
+    is_streamed = words == "FOREVER" or attack.chance.random() < 0.5
+    body = json.dumps({"model": SPOKEN, **asked, "stream": is_streamed}).encode()
+    data = attack.request(path, body)
+    for _ in range(attack.between(4, 60)):
+        attack.connect(data, 4096)
+    attack.wait()
+
+
+def endless_templates(attack: Attacker) -> None:
+    """Chats whose template does not end, asked by clients that leave, and others."""
+    body_of = [
+        json.dumps({"model": f"{ENDLESS}{n}", "messages": [{"role": "user", "content": "x"}]})
+        for n in range(TEMPLATES)
+    ]
+    while not attack.is_over:
+        connection = attack.connect(
+            attack.request("/v1/chat/completions", attack.chance.choice(body_of).encode())
+        )
+        time.sleep(attack.chance.uniform(0.05, 0.6))
+        if connection is not None and attack.chance.random() < 0.7:
+            connection.close()
+
+
+def garbage(attack: Attacker) -> None:
+    """Requests and prefaces of which some bytes are others."""
+    whole = raw_request("POST", _INFER, b"{}", Accept="x") * 3
+    while not attack.is_over:
+        damaged = bytearray(whole if attack.chance.random() < 0.5 else h2.PREFACE * 9)
+        for _ in range(attack.chance.randint(1, 9)):
+            damaged[attack.chance.randrange(len(damaged))] = attack.chance.randrange(256)
+        if attack.chance.random() < 0.5:
+            connection: Any = attack.connect(bytes(damaged))
+        else:
+            connection = attack.call(bytes(damaged))
+        time.sleep(0.01)
+        if connection is not None:
+            connection.close()
+
+
+ATTACKS = {
+    "pipelining": pipelining,
+    "bodies that never end": endless_bodies,
+    "connections that say nothing": silence,
+    "heads byte by byte": trickle,
+    "half requests beyond the descriptors": half_requests,
+    "bodies that inflate": inflating_bodies,
+    "documents with NaN": slow_documents,
+    "HTTP answers, not read": unread_answers,
+    "HTTP answers, read slowly": slow_readers,
+    "generate_stream, not read": unread_events,
+    "OpenAI, not read": unread_chats,
+    "chat templates without an end": endless_templates,
+    "strange bytes": garbage,
+}
