@@ -1,10 +1,14 @@
 """A stub's progress: memory that it shares with the broker.
 
-The stub writes the number of the batch that it is about to execute, and which requests it may have
-begun. When it dies the broker reads there what was sent ahead and not begun, and gives that to
-another stub; what was begun is not run twice. A broker that takes over while the stub executes, and
-cannot say hello, reads the same. It fences the stub off first: of an earlier broker's batches none
-is begun any more. The supervisor makes the memory; numbers of batches only grow.
+The stub writes the number of the batch that it is about to execute, and which requests are in it.
+When it dies the broker reads there what was sent ahead and not begun, and gives that to another
+stub; what was begun is not run twice. A broker that takes over while the stub executes, and cannot
+say hello, reads the same. It fences the stub off first: of an earlier broker's batches none is
+begun any more. The supervisor makes the memory; numbers of batches only grow.
+
+Requests are written into two halves in turn. Where one is full, the stub clears the other one, and
+begins it with those of the full one that somebody may still repeat; so whenever it dies, one half
+at least has them all.
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from typing import Collection, FrozenSet, Optional, Tuple
+from typing import Callable, Collection, FrozenSet, Iterable, List, Optional, Tuple
 
-#: Memory is taken as it is written, which only a stub that ends does beyond the first page.
+#: Memory is taken as it is written.
 SIZE = 64 * mmap.PAGESIZE
 #: A broker numbers its batches from its epoch shifted by so many bits.
 EPOCH_SHIFT = 40
@@ -22,16 +26,16 @@ EPOCH_SHIFT = 40
 FENCE_NS = 20_000_000
 #: Above those of all brokers.
 _NO_EPOCH = (1 << 64 - EPOCH_SHIFT) - 1
-#: More requests than this are not named while batches begin, of which there may be thousands a
-#: second.
-MOST_KEYS = 16
 
 #: Aligned, so that the processor writes it as a whole.
 _NUMBER = struct.Struct("=Q")
-_FENCE_AT, _COUNT_AT, _KEYS_AT = 8, 16, 24
 _COUNT = struct.Struct("=q")
-#: More than a stub answers in the second for which a broker may not have passed them on.
-ROOM_FOR_KEYS = (SIZE - _KEYS_AT) // 16
+#: Who asks, and the id of the request.
+_KEY = struct.Struct("=QQ")
+_FENCE_AT, _COUNTS_AT, _KEYS_AT = 8, (16, 24), 32
+#: How many requests a half has room for: more than a stub answers in the second for which a broker
+#: may not have passed its answers on.
+ROOM_FOR_KEYS = (SIZE - _KEYS_AT) // 2 // _KEY.size
 #: Any request may have begun.
 _UNKNOWN = -1
 
@@ -50,31 +54,46 @@ def end(descriptor: int) -> None:
 
 
 class Progress:
-    """One side's view of the page."""
+    """One side's view of the memory."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map the page; the descriptor may be closed afterwards.
+        """Map the memory; the descriptor may be closed afterwards.
 
         Raises OSError or ValueError for a bad one.
         """
         self._page = mmap.mmap(descriptor, SIZE)
         self._begun = 0
+        #: The half that is written, and how many requests are in it.
+        self._half = 0
         self._count = 0
+        #: How many requests have begun since they were too many to name.
+        self._unnamed = 0
+        #: What the broker's side has read, and when: the numbers that were there.
+        self._read: Tuple[Tuple[int, ...], Optional[FrozenSet[RequestKey]]] = ((), None)
 
     # --------------------------------------------------------- the stub's side
 
-    def begin(self, batch: int, keys: Collection[RequestKey] | None = None) -> bool:
+    def begin(
+        self,
+        batch: int,
+        keys: Collection[RequestKey] = (),
+        unsettled: Callable[[], Collection[RequestKey]] = tuple,
+    ) -> bool:
         """Write the number before executing a batch; False if it must not be executed any more.
 
-        `keys` are the requests of this batch, and all others that have begun and whose answers the
-        broker may not have passed on; None if they are too many to say. A batch that had to wait
-        for its tensors may come after later ones; the last of all counts.
+        `keys` are the requests of this batch; `unsettled` returns all that this process has and may
+        have begun, and those whose answers the broker may not have passed on. A batch that had to
+        wait for its tensors may come after later ones; the last of all counts.
         """
-        if keys is not None:
-            self._write_keys(keys)
-        elif self._count != _UNKNOWN:
-            self._forget_keys()
-        before = self._begun
+        before, written = self._begun, len(keys)
+        if self._count == _UNKNOWN or self._count + written > ROOM_FOR_KEYS:
+            self._make_room(written, unsettled)
+        if self._count != _UNKNOWN:
+            at = _KEYS_AT + (self._half * ROOM_FOR_KEYS + self._count) * _KEY.size
+            for key in keys:
+                _KEY.pack_into(self._page, at, *key)
+                at += _KEY.size
+            self._set_count(self._count + written)
         if batch > before:
             self._begun = batch
             _NUMBER.pack_into(self._page, 0, batch)
@@ -82,26 +101,40 @@ class Progress:
         if not batch or batch >> EPOCH_SHIFT >= fence:
             return True
         self._begun = before
+        if self._count != _UNKNOWN:
+            self._set_count(self._count - written)
         return False
 
-    def finish(self, keys: Collection[RequestKey]) -> None:
-        """Write what has begun once nothing more does.
+    def _make_room(self, needed: int, unsettled: Callable[[], Collection[RequestKey]]) -> None:
+        """Go on in the other half, with those of this one that may still be repeated."""
+        if self._count == _UNKNOWN:
+            self._unnamed += needed
+            if self._unnamed < ROOM_FOR_KEYS:
+                return  # to gather them is work, and there were too many a moment ago
+            kept = frozenset(unsettled())
+        else:
+            kept = self._keys_of(self._half, self._count).intersection(unsettled())
+        self._unnamed = 0
+        if len(kept) + needed > ROOM_FOR_KEYS:
+            self.forget_keys()
+            return
+        other = 1 - self._half
+        _COUNT.pack_into(self._page, _COUNTS_AT[other], 0)
+        flat = [number for key in kept for number in key]
+        at = _KEYS_AT + other * ROOM_FOR_KEYS * _KEY.size
+        struct.pack_into(f"={len(flat)}Q", self._page, at, *flat)
+        self._half = other
+        self._set_count(len(kept))
+        if _COUNT.unpack_from(self._page, _COUNTS_AT[1 - other])[0] == _UNKNOWN:
+            _COUNT.pack_into(self._page, _COUNTS_AT[1 - other], 0)
 
-        `keys` are the requests whose answers the broker may not have passed on.
-        """
-        self._forget_keys()  # a reader must not take the new ones for as many as the old ones were
-        if len(keys) <= ROOM_FOR_KEYS:
-            self._write_keys(keys)
+    def _set_count(self, count: int) -> None:
+        self._count = count
+        _COUNT.pack_into(self._page, _COUNTS_AT[self._half], count)
 
-    def _write_keys(self, keys: Collection[RequestKey]) -> None:
-        flat = [number for key in keys for number in key]
-        struct.pack_into(f"={len(flat)}Q", self._page, _KEYS_AT, *flat)
-        self._count = len(keys)
-        _COUNT.pack_into(self._page, _COUNT_AT, self._count)
-
-    def _forget_keys(self) -> None:
-        self._count = _UNKNOWN
-        _COUNT.pack_into(self._page, _COUNT_AT, _UNKNOWN)
+    def forget_keys(self) -> None:
+        """Let any request have begun."""
+        self._set_count(_UNKNOWN)
 
     @property
     def has_ended(self) -> bool:
@@ -112,7 +145,7 @@ class Progress:
     def restore(self) -> None:
         """Write again what was overwritten, for a reader that comes after this process."""
         _NUMBER.pack_into(self._page, 0, self._begun)
-        self._forget_keys()
+        self.forget_keys()
 
     # ------------------------------------------------------- the broker's side
 
@@ -136,10 +169,23 @@ class Progress:
 
         Reliable behind a fence, and when the stub is dead.
         """
-        count: int = _COUNT.unpack_from(self._page, _COUNT_AT)[0]
-        if not 0 <= count <= ROOM_FOR_KEYS:
-            return None
-        flat = struct.unpack_from(f"={2 * count}Q", self._page, _KEYS_AT)
+        counts: List[int] = [_COUNT.unpack_from(self._page, at)[0] for at in _COUNTS_AT]
+        state = (self.last_begun_batch, *counts)
+        if self._read[0] != state:
+            self._read = state, self._union(counts)
+        return self._read[1]
+
+    def _union(self, counts: Iterable[int]) -> Optional[FrozenSet[RequestKey]]:
+        begun: FrozenSet[RequestKey] = frozenset()
+        for half, count in enumerate(counts):
+            if not 0 <= count <= ROOM_FOR_KEYS:
+                return None
+            begun |= self._keys_of(half, count)
+        return begun
+
+    def _keys_of(self, half: int, count: int) -> FrozenSet[RequestKey]:
+        at = _KEYS_AT + half * ROOM_FOR_KEYS * _KEY.size
+        flat = struct.unpack_from(f"={2 * count}Q", self._page, at)
         return frozenset(zip(flat[::2], flat[1::2]))
 
     def close(self) -> None:

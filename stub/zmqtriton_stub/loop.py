@@ -281,7 +281,6 @@ class Stub:
     def _finish(self) -> None:
         if not self._is_initialized:
             return
-        self._executions.finish()
         self._instance.asker = self._instance.call = None
         self._asker.close()
         if self._readiness is not None:

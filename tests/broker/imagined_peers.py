@@ -205,14 +205,11 @@ class FakeStub(FakePeer):
         if self.executing or self.is_finalizing or not self.batches:
             return
         number, begun = self.batches[0]
-        if self.page.begin(number, [*begun, *self.answered.keys()]):
+        if self.page.begin(number, begun):
             self.batches.popleft()
             self.executing, self.begun = number, begun
             self._executed.update(self.begun)
             self._executed.update((self._names[route], self.generation) for route in begun)
-        else:
-            # named before it saw the fence, which nobody can tell from begun if it dies now
-            self._executed.update((self._names[route], "named") for route in begun)
 
     def check_inputs(self) -> None:
         for route in self.begun:

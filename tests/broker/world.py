@@ -8,7 +8,7 @@ from typing import Any
 
 from zmqtriton.broker.core import Core
 from zmqtriton_floor import wire
-from zmqtriton_floor.progress import EPOCH_SHIFT, MOST_KEYS
+from zmqtriton_floor.progress import EPOCH_SHIFT
 
 TOKEN = b"t" * 16
 
@@ -22,26 +22,30 @@ def request(own_id: int, generation: int = 1, **fields: Any) -> wire.Request:
 class Page:
     """A progress page that the test writes; as zmqtriton_floor.progress.Progress."""
 
+    #: Without names nobody can say what was begun.
+    has_names = True
+
     def __init__(self) -> None:
         self.last_begun_batch = 0
         self._fence = 0
         self.is_closed = False
-        #: None: nobody can say.
-        self._keys: Collection[tuple[int, int]] | None = ()
+        self._keys: set[tuple[int, int]] = set()
 
-    def begin(self, batch: int, keys: Collection[tuple[int, int]] | None = None) -> bool:
-        self._keys = keys if keys is not None and len(keys) <= MOST_KEYS else None
+    def begin(self, batch: int, keys: Collection[tuple[int, int]]) -> bool:
         self.last_begun_batch = max(self.last_begun_batch, batch)
-        return batch >> EPOCH_SHIFT >= self._fence
+        if batch >> EPOCH_SHIFT < self._fence:
+            return False
+        self._keys.update(keys)
+        return True
 
     def fence(self, epoch: int) -> None:
         self._fence = epoch
 
     def may_have_begun(self, key: tuple[int, int]) -> bool:
-        return self._keys is None or key in self._keys
+        return not self.has_names or key in self._keys
 
     def begun_keys(self) -> frozenset[tuple[int, int]] | None:
-        return None if self._keys is None else frozenset(self._keys)
+        return frozenset(self._keys) if self.has_names else None
 
     def close(self) -> None:
         self.is_closed = True

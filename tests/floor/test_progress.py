@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 import pytest
 
@@ -51,27 +52,69 @@ def test_requests_are_named_that_may_have_begun(sides: tuple[Progress, Progress]
     assert not broker.may_have_begun((3, 2))
 
 
-def test_where_they_are_too_many_any_may_have_begun(sides: tuple[Progress, Progress]) -> None:
+def _written(numbers: Iterable[int]) -> frozenset[tuple[int, int]]:
+    return frozenset((3, number) for number in numbers)
+
+
+def test_all_that_has_begun_and_may_be_repeated_is_named(sides: tuple[Progress, Progress]) -> None:
     stub, broker = sides
+    lasting = [(3, number) for number in range(0, 2 * ROOM_FOR_KEYS, 1000)]
 
-    stub.begin(7)
-    assert broker.may_have_begun((3, 1))
-    stub.begin(8, [(3, 2)])
+    def unsettled(number: int) -> list[tuple[int, int]]:
+        newest = range(max(0, number - ROOM_FOR_KEYS // 2), number)
+        return [*lasting, *((3, one) for one in newest)]
 
-    assert not broker.may_have_begun((3, 1))
+    for number in range(3 * ROOM_FOR_KEYS):
+        assert stub.begin(number + 1, [(3, number)], partial(unsettled, number))
+
+        if number % 1009 == 0:
+            begun = broker.begun_keys()
+            assert begun is not None
+            assert begun >= {key for key in unsettled(number + 1) if key[1] <= number}
+            assert begun <= _written(range(number + 1)), "what waits here is not named"
 
 
-def test_a_stub_that_ends_names_as_many_as_the_page_has_room_for(
+def test_a_stub_that_dies_as_it_makes_room_has_named_all(
     sides: tuple[Progress, Progress],
 ) -> None:
     stub, broker = sides
-    stub.begin(7)
+    keys = [(3, number) for number in range(ROOM_FOR_KEYS)]
+    stub.begin(1, keys)
+    seen = []
 
-    stub.finish([(3, number) for number in range(ROOM_FOR_KEYS)])
+    def die() -> list[tuple[int, int]]:
+        seen.append(broker.begun_keys())
+        return keys[:5]
 
-    assert broker.begun_keys() == frozenset((3, number) for number in range(ROOM_FOR_KEYS))
-    stub.finish([(3, number) for number in range(ROOM_FOR_KEYS + 1)])
-    assert broker.begun_keys() is None
+    stub.begin(2, [(3, ROOM_FOR_KEYS)], die)
+
+    assert seen == [frozenset(keys)]
+    assert broker.begun_keys() == _written(range(ROOM_FOR_KEYS + 1))
+    stub.begin(3, [(5, number) for number in range(ROOM_FOR_KEYS - 6)])
+    stub.begin(4, [(4, 1)], lambda: [(3, 0), (5, 0)])
+    begun = broker.begun_keys()
+    assert begun is not None
+    assert {(3, 0), (5, 0), (4, 1)} <= begun
+    assert (3, ROOM_FOR_KEYS - 1) not in begun, "the half that was full is written anew"
+
+
+def test_where_they_are_too_many_any_may_have_begun_until_they_are_fewer(
+    sides: tuple[Progress, Progress],
+) -> None:
+    stub, broker = sides
+    keys = [(3, number) for number in range(ROOM_FOR_KEYS + 1)]
+
+    stub.begin(7, keys[1:], lambda: keys)
+    stub.begin(8, keys[:1], lambda: keys)
+    assert broker.may_have_begun((4, 1))
+    stub.begin(9, keys[1:], lambda: keys)
+    assert broker.may_have_begun((4, 1))
+    stub.begin(10, keys[2:], lambda: keys[1:2])
+    assert broker.may_have_begun((4, 1)), "one more than when they were too many is looked for"
+    stub.begin(11, keys[2:3], lambda: keys[1:2])
+
+    assert not broker.may_have_begun((4, 1))
+    assert broker.begun_keys() == frozenset(keys[1:3])
 
 
 def test_behind_a_fence_no_batch_of_an_earlier_broker_is_begun(
@@ -82,7 +125,8 @@ def test_behind_a_fence_no_batch_of_an_earlier_broker_is_begun(
 
     broker.fence(2)
 
-    assert not stub.begin((1 << EPOCH_SHIFT) + 6)
+    assert not stub.begin((1 << EPOCH_SHIFT) + 6, [(3, 1)])
+    assert not broker.may_have_begun((3, 1))
     assert stub.begin((2 << EPOCH_SHIFT) + 1)
     assert stub.begin(0), "samples of the warm-up are nobody's"
 

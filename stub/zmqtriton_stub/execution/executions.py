@@ -17,7 +17,7 @@ import numpy as np
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
 from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
-from zmqtriton_floor.progress import MOST_KEYS, Progress
+from zmqtriton_floor.progress import Progress
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
@@ -91,37 +91,19 @@ class Executions:
         """The requests of these batches."""
         return [pending for batch in self._batches.values() for pending in batch]
 
-    def _begun_keys(self, batch: list[Pending]) -> list[tuple[int, int]] | None:
-        """Return what may have begun when this batch does; None if that is too much to say."""
-        instance, answered = self._instance, self._link.answered
-        if instance.is_decoupled or instance.is_iterative:
-            return None  # requests go on after their batches
-        if len(batch) + len(answered.kept) + len(self._batches) > MOST_KEYS:
-            return None
-        keys = []
-        for begun in (batch, *self._batches.values()):
-            for pending in begun:
-                keys.append(pending.route)
-        if answered.kept:
-            with state_lock:
-                keys += answered.keys()
-        return keys if len(keys) <= MOST_KEYS else None
-
-    def finish(self) -> None:
-        """Write down what has begun: no batch does any more.
-
-        The next broker reads it should this one die now, before it has passed on the last answers.
-        """
+    def _unsettled(self) -> list[tuple[int, int]]:
+        """Return the requests here, and those whose answers the broker may not have passed on."""
         with state_lock:
-            keys = self._link.answered.keys()
-        self._progress.finish([*keys, *self._link.pending])
+            return [*self._link.answered.keys(), *self._link.pending]
 
     def begin(self, number: int, batch: list[Pending]) -> bool:
         """Execute one batch; False if the broker that has sent it is replaced.
 
         Every request gets its final answer here, or its sender will give it.
         """
-        if not self._progress.begin(number, self._begun_keys(batch)):
+        # samples of the warm-up, whose number is 0, are nobody's
+        keys = [pending.route for pending in batch] if number else []
+        if not self._progress.begin(number, keys, self._unsettled):
             return False
         execution = Execution(number, batch)
         self._batches[number] = batch

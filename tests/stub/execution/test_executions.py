@@ -9,7 +9,7 @@ import pytest
 from tests.stub.fakes import LOAD, FakeLink, body, fp32
 from tests.stub.supervisor import FakeSupervisor
 from zmqtriton_floor import wire
-from zmqtriton_floor.progress import MOST_KEYS, Progress
+from zmqtriton_floor.progress import Progress
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
 from zmqtriton_stub.execution.executions import Executions
@@ -290,57 +290,37 @@ def test_what_does_not_fit_is_told_in_the_words_of_who_asked(peer: int) -> None:
     assert (peer != wire.BROKER) == text.startswith("Model m - Error when running inference: ")
 
 
-def _begun_keys(batches: _Batches) -> list[Any]:
-    """Return the keys that each batch has written into the progress page."""
-    progress: Any = batches.executions._progress
-    return [call.args[1] for call in progress.begin.call_args_list]
+@pytest.mark.parametrize("is_decoupled", [False, True])
+def test_what_has_begun_is_written_down_before_the_model_is_called(is_decoupled: bool) -> None:
+    progress: Any = None
+    seen: list[Any] = []
+
+    def look(requests: list[InferenceRequest]) -> None:
+        seen.append(progress.begin.call_args.args[1])
+
+    batches = _Batches(look, is_decoupled=is_decoupled)
+    progress = batches.executions._progress
+    batches.run(body(), body())
+
+    assert [[(3, 0), (3, 1)]] == seen
 
 
-def test_what_may_have_begun_is_written_down_before_the_model_is_called() -> None:
-    batches = _Batches(_same)
+@pytest.mark.parametrize("is_decoupled", [False, True])
+def test_what_may_have_to_be_repeated_is_what_is_here_and_what_was_just_answered(
+    is_decoupled: bool,
+) -> None:
+    batches = _Batches(_leave if is_decoupled else _same, is_decoupled=is_decoupled)
 
     batches.run(body(), body())
     batches.executions.begin(10, [batches.link.add_request(body(), 7)])
 
-    kept = [(3, 0), (3, 1)]  # the broker may not have passed on their answers
-    assert [[(3, 0), (3, 1)], [(3, 7), *kept]] == _begun_keys(batches)
-
-
-@pytest.mark.parametrize(("count", "is_told"), [(MOST_KEYS, True), (MOST_KEYS + 1, False)])
-def test_more_than_a_page_holds_may_all_have_begun(count: int, is_told: bool) -> None:
-    batches = _Batches(_same)
-
-    batches.run(*[body()] * count)
-
-    [keys] = _begun_keys(batches)
-    assert is_told == (keys is not None)
-    assert count == len(batches.texts())
-
-
-@pytest.mark.parametrize("is_decoupled", [False, True])
-def test_at_the_end_what_may_have_to_be_repeated_is_written_down(is_decoupled: bool) -> None:
-    def answer(requests: list[InferenceRequest]) -> Any:
-        if not is_decoupled:
-            return _same(requests)
-        for request in requests:
-            request.get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-    batches = _Batches(answer, is_decoupled=is_decoupled)
-    batches.run(*[body()] * (MOST_KEYS + 1))
-
-    batches.executions.finish()
-
     progress: Any = batches.executions._progress
-    [[keys], _] = progress.finish.call_args
-    assert sorted(keys) == [(3, number) for number in range(MOST_KEYS + 1)]
+    unsettled = progress.begin.call_args.args[2]
+    assert {(3, 0), (3, 1), (3, 7)} == set(unsettled())
 
 
-def test_of_requests_that_go_on_after_their_batch_nothing_is_written_down() -> None:
-    batches = _Batches(lambda requests: None, is_decoupled=True)
-
-    batches.run(body())
-
-    assert [None] == _begun_keys(batches)
+def _leave(requests: list[InferenceRequest]) -> None:
+    """Leave the answers to the senders."""
 
 
 def test_a_batch_of_a_broker_that_is_replaced_is_not_begun() -> None:
