@@ -49,6 +49,12 @@ HANDS = (
 )
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
 
+#: The rooms of the features of the supervisor. The seam, `feature.py`, is for all; the list is read
+#: where a core is built; a feature knows its own room.
+FEATURES = "zmqtriton.supervisor.features"
+FEATURE_LISTS = (f"{FEATURES}.table",)
+CORE_BUILDERS = {"zmqtriton.supervisor.service"}
+
 FORBIDDEN_NAMES = frozenset("common helper helpers manager managers misc util utils".split())
 #: Modules with such names, and why.
 FORBIDDEN_NAMES_IN_USE = {
@@ -200,6 +206,47 @@ def test_what_decides_does_not_act() -> None:
                 yield f"{source.path.relative_to(ROOT)}:{line} imports {name}"
 
     assert [] == every(faults)
+
+
+def _feature_room(module: str) -> str:
+    """The room of a feature of the supervisor that a module or a name in it is of, or ""."""
+    _, _, rest = module.partition(f"{FEATURES}.")
+    return rest.partition(".")[0]
+
+
+def feature_faults(source: Source) -> Iterator[str]:
+    room = _feature_room(source.module)
+    may_list = within(source.module, FEATURE_LISTS)
+    for line, name in imported(source):
+        is_seam = within(name, (f"{FEATURES}.feature",))
+        is_list = within(name, (f"{FEATURES}.table",))
+        if not within(name, (FEATURES,)) or is_seam or (is_list and source.module in CORE_BUILDERS):
+            continue
+        if not may_list and (is_list or _feature_room(name) != room):
+            yield f"{source.path.relative_to(ROOT)}:{line} imports {name}"
+
+
+def test_the_core_and_other_features_know_no_feature() -> None:
+    assert [] == every(feature_faults)
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "is_allowed"),
+    [
+        ("core", "from zmqtriton.supervisor.features.feature import Feature", True),
+        ("core", "from zmqtriton.supervisor.features.draining.drain import Drain", False),
+        ("core", "from zmqtriton.supervisor.features.table import FEATURES", False),
+        ("core", "from zmqtriton.supervisor.features import draining", False),
+        ("service", "from zmqtriton.supervisor.features.table import FEATURES", True),
+        ("features.table", "from zmqtriton.supervisor.features.draining.drain import Drain", True),
+        ("features.quotas.x", "from zmqtriton.supervisor.features.draining import drain", False),
+        ("features.draining.x", "from zmqtriton.supervisor.features.draining import drain", True),
+    ],
+)
+def test_an_import_of_a_feature_is_noticed(module: str, text: str, is_allowed: bool) -> None:
+    source = Source(f"zmqtriton.supervisor.{module}", ROOT / "x.py", ast.parse(text))
+
+    assert is_allowed is not any(feature_faults(source))
 
 
 @pytest.mark.parametrize(("library", "allowed", "reason"), ONLY_IN)

@@ -15,13 +15,16 @@ METHODS_PER_CLASS = 25
 #: Classes with more methods: how many they have.
 LARGE_CLASSES: dict[str, int] = {}
 MODULES_IMPORTED = 20
-#: Modules that import more of ours, each because it puts the parts of a process together.
+#: Modules that import more of ours, each because it puts the parts of a process together. A rise
+#: needs a decision: docs/decisions.md has these numbers, too, under the heading of D137.
 COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 28,
     "zmqtriton.supervisor.core": 30,
     "zmqtriton.supervisor.machine.model_reading": 28,
     "zmqtriton.supervisor.service": 27,
 }
+#: The attributes of the class that puts the supervisor together.
+CORE_ATTRIBUTES = {"zmqtriton.supervisor.core.Core": 21}
 FILES_PER_FOLDER = 25
 #: Import circles, counting what is imported for annotations only, with their reasons.
 CIRCLES = {
@@ -86,6 +89,37 @@ def test_modules_import_few_others() -> None:
     large = {name: len(used) for name, used in _graph().items() if len(used) > MODULES_IMPORTED}
 
     assert COMPOSITION_ROOTS == large
+
+
+def test_the_ceilings_of_composition_roots_stand_in_a_decision() -> None:
+    text = (ROOT / "docs/decisions.md").read_text("utf-8")
+    _, _, decision = text.partition("### D137. ")
+    decision, _, _ = decision.partition("\n### ")
+
+    assert [] == [
+        f"D137 does not say that {module} imports {count} modules"
+        for module, count in COMPOSITION_ROOTS.items()
+        if f"| `{module.removeprefix('zmqtriton.')}` | {count} |" not in decision
+    ]
+
+
+def _attributes(source: Source) -> Iterator[tuple[str, int]]:
+    for node in source.tree.body:
+        if isinstance(node, ast.ClassDef):
+            names = {
+                target.attr
+                for each in ast.walk(node)
+                if isinstance(each, ast.Assign | ast.AnnAssign)
+                for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
+                if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self"
+            }
+            yield f"{source.module}.{node.name}", len(names)
+
+
+def test_the_supervisor_s_core_has_few_attributes() -> None:
+    found = dict(each for source in sources() for each in _attributes(source))
+
+    assert CORE_ATTRIBUTES == {name: found[name] for name in CORE_ATTRIBUTES}
 
 
 def _circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:

@@ -130,25 +130,19 @@ class Introductions:
     def _announce(self, epoch: int, roles: Collection[str]) -> None:
         self._plan.enqueue(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
 
-    def change_settings(self, changes: Mapping[str, Any], message: Any) -> None:
-        """Change the settings for processes that start from now on; living ones get the message."""
-        self._keep_settings(changes)
-        living = self._alive(BROKERED_ROLES)
-        self._plan.enqueue(*(Send(serial, message) for serial in (self.broker_serial, *living)))
+    def change_settings(
+        self, changes: Mapping[str, Any], message: Any, *, is_for_frontends: bool = False
+    ) -> None:
+        """Change the settings for processes that start from now on; living ones get the message.
 
-    def change_trace_settings(self, settings: Mapping[str, Any]) -> None:
-        """Change the trace settings, which only frontends need."""
-        self._keep_settings({"tracing": settings})
-        levels = {level for said in settings["of"].values() for level in said["levels"]}
-        if settings["mode"] == "opentelemetry" and "TENSORS" in levels:
-            text = "Tensor level tracing is not supported by the mode: opentelemetry"
-            self._plan.log("W", text)
-        message = wire.TraceSettings(json.dumps(settings))
-        self._plan.enqueue(*(Send(serial, message) for serial in self._alive(CATALOGUE_ROLES)))
-
-    def _keep_settings(self, changes: Mapping[str, Any]) -> None:
+        Or the frontends among them alone.
+        """
         settings = json.dumps({**json.loads(self._server.settings_json), **changes})
         self._server = self._server._replace(settings_json=settings)
+        serials = self._alive(CATALOGUE_ROLES if is_for_frontends else BROKERED_ROLES)
+        if not is_for_frontends:
+            serials = [self.broker_serial, *serials]
+        self._plan.enqueue(*(Send(serial, message) for serial in serials))
 
     def _alive(self, roles: Collection[str]) -> list[int]:
         """Return the living processes that the broker knows."""

@@ -12,6 +12,7 @@ import pytest
 from tests.supervisor.features.core_parts import core_parts
 from tests.supervisor.world import SupervisorHarness
 from zmqtriton.supervisor.features.settings.trace_settings import TraceSettings
+from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
@@ -30,9 +31,13 @@ def trace(**options: Any) -> TraceSettings:
 
 
 def announced_to(announce: Callable[[dict[str, Any]], None], **options: Any) -> TraceSettings:
-    introductions = SimpleNamespace(change_trace_settings=announce)
+    def change(changes: dict[str, Any], message: wire.TraceSettings, **_: bool) -> None:
+        assert changes["tracing"] == json.loads(message.settings)
+        announce(changes["tracing"])
+
+    introductions = SimpleNamespace(change_settings=change)
     info = SimpleNamespace(settings_json=json.dumps({"trace": options} if options else {}))
-    return TraceSettings(core_parts(introductions=introductions, info=info))
+    return TraceSettings(core_parts(plan=Plan(), introductions=introductions, info=info))
 
 
 def test_a_models_own_setting_stands_until_it_is_undone() -> None:
@@ -147,9 +152,9 @@ def test_a_model_that_is_no_longer_known_leaves_nothing() -> None:
 def test_an_exporter_is_not_asked_for_tensors_in_silence(
     mode: str, level: str, is_warned: bool
 ) -> None:
-    world = SupervisorHarness().start()
+    settings = {"trace": {"mode": mode, "file": "/t"}}
+    world = SupervisorHarness(settings=json.dumps(settings)).start()
 
-    world.core._introductions.change_trace_settings({"mode": mode, "of": {"": {"levels": [level]}}})
-    world.run_until_idle()
+    world.call("trace.settings", {"changes": {"trace_level": [level]}})
 
     assert is_warned == world.has_logged("Tensor level tracing is not supported")

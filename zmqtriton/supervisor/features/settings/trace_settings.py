@@ -13,6 +13,7 @@ from typing import Any
 from zmqtriton.supervisor.control.arguments import changes_of, optional_model_name
 from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 _FIXED_FILE = "trace file location can not be updated through network protocol"
@@ -31,7 +32,8 @@ class TraceSettings(Feature):
     """Announces the settings that frontends must know, at start and after each change."""
 
     def __init__(self, core: CoreParts) -> None:
-        self._announce = core.introductions.change_trace_settings
+        self._plan = core.plan
+        self._introductions = core.introductions
         options = json.loads(core.info.settings_json).get("trace", {})
         self._mode = options.get("mode", "triton")
         self._file = options.get("file", "")
@@ -110,8 +112,14 @@ class TraceSettings(Feature):
         """
         has_place = self._mode != "triton" or bool(self._file)
         names = ["", *self._model_settings] if has_place else []
-        told = {name: self._sampling_settings(name) for name in names}
-        self._announce({"mode": self._mode, "of": told})
+        sampling = {name: self._sampling_settings(name) for name in names}
+        levels = {level for each in sampling.values() for level in each["levels"]}
+        if self._mode == "opentelemetry" and "TENSORS" in levels:
+            text = "Tensor level tracing is not supported by the mode: opentelemetry"
+            self._plan.log("W", text)
+        settings = {"mode": self._mode, "of": sampling}
+        message = wire.TraceSettings(json.dumps(settings))
+        self._introductions.change_settings({"tracing": settings}, message, is_for_frontends=True)
 
     def _sampling_settings(self, model: str) -> dict[str, Any]:
         found = {**self._initial, **self._global_settings, **self._model_settings.get(model, {})}
