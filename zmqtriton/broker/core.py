@@ -139,7 +139,7 @@ class Core:
         if len(bodies) != len(message.unconfirmed):
             raise ProtocolError("Hello: number of bodies and of unconfirmed outcomes differ")
         self.peers[serial].arrive(message)
-        answered = zip(message.unconfirmed, bodies, strict=True)
+        answered = list(zip(message.unconfirmed, bodies, strict=True))
         self.recovery.take_hello(serial, message.received, answered, now_ns)
         instance = self.instances.get(serial)
         if instance is not None:

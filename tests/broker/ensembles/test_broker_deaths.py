@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
-from tests.broker.ensembles.test_ensembles import chain
-from zmqtriton.broker.ensembles import scheduler
+from tests.broker.ensembles.test_ensembles import chain, fork
+from tests.broker.world import TOKEN, Page
+from zmqtriton.broker.requests import recovery
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.progress import FENCE_NS
 
 F = 1
 
@@ -52,8 +54,10 @@ def test_of_a_run_within_a_run_the_client_s_is_written_down() -> None:
 
     world.infer_ensemble(1, wire.RequestBody("", {}, [], [tensor("x", bytes(16))]))
 
-    assert _follow(world, chain()).core.answers.begun.had_begun((F, 1))
+    [sent] = world.batched_requests[world.serials["first"]]
+    assert sent.id == _follow(world, chain()).core.answers.begun.step_in_doubt((F, 1))
     world.respond("first", tensor("O"))
+    assert 0 == _follow(world, chain()).core.answers.begun.step_in_doubt((F, 1))
     assert not _follow(world, chain()).core.answers.begun.had_begun((F, 1))
 
 
@@ -66,17 +70,114 @@ def test_a_run_in_a_sequence_does_not_begin_again() -> None:
     assert ["the broker died while the sequence was going on"] == world.error_texts(1)
 
 
-@pytest.mark.parametrize("steps_done", [0, 1], ids=["a step executes", "a step has answered"])
-def test_a_run_that_another_broker_had_begun_is_not_begun_again(steps_done: int) -> None:
+def _has_lost(world: EnsembleHarness) -> bool:
+    """Return whether the run is refused; otherwise it has begun anew."""
+    refused = [Unavailable.number] == [r.code for r in world.finals(F, 1)]
+    assert refused != any(world.batched_requests.values())
+    return refused
+
+
+def test_a_run_of_which_a_step_has_answered_is_not_begun_again() -> None:
     before = chain()
     before.infer_ensemble(1)
-    if steps_done:
-        before.respond("first", tensor("O"))
+    before.respond("first", tensor("O"))
     world = _follow(before, chain())
 
     world.infer_ensemble(1, flags=wire.RESENT)
 
-    assert set() == world.busy_models()
-    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
+    assert _has_lost(world)
     # The same error each time; with a traceback it would keep all of these requests.
-    assert scheduler._LOST.__traceback__ is None
+    assert recovery.RUN_LOST.__traceback__ is None
+
+
+def test_a_run_of_which_two_steps_were_sent_is_not_begun_again() -> None:
+    before = fork()
+    before.infer_ensemble(1)
+    world = _follow(before, fork())
+
+    world.infer_ensemble(1, flags=wire.RESENT)
+
+    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
+
+
+def _one_step_sent() -> tuple[EnsembleHarness, wire.RequestKey]:
+    """A broker that follows one which has sent the first step of a run, and that step."""
+    before = chain()
+    before.infer_ensemble(1)
+    [sent] = before.batched_requests[before.serials["first"]]
+    return _follow(before, chain()), wire.RequestKey(wire.BROKER, sent.id)
+
+
+def _attach(world: EnsembleHarness, page: Page) -> int:
+    """Have another stub of the first model that has not said hello."""
+    serial = 99
+    world.core.expect(wire.ExpectPeer(serial, TOKEN, "stub", "first_9", 0))
+    message = wire.AttachInstance(world.numbers["first"], serial, "first_9")
+    world.core.attach(message, world.now, page)
+    return serial
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_whether_a_run_has_begun_a_stub_says_in_its_hello(
+    has_begun: bool, is_answered: bool
+) -> None:
+    world, sent = _one_step_sent()
+    page = Page()
+    page.begin(1, [sent] if has_begun else [])
+    serial = _attach(world, page)
+    world.infer_ensemble(1, flags=wire.RESENT)
+
+    hello = wire.Hello(serial, TOKEN, 1)
+    if has_begun and is_answered:
+        hello = hello._replace(unconfirmed=[wire.Outcome(*sent, 0, "", wire.FINAL)])
+    elif has_begun:
+        hello = hello._replace(received=[sent])
+    world.core.authenticate(hello)
+    world.core.connected(hello, [b""] * len(hello.unconfirmed), world.now)
+    world.drain_outbox()
+
+    assert has_begun == _has_lost(world)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_whether_a_run_has_begun_the_page_of_a_silent_stub_says(has_begun: bool) -> None:
+    world, sent = _one_step_sent()
+    page = Page()
+    page.begin(1, [sent] if has_begun else [])
+    _attach(world, page)
+
+    world.infer_ensemble(1, flags=wire.RESENT)
+    assert not world.finals(F, 1), "a fence takes its time"
+    assert set() == world.busy_models()
+    world.tick(3 * FENCE_NS)
+
+    if has_begun:
+        assert set() == world.busy_models(), "it waits until the stub has said hello, or has died"
+        world.kill_peer(99)
+    assert has_begun == _has_lost(world)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_whether_a_run_has_begun_the_page_of_a_dead_stub_says(has_begun: bool) -> None:
+    world, sent = _one_step_sent()
+    page = Page()
+    page.begin(1, [sent] if has_begun else [])
+    serial = _attach(world, page)
+    world.kill_peer(serial)
+
+    world.infer_ensemble(1, flags=wire.RESENT)
+
+    assert has_begun == _has_lost(world)
+
+
+def test_a_run_that_begins_anew_is_written_down_anew() -> None:
+    world, _ = _one_step_sent()
+    world.infer_ensemble(1, flags=wire.RESENT)
+    world.respond("first", tensor("O"))
+    assert _follow(world, chain()).core.answers.begun.had_begun((F, 1))
+
+    world.respond("second", tensor("O"))
+
+    assert [0] == [r.code for r in world.finals(F, 1)]
+    assert not any(bytes(world.core.answers.begun._memory))

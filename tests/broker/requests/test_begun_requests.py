@@ -10,7 +10,7 @@ from zmqtriton.broker.requests.begun_requests import BegunRequests
 @pytest.fixture
 def memory() -> bytearray:
     """Room for two requests."""
-    return bytearray(48)
+    return bytearray(72)
 
 
 def begin(memory: bytearray) -> BegunRequests:
@@ -71,4 +71,39 @@ def test_what_earlier_brokers_had_begun_is_forgotten_when_nobody_repeats_it(
     following.forget_earlier()
 
     assert not following.had_begun((1, 1))
-    assert memory == bytearray(48)
+    assert memory == bytearray(72)
+
+
+def test_a_run_of_which_one_step_was_sent_has_begun_if_that_has(memory: bytearray) -> None:
+    first = begin(memory)
+    first.add((1, 7), 70)
+    first.add((1, 8), 80)
+    following = begin(memory)
+    assert [70, 80] == [following.step_in_doubt((1, own_id)) for own_id in (7, 8)]
+    assert not following.had_begun((1, 7))
+
+    following.confirm_steps([70, 90])
+
+    for broker in (following, begin(memory)):
+        assert broker.had_begun((1, 7))
+        assert not broker.had_begun((1, 8))
+    following.forget((1, 8))
+    assert 0 == begin(memory).step_in_doubt((1, 8))
+
+
+def test_any_step_may_have_begun_if_nobody_can_say(memory: bytearray) -> None:
+    begin(memory).add((1, 7), 70)
+    following = begin(memory)
+
+    following.confirm_steps(None)
+
+    assert following.had_begun((1, 7))
+
+
+def test_a_run_that_was_confirmed_is_not_in_doubt(memory: bytearray) -> None:
+    first = begin(memory)
+
+    first.confirm(first.add((1, 7), 70))
+
+    assert begin(memory).had_begun((1, 7))
+    assert 0 == begin(memory).step_in_doubt((1, 7))

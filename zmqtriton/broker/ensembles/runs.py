@@ -148,17 +148,28 @@ class EnsembleRun:
         #: Above 0 while it is being processed and must not end.
         self.holds = 0
         self.is_over = False
-        #: Where the run that a client asked for is written down, once one of its steps was sent.
+        #: The run that a client asked for: this, or the outermost of those that this is a step of.
+        self.root: EnsembleRun = self if request.call is None else request.call.run.root
+        #: Where that is written down, once one of its steps was sent; and the first of them, until
+        #: more than that was sent, or anything answered.
         self.place: int | None = None
+        self._first_step = 0
         self._begun = begun
 
-    def begin_step(self) -> None:
-        """Write down that a step of the outermost run is about to be sent."""
-        run = self
-        while run.request.call is not None:
-            run = run.request.call.run
-        if run.place is None:
-            run.place = self._begun.add(run.request.key)
+    def begin_step(self, own_id: int) -> None:
+        """Write down that a step is about to be sent."""
+        root = self.root
+        if root.place is None:
+            root.place, root._first_step = self._begun.add(root.request.key, own_id), own_id
+        elif root._first_step != own_id:
+            self.note_answer()
+
+    def note_answer(self) -> None:
+        """Write down, if it is not, that some step has begun for certain."""
+        root = self.root
+        if root._first_step and root.place is not None:
+            root._first_step = 0
+            self._begun.confirm(root.place)
 
     def has_room(self, step: Step) -> bool:
         most = self.plan.most_at_once

@@ -28,6 +28,7 @@ from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.protocols import RequestLifecycle
+from zmqtriton.broker.requests.recovery import RUN_LOST
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton_floor import wire
@@ -42,7 +43,6 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.wire import BROKER
 
-_LOST = Unavailable("the broker died while the ensemble was being executed")
 _SEQUENCE_LOST = Unavailable("the broker died while the sequence was going on")
 _DROPPED = Cancelled("another step of the ensemble has failed")
 _STUCK = (
@@ -108,7 +108,7 @@ class EnsembleScheduler:
         What its steps have answered to an earlier broker is lost, and none may run twice.
         """
         if self._begun.had_begun(request.key):
-            return _LOST
+            return RUN_LOST
         row = request.row
         # what was sent after it may have been executed
         return _SEQUENCE_LOST if row.flags & SEQUENCE_FLAGS or row.correlation else None
@@ -120,6 +120,7 @@ class EnsembleScheduler:
         call = member.call
         assert call is not None
         run, wave = call.run, call.wave
+        run.note_answer()
         run.holds += 1
         is_final = bool(outcome.flags & wire.FINAL)
         if is_final:

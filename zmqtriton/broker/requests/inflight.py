@@ -131,7 +131,7 @@ class InflightRequest:
     def dispatch(self, instance: Instance, now_ns: int, batch: Batch | None = None) -> None:
         assert self.state is RequestState.QUEUED, self.state
         if self.call is not None:
-            self.call.run.begin_step()
+            self.call.run.begin_step(self.row.id)
         self.state = RequestState.EXECUTING
         self.instance = instance
         self.batch = batch

@@ -86,11 +86,12 @@ class Lifecycle:
             self._timers.start(row.deadline_ns, request=request)
         if request.peer in self._instances or request.call is not None:
             self._deadlocks.add(request, now_ns)
-        if generation.plan is not None:
+        is_resent = bool(row.flags & wire.RESENT)
+        if generation.plan is not None and not (is_resent and self._recovery.doubts(request)):
             self._ensembles.start(request, now_ns)
         elif generation.sequences is not None:
             self._sequence_admission.admit(request, now_ns)
-        elif row.flags & wire.RESENT:
+        elif is_resent:
             generation.hold(request)
             self._recovery.take_resent(request, now_ns)
         else:
@@ -108,6 +109,11 @@ class Lifecycle:
             self._answers.leave_order(request)  # order is kept among admitted requests only
             error = request.generation.refusal(overload_error(request))
             self.refuse(request, error, statistics.REJECTED, now_ns)
+
+    def begin_run(self, request: InflightRequest, now_ns: int) -> None:
+        """Begin a run of an ensemble that was held."""
+        request.generation.leave_queue(request)
+        self._ensembles.start(request, now_ns)
 
     def await_turn(self, request: InflightRequest) -> None:
         """Have a queued request dispatched at the end of the current event, or later."""

@@ -31,6 +31,9 @@ class RequestLifecycle(Refuses, Protocol):
     def submit(self, request: InflightRequest, now_ns: int, /) -> None:
         """Admit a request; it is dispatched at the end of the current event."""
 
+    def begin_run(self, request: InflightRequest, now_ns: int, /) -> None:
+        """Begin a run of an ensemble that was held."""
+
     def await_turn(self, request: InflightRequest, /) -> None:
         """Have a queued request dispatched at the end of the current event, or later."""
 

@@ -26,7 +26,7 @@ all have reported, owners free the rest. The core passes on what is said; this k
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.metrics import statistics
@@ -40,7 +40,7 @@ from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import ExecutionProgress, Instance
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.progress import FENCE_NS, RequestKey
-from zmqtriton_floor.wire import FINAL, HeldBlocks, Outcome
+from zmqtriton_floor.wire import BROKER, FINAL, HeldBlocks, Outcome
 
 #: A stub, and an outcome it sent with its body.
 Saying = tuple[int, Outcome, bytes]
@@ -62,6 +62,7 @@ _UNHEARD = Unavailable(
 _KEPT_BACK = Unavailable(
     "the broker died while it kept the answer back for those to earlier requests"
 )
+RUN_LOST = Unavailable("the broker died while the ensemble was being executed")
 _REMOVED = Unavailable(
     "the broker has died, and the model instance that had begun the request was removed"
 )
@@ -125,11 +126,13 @@ class Recovery:
     def take_hello(
         self,
         stub: int,
-        received: Iterable[RequestKey],
-        answered: Iterable[tuple[Outcome, bytes]],
+        received: Collection[RequestKey],
+        answered: Collection[tuple[Outcome, bytes]],
         now_ns: int,
     ) -> None:
         """Take a stub's hello."""
+        keys = [*received, *((outcome.peer, outcome.id) for outcome, _ in answered)]
+        self._begun.confirm_steps(own_id for peer, own_id in keys if peer == BROKER)
         for peer, own_id in received:
             self._received[peer, own_id] = stub
             if not self._is_asker(peer):
@@ -165,6 +168,10 @@ class Recovery:
         """True if a peer may repeat the request: it lives, and is not the earlier broker itself."""
         return peer in self._peers
 
+    def doubts(self, request: InflightRequest) -> bool:
+        """True if of a repeated run stubs have yet to say whether its first step has begun."""
+        return self._begun.step_in_doubt(request.key) != 0
+
     def take_resent(self, request: InflightRequest, now_ns: int) -> None:
         """Decide about a request that an earlier broker had, or have it wait."""
         request.is_undecided = True
@@ -183,6 +190,8 @@ class Recovery:
     def note_silent_death(self, generation: Generation, progress: ExecutionProgress | None) -> None:
         """Note that a stub died without a hello; its page says what it may have begun."""
         begun = progress.begun_keys() if progress is not None else None
+        steps = (own_id for peer, own_id in begun if peer == BROKER) if begun is not None else None
+        self._begun.confirm_steps(steps)
         for name in (generation.number, generation.model):
             known = self._unheard.get(name, frozenset())
             self._unheard[name] = None if known is None or begun is None else known | begun
@@ -222,16 +231,33 @@ class Recovery:
     ) -> list[InflightRequest]:
         """Decide about requests for a generation; return those that have to wait."""
         generation = self._generations.get(number)
-        silent = self._generations.silent_instances(generation.model) if generation else []
+        if generation is None:
+            silent = []
+        elif generation.plan is None:
+            silent = self._generations.silent_instances(generation.model)
+        else:
+            silent = [stub for stub in self._instances.values() if not stub.has_arrived]
         undecided = []
         for request in requests:
             if request.state is not RequestState.QUEUED:
                 continue
-            if any(stub.may_have_begun(request.key, now_ns) for stub in silent):
+            key = _deciding_key(request, self._begun)
+            if any(stub.may_have_begun(key, now_ns) for stub in silent):
                 undecided.append(request)
-            else:
+            elif request.generation.plan is None:
                 self._decide(request, now_ns)
+            else:
+                self._decide_run(request, now_ns)
         return undecided
+
+    def _decide_run(self, request: InflightRequest, now_ns: int) -> None:
+        request.is_undecided = False
+        if self._begun.had_begun(request.key):
+            self._lifecycle.refuse(request, RUN_LOST, statistics.OTHER, now_ns)
+        else:
+            if self.doubts(request):
+                self._begun.forget(request.key)
+            self._lifecycle.begin_run(request, now_ns)
 
     def _decide(self, request: InflightRequest, now_ns: int) -> None:
         generation, request.is_undecided = request.generation, False
@@ -351,6 +377,13 @@ class Recovery:
                 self._leftover_checks.append((now_ns + LEFTOVER_NS, route))
             else:
                 self._drop(route)
+
+
+def _deciding_key(request: InflightRequest, begun: BegunRequests) -> RequestKey:
+    """Return the request that stubs know: itself, or the first step of its run."""
+    if request.generation.plan is None:
+        return request.key
+    return BROKER, begun.step_in_doubt(request.key)
 
 
 def _may_ask(peer: Peer, own_id: int) -> bool:
