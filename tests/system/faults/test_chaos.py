@@ -17,6 +17,7 @@ EXPLICIT = (
     (("scale journal",), "kill a stub"),
     (("roll", "unload and load"), "kill http"),
     (("canary",), "kill grpc"),
+    (("roll", "scale sequences"), "kill broker"),
 )
 POLL = ((("roll", "remove and return"), "kill http"),)
 
