@@ -29,6 +29,11 @@ hypothesis.settings.load_profile("same")
 # exec, where its descriptors are closed under it and it aborts.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
+# Images of containers often forbid bytecode. Without it each of the thousands of processes that
+# tests start compiles all that it imports, and each worker all tests: a third of the whole time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 ROOT = Path(__file__).resolve().parent.parent
 #: Tests, by the beginning of their path, that take seconds or start processes: with --quick they
 #: are not even collected.
