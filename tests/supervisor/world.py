@@ -68,7 +68,7 @@ class SupervisorHarness:
     """A server. `stubs` says per model what its stubs do: LOADS, HANGS, or why they fail."""
 
     def __init__(self, *models: Blueprint, **policy: Any) -> None:
-        """Beside `settings` and `used_share` it is how the supervisor is told to work."""
+        """Beside `features`, `settings` and `used_share` it is how the supervisor is to work."""
         policy.setdefault("frontend_roles", ROLES)
         settings = policy.pop("settings", "{}")
         used_share = policy.pop("used_share", lambda gpu: None)
@@ -80,7 +80,8 @@ class SupervisorHarness:
             most_instances=policy.pop("most_instances", float("inf")),
             log_lines=lambda *asked: self.log_lines(*asked),
         )
-        self.core = Core(Policy(**policy), server, FEATURES, pid=1)
+        features = policy.pop("features", FEATURES)
+        self.core = Core(Policy(**policy), server, features, pid=1)
         self.models = {model.name: model for model in models}
         #: Reads the log.
         self.log_lines: Callable[[str, int, int], dict[str, Any]] = lambda *asked: {}

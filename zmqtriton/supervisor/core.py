@@ -144,8 +144,7 @@ class Core:
             preparations=preparations,
             readings=self._readings,
             listeners=self._features,
-            load_retries=policy.load_retries,
-            has_on_demand_loading=policy.load_on_demand,
+            policy=policy,
         )
 
     def _control_calls(self, info: ServerInfo) -> ControlCallHandler:

@@ -14,6 +14,7 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparations
 from zmqtriton.supervisor.models.loads.readings import ModelReadings
 from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor.errors import ZmqTritonError
@@ -86,7 +87,4 @@ class ModelContext(NamedTuple):
     preparations: EnvironmentPreparations
     readings: ModelReadings
     listeners: Sequence[LoadListener]
-    #: How often a failed load is tried again.
-    load_retries: int
-    #: Models are loaded on demand.
-    has_on_demand_loading: bool = False
+    policy: Policy

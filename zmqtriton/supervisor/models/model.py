@@ -214,7 +214,7 @@ class Model(GenerationOwner):
     @property
     def is_on_demand(self) -> bool:
         """True if it is loaded on demand, and was neither loaded nor unloaded on request."""
-        return self._context.has_on_demand_loading and not (
+        return self._context.policy.load_on_demand and not (
             self.was_explicitly_loaded or self._was_explicitly_unloaded
         )
 

@@ -120,7 +120,7 @@ class ModelLoad(GenerationOwner):
                 self._changes[number] = change
                 continue
             self._generations[number] = self._new_generation(number)
-            self._retries[number] = self._context.load_retries
+            self._retries[number] = self._context.policy.load_retries
         demand = blueprint.environment
         is_needed = any(not blueprint.versions[number].problem for number in self._generations)
         if isinstance(demand, EnvironmentSpec) and is_needed:
@@ -201,7 +201,7 @@ class ModelLoad(GenerationOwner):
             assert version.generation is not None
             self._environment = version.generation.environment
             self._generations[number] = new = self._new_generation(number)
-            self._retries[number] = self._context.load_retries
+            self._retries[number] = self._context.policy.load_retries
             self._start(number, new)
             return
         if error is not None:

@@ -1,0 +1,181 @@
+"""The seam: a core calls the hooks of features that it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
+from zmqtriton.supervisor.features.feature import CoreParts, Feature
+from zmqtriton.supervisor.features.table import FEATURES
+from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
+
+
+class Witness(Feature):
+    """Overrides every hook, and keeps which were called."""
+
+    def __init__(self, core: CoreParts) -> None:
+        self.core = core
+        self.calls: list[str] = []
+        self.is_patient = False
+
+    @property
+    def verbs(self) -> Verbs:
+        return {
+            "look": Verb(at_once(lambda arguments: sorted(self.core.server.models))),
+            "look.operators": Verb(at_once(lambda arguments: "seen"), of_operators=True),
+            "look.models": Verb(at_once(lambda arguments: "seen"), of_models=True),
+            "look.repository": Verb(at_once(lambda arguments: "seen"), needs_repository=True),
+        }
+
+    @property
+    def never_loaded(self) -> Mapping[str, str]:
+        return {"state": "UNAVAILABLE", "reason": "nobody has looked"}
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def defer_stop(self) -> bool:
+        self.calls.append("defer_stop")
+        return self.is_patient
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def load_began(self, blueprint: Blueprint) -> None:
+        self.calls.append(f"load_began {blueprint.name}")
+
+    def load_succeeded(self, blueprint: Blueprint) -> None:
+        self.calls.append(f"load_succeeded {blueprint.name}")
+
+    def load_ended(self, name: str) -> None:
+        self.calls.append(f"load_ended {name}")
+
+    def forget_model(self, name: str) -> None:
+        self.calls.append(f"forget_model {name}")
+
+    def news(self) -> Iterable[Any]:
+        return [wire.ServerDraining(1)]
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"witness": list(counts)}
+
+    @property
+    def phase(self) -> str:
+        return "watching"
+
+
+class Witnessed:
+    """A server with a witness beside its features."""
+
+    def __init__(self, **policy: Any) -> None:
+        features = [*FEATURES, self._make]
+        models = [make_blueprint("m"), make_blueprint("n")]
+        self.world = SupervisorHarness(*models, features=features, **policy).start()
+
+    def _make(self, core: CoreParts) -> Witness:
+        self.witness = Witness(core)
+        return self.witness
+
+
+def test_features_hear_of_loads_in_order() -> None:
+    witnessed = Witnessed(control_mode="explicit")
+    witnessed.witness.calls.clear()
+
+    witnessed.world.call("load", {"model": "m"})
+    witnessed.world.stub_behaviours["n"] = "no weights"
+    witnessed.world.call("load", {"model": "n"})
+
+    succeeded = ["load_began m", "load_succeeded m", "load_ended m"]
+    assert [*succeeded, "load_began n", "load_ended n"] == witnessed.witness.calls
+
+
+def test_a_model_that_is_gone_is_forgotten_by_features() -> None:
+    witnessed = Witnessed(control_mode="poll", poll_s=1.0)
+    del witnessed.world.models["m"]
+
+    witnessed.world.advance(5.0)
+
+    assert "forget_model m" in witnessed.witness.calls
+    assert "forget_model n" not in witnessed.witness.calls
+
+
+def test_a_server_that_is_told_to_stop_may_be_kept_by_a_feature() -> None:
+    witnessed = Witnessed()
+    witness, world = witnessed.witness, witnessed.world
+    witness.is_patient = True
+
+    world.core.stop_requested()
+    world.run_until_idle()
+    assert ["start", "defer_stop"] == [c for c in witness.calls if "load" not in c]
+    assert not world.core.is_stopping
+
+    witness.core.server.stop()
+    world.run_until_idle()
+    assert "stop" == witness.calls[-1]
+    assert 0 == world.status
+
+
+def test_a_second_signal_ends_a_server_that_a_feature_keeps() -> None:
+    witnessed = Witnessed()
+    witnessed.witness.is_patient = True
+
+    for _ in range(2):
+        witnessed.world.core.stop_requested()
+        witnessed.world.run_until_idle()
+
+    assert 1 == witnessed.world.status
+
+
+def test_what_a_feature_shows_is_in_status_index_and_news() -> None:
+    witnessed = Witnessed(control_mode="explicit")
+    world = witnessed.world
+    world.fork_http_worker()
+
+    status = world.call("status").result
+
+    assert [] == status["witness"]
+    assert status["server"]["ready"].startswith("watching; ")
+    entry = {"name": "m", "state": "UNAVAILABLE", "reason": "nobody has looked"}
+    assert entry == world.index()[0]
+    assert [wire.ServerDraining(1)] == world.messages_to("http", wire.ServerDraining)
+
+
+def test_a_call_of_a_feature_is_allowed_to_whom_its_verb_names() -> None:
+    world = Witnessed(exit_on_error=False).world
+    stub = world.serial("m_0_0")
+
+    assert ["m", "n"] == world.call("look").result
+    assert "seen" == world.call_as(stub, "look.models").result
+    refused = (InvalidArgument.number, "a model may not call 'look'")
+    assert refused == world.call_as(stub, "look").error
+    world.core.startup.is_repository_missing = True
+    assert (Unavailable.number, "Server not ready") == world.call("look.repository").error
+    world.core.stop()
+    assert (Unavailable.number, "Server exiting") == world.call("look.operators").error
+    assert ["m", "n"] == world.call("look").result
+
+
+def test_a_verb_has_one_answer() -> None:
+    with pytest.raises(ValueError, match=r"two tables answer the control calls \['look'"):
+        SupervisorHarness(features=[Witness, Witness])
+
+
+@pytest.mark.parametrize("left_out", [None, *FEATURES])
+def test_a_server_serves_without_any_of_its_features(left_out: type[Feature] | None) -> None:
+    features = [] if left_out is None else [one for one in FEATURES if one is not left_out]
+
+    world = SupervisorHarness(
+        make_blueprint("m"), features=features, control_mode="explicit", startup_models=("m",)
+    ).start()
+    world.kill_process(world.serial("m_0_0")).tick()
+    reloaded, unloaded = world.call("load", {"model": "m"}), world.call("unload", {"model": "m"})
+    world.core.stop_requested()
+    world.run_until_idle()
+
+    assert (None, None, 0) == (reloaded.result, unloaded.result, world.status)
