@@ -31,17 +31,13 @@ CIRCLES = {
     frozenset(
         {
             "zmqtriton.broker.ensembles.runs",
-            "zmqtriton.broker.metrics.latencies",
-            "zmqtriton.broker.metrics.statistics",
             "zmqtriton.broker.requests.inflight",
             "zmqtriton.broker.requests.response_order",
             "zmqtriton.broker.scheduling.batching",
             "zmqtriton.broker.scheduling.generation",
-            "zmqtriton.broker.scheduling.generations",
             "zmqtriton.broker.scheduling.instances",
             "zmqtriton.broker.scheduling.placement",
             "zmqtriton.broker.scheduling.queue_policy",
-            "zmqtriton.broker.scheduling.rate_limiter",
             "zmqtriton.broker.sequences.batcher",
             "zmqtriton.broker.sequences.controls",
             "zmqtriton.broker.sequences.slot_assignment",

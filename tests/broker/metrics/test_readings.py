@@ -106,7 +106,7 @@ def test_a_model_that_was_quiet_is_measured_whole_again(world: BrokerHarness) ->
     read(world)
     for number in range(8 * MOST_LATENCIES):
         arrived = SimpleNamespace(arrived_ns=number, elements=1)
-        counters.record_success(arrived, number + 1)  # type: ignore[arg-type]
+        counters.record_success(arrived, number + 1)
     world.tick(1)
     assert 1 == len(read(world)["readings"])
     assert counters.latencies_mask, "a busy model's latencies are a sample"
@@ -163,7 +163,7 @@ def test_quantiles_of_a_busy_model_are_of_all_the_interval(world: BrokerHarness)
         for number in range(20 * MOST_LATENCIES):
             is_slow = number < 5 * MOST_LATENCIES
             arrived = SimpleNamespace(arrived_ns=0 if is_slow else 99, elements=1)
-            counters.record_success(arrived, 100)  # type: ignore[arg-type]
+            counters.record_success(arrived, 100)
         world.tick(1)
         [row] = read(world)["readings"]
 

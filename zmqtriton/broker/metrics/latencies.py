@@ -12,9 +12,7 @@ from math import ceil, exp, log
 from typing import Any
 
 from zmqtriton.broker.clock import Clock
-from zmqtriton.broker.metrics.statistics import ModelStatistics
-from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.scheduling.instances import Batch
+from zmqtriton.broker.metrics.statistics import CountedBatch, CountedRequest, ModelStatistics
 from zmqtriton_floor import metrics
 from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.wire import Executed, Outcome
@@ -113,11 +111,11 @@ class LatencyStatistics(ModelStatistics):
         if summary is not None:
             summary.add(ns, count)
 
-    def record_success(self, request: InflightRequest, now_ns: int) -> None:
+    def record_success(self, request: CountedRequest, now_ns: int) -> None:
         super().record_success(request, now_ns)
         self._sum_up("request", now_ns - request.arrived_ns)
 
-    def record_cache_hit(self, request: InflightRequest, lookup_ns: int) -> None:
+    def record_cache_hit(self, request: CountedRequest, lookup_ns: int) -> None:
         super().record_cache_hit(request, lookup_ns)
         self._sum_up("queue", 0)
         self._sum_up("cache_hit", lookup_ns)
@@ -129,18 +127,18 @@ class LatencyStatistics(ModelStatistics):
         self._sum_up("cache_miss", lookup_ns + insertion_ns)
 
     def record_response(
-        self, request: InflightRequest, outcome: Outcome, has_response: bool, now_ns: int
+        self, request: CountedRequest, outcome: Outcome, has_response: bool, now_ns: int
     ) -> None:
         super().record_response(request, outcome, has_response, now_ns)
         if self._first_response is not None and has_response and not outcome.number:
             self._first_response.observe((now_ns - request.arrived_ns) / 1e6)
 
-    def record_ensemble(self, request: InflightRequest, queue_ns: int, compute_ns: int) -> None:
+    def record_ensemble(self, request: CountedRequest, queue_ns: int, compute_ns: int) -> None:
         super().record_ensemble(request, queue_ns, compute_ns)
         self._took(1, (0, compute_ns, 0))
         self._sum_up("queue", queue_ns)
 
-    def record_execution(self, batch: Batch, times: Executed) -> None:
+    def record_execution(self, batch: CountedBatch, times: Executed) -> None:
         super().record_execution(batch, times)
         if batch.requests and self._summaries:
             for request in batch.requests:

@@ -7,17 +7,36 @@ the batch.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from zmqtriton.broker.metrics.response_counts import ResponseCounts
-from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.scheduling.instances import Batch
 from zmqtriton_floor.wire import FINAL, Executed, Outcome
 
 #: Why a request failed, in the words of the metrics.
 REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"
 #: Enough for quantiles of a few seconds.
 MOST_LATENCIES = 1024
+
+
+class CountedRequest(Protocol):
+    """A request, as far as it is counted."""
+
+    arrived_ns: int
+    dispatched_ns: int
+    #: The number of inferences that it counts for.
+    elements: int
+    brokered_responses: int
+
+
+class CountedBatch(Protocol):
+    """The requests of one execution."""
+
+    @property
+    def requests(self) -> Sequence[CountedRequest]: ...
+
+    @property
+    def fillers(self) -> int: ...
 
 
 class Duration:
@@ -69,7 +88,7 @@ class ModelStatistics:
         self.latencies_mask = 0
         self.batches: dict[int, tuple[Duration, Duration, Duration]] = {}
 
-    def record_success(self, request: InflightRequest, now_ns: int) -> None:
+    def record_success(self, request: CountedRequest, now_ns: int) -> None:
         latency_ns = now_ns - request.arrived_ns
         self.success.count += 1
         self.success.ns += latency_ns
@@ -77,7 +96,7 @@ class ModelStatistics:
             self.latencies_ns.append(latency_ns)
         self.inference_count += request.elements
 
-    def record_cache_hit(self, request: InflightRequest, lookup_ns: int) -> None:
+    def record_cache_hit(self, request: CountedRequest, lookup_ns: int) -> None:
         """Count a request that was answered from the cache."""
         self.success.add(1, lookup_ns)
         if not self.success.count & self.latencies_mask:
@@ -97,12 +116,12 @@ class ModelStatistics:
         self.fail.add(1, 0)
         self.failures[REJECTED] += 1
 
-    def record_failure(self, request: InflightRequest, reason: str, now_ns: int) -> None:
+    def record_failure(self, request: CountedRequest, reason: str, now_ns: int) -> None:
         self.fail.add(1, now_ns - request.arrived_ns)
         self.failures[reason] += 1
 
     def record_response(
-        self, request: InflightRequest, outcome: Outcome, has_response: bool, now_ns: int
+        self, request: CountedRequest, outcome: Outcome, has_response: bool, now_ns: int
     ) -> None:
         """Count a response of a stream, or its end, which tells how many there were."""
         if self.responses is None:
@@ -112,7 +131,7 @@ class ModelStatistics:
             self.brokered += request.brokered_responses
             self.direct += max(0, outcome.number + has_response - request.brokered_responses)
 
-    def record_ensemble(self, request: InflightRequest, queue_ns: int, compute_ns: int) -> None:
+    def record_ensemble(self, request: CountedRequest, queue_ns: int, compute_ns: int) -> None:
         """Count a request to an ensemble that has succeeded.
 
         It counts with the times of its steps, as clients expect that look for the version that was
@@ -125,7 +144,7 @@ class ModelStatistics:
         self.compute_output.add(1, 0)
         self._count_batch(request.elements, 0, compute_ns, 0)
 
-    def record_execution(self, batch: Batch, times: Executed) -> None:
+    def record_execution(self, batch: CountedBatch, times: Executed) -> None:
         requests = batch.requests
         if not requests:
             return  # an earlier broker knew its times

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import enum
 import itertools
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
+from zmqtriton.config.resources import ResourceNeed
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.progress import FENCE_NS, RequestKey
 from zmqtriton_floor.wire import Executed
-
-if TYPE_CHECKING:
-    from zmqtriton.broker.scheduling.rate_limiter import RateLimiterMember
 
 
 class InstanceState(enum.Enum):
@@ -116,6 +115,28 @@ class Batch(NamedTuple):
         """True if nobody waits any more for what its requests lead to."""
         answered = RequestState.ANSWERED
         return all(one.is_cancelled or one.state is answered for one in self.requests)
+
+
+class RateLimiterMember:
+    """One of the instances that share resources."""
+
+    def __init__(
+        self,
+        demand: ResourceNeed,
+        find_blockers: Callable[[ResourceNeed], list[Instance]],
+        points: int,
+    ) -> None:
+        self.resource_need = demand
+        #: The points it has used, and since when it has had something to do; 0 if it has nothing.
+        self.points = points
+        self.waits_since = 0
+        #: It may begin a batch just now.
+        self.is_its_turn = False
+        self._find_blockers = find_blockers
+
+    def blockers(self) -> list[Instance]:
+        """Return the executing members that hold what it would need; [] if it lacks nothing."""
+        return self._find_blockers(self.resource_need)
 
 
 class ExecutionProgress(Protocol):

@@ -16,27 +16,10 @@ from typing import Any
 
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
-from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
 from zmqtriton.config.resources import NO_DEVICE, ResourceKey, ResourceNeed, ResourcePool
 
 _NOTHING = ResourceNeed({}, 1)
-
-
-class RateLimiterMember:
-    """One of the instances that share resources."""
-
-    def __init__(self, demand: ResourceNeed, rates: RateLimiter, points: int) -> None:
-        self.resource_need = demand
-        #: The points it has used, and since when it has had something to do; 0 if it has nothing.
-        self.points = points
-        self.waits_since = 0
-        #: It may begin a batch just now.
-        self.is_its_turn = False
-        self._rates = rates
-
-    def blockers(self) -> list[Instance]:
-        """Return the executing members that hold what it would need; [] if it lacks nothing."""
-        return self._rates.blockers(self.resource_need)
 
 
 class RateLimiter:
@@ -66,10 +49,10 @@ class RateLimiter:
             generation.placement.limit()
             self.limited[generation.number] = generation
             for other in generation.instances.values():
-                other.membership = RateLimiterMember(_NOTHING, self, self._points)
+                other.membership = RateLimiterMember(_NOTHING, self.blockers, self._points)
         if generation.placement.is_limited:
             needs = ResourceNeed.from_json(demand) if demand else _NOTHING
-            instance.membership = RateLimiterMember(needs, self, self._points)
+            instance.membership = RateLimiterMember(needs, self.blockers, self._points)
 
     # -------------------------------------------------------------- choosing
 
