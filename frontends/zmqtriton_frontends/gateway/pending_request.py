@@ -102,12 +102,15 @@ class PendingRequest:
         if task.cancelled() or task is not self._task:
             return  # nobody waits for it any more
         self._task = None
-        try:
-            if error is not None:
-                raise error
-            then(task.result())
-        except Exception as error:  # noqa: BLE001 - an edge, as above
+        # Not raised here: it would know this frame, and the task in it, which knows the error. With
+        # what its other frames have, such as a body, all of that would stay until a collection.
+        if isinstance(error, Exception):
             self.set_exception(error)
+            return
+        try:
+            then(task.result())
+        except Exception as unexpected:  # noqa: BLE001 - an edge, as above
+            self.set_exception(unexpected)
 
     def _opened(self, response: ResponseBody) -> None:
         self._is_opening = False

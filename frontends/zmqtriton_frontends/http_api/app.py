@@ -19,6 +19,7 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Responder, Route
+from zmqtriton_frontends.http_api.clouds.inference import CloudInferences
 from zmqtriton_frontends.http_api.control.description import Description
 from zmqtriton_frontends.http_api.control.metadata import Metadata
 from zmqtriton_frontends.http_api.control.pages import Pages
@@ -31,10 +32,10 @@ from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.http_api.inference.infer_stream import InferStream
 from zmqtriton_frontends.http_api.openai import problems as openai_problems
 from zmqtriton_frontends.http_api.openai.routes import routes as openai_routes
-from zmqtriton_frontends.http_api.server.fast_path import FastPath
-
-#: No directory, so no model, has a longer name.
-_MAX_MODEL_NAME_BYTES = 255
+from zmqtriton_frontends.http_api.server.inference_heads import (
+    MAX_MODEL_NAME_BYTES,
+    InferenceHeads,
+)
 
 
 def routes(gateway: Gateway) -> list[Route]:
@@ -72,7 +73,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("GET", "/config", "model-config", metadata.config),
         Route("GET", "/stats", "statistics", metadata.statistics),
         Route("GET", "/load", "statistics", metadata.model_load),
-        Route("POST", "/infer", "inference", inference.infer),
+        Route("POST", "/infer", "inference", CloudInferences(inference).infer),
         Route("POST", "/generate", "inference", generate.generate),
         Route("POST", "/generate_stream", "inference", generate.generate_stream),
         Route("POST", "/infer_stream", "inference", InferStream(gateway, inference).infer_stream),
@@ -99,7 +100,7 @@ class _Name(falcon.routing.BaseConverter):
     """A name as one segment of a path; anything else makes an unknown path."""
 
     def convert(self, value: str) -> str | None:
-        return value if 0 < len(value.encode()) <= _MAX_MODEL_NAME_BYTES else None
+        return value if 0 < len(value.encode()) <= MAX_MODEL_NAME_BYTES else None
 
 
 class _Number(falcon.routing.BaseConverter):
@@ -146,13 +147,10 @@ def build(
     return app
 
 
-def fast_path(gateway: Gateway, table: list[Route], access: Access) -> FastPath | None:
-    """Return the fast path for inferences; None if models get clients' headers."""
-    if gateway.settings["http_header_forward_pattern"]:
-        return None
-    rows = [route for route in table if route.path.endswith("/infer")]
-    checks = dict.fromkeys(check for row in rows for check in access.checks(row))
-    return FastPath(gateway, Inference(gateway), [*checks], access.tokens)
+def inference_heads(gateway: Gateway, table: list[Route], access: Access) -> InferenceHeads:
+    """Return what reads the heads of inferences, behind the checks of their route."""
+    row = next(route for route in table if route.path.endswith("/infer"))
+    return InferenceHeads(Inference(gateway), access.checks(row), access.tokens)
 
 
 class _Errors:

@@ -118,7 +118,9 @@ class Payload:
         view = allocation.view[start : start + size]
         return ArenaBuffer(view, self.arena, allocation.reference.block)
 
-    async def gather(self, pieces: Sequence[bytes], size: int, tensors_at: int) -> ArenaBuffer:
+    async def gather(
+        self, pieces: Sequence[bytes | bytearray], size: int, tensors_at: int
+    ) -> ArenaBuffer:
         """Return a request's body in one piece.
 
         A small one, or one without room, lies elsewhere.

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from zmqtriton_frontends.http_api.server.connections import Connections
-from zmqtriton_frontends.http_api.server.fast_path import FastPath
+from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.http_api.server.listener import Listener
 from zmqtriton_frontends.process.handshakes import Handshakes
 from zmqtriton_frontends.process.ledger import Ledger
@@ -18,8 +18,8 @@ from zmqtriton_frontends.process.ledger import Ledger
 class ConnectionHarness:
     """One server with an application that answers with as many bytes as it is told."""
 
-    def __init__(self, fast_path: FastPath | None = None) -> None:
-        self.fast_path = fast_path
+    def __init__(self, inferences: InferenceHeads | None = None) -> None:
+        self.inferences = inferences
         self.ledger = Ledger(1 << 30)
         self.now = 1000.0
         self.answer_bytes = 2
@@ -41,7 +41,7 @@ class ConnectionHarness:
 
     @contextlib.asynccontextmanager
     async def serve(self, handshakes: Handshakes | None = None) -> AsyncIterator[ConnectionHarness]:
-        self.connections = Connections(self._answer, self.fast_path, self.ledger, lambda: self.now)
+        self.connections = Connections(self._answer, self.inferences, self.ledger, lambda: self.now)
         make: Callable[[], asyncio.BaseProtocol] = self.connections.make
         if handshakes is not None:
             make = handshakes.before(self.connections.make)

@@ -21,18 +21,14 @@ from zmqtriton_frontends.process.ledger import Ledger
 class HttpHarness:
     """One server, and how many of its requests went to Falcon."""
 
-    def __init__(
-        self, *, has_fast_path: bool = True, ledger_bytes: int = 1 << 30, **settings: Any
-    ) -> None:
+    def __init__(self, *, ledger_bytes: int = 1 << 30, **settings: Any) -> None:
         gateway: Any = FakeGateway(**settings)
         self.gateway: FakeGateway = gateway
         self.falcon_requests = 0
         table, access = app.routes(gateway), Access(gateway.settings)
         self.tokens = access.tokens
         self._falcon: Any = app.build(gateway, table, access)
-        self.connections = ConnectionHarness(
-            app.fast_path(gateway, table, access) if has_fast_path else None
-        )
+        self.connections = ConnectionHarness(app.inference_heads(gateway, table, access))
         self.connections.ledger = Ledger(ledger_bytes)
         self.connections.application = self._ask_falcon  # type: ignore[method-assign]
 

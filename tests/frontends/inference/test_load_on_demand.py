@@ -17,7 +17,7 @@ from zmqtriton_floor.errors import (
     Unavailable,
     ZmqTritonError,
 )
-from zmqtriton_frontends.http_api.server.fast_path import InferenceHead, PendingHttpInference
+from zmqtriton_frontends.http_api.inference.http_inference import HttpInference, InferenceHead
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
 
@@ -135,14 +135,11 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
             asked.append(target)
             raise NotLoaded(Unavailable("not loaded"), "m", demand)
 
-        head = InferenceHead(("m", ""), 0, False, None, None)
-        fast_path: Any = SimpleNamespace(
-            inference=SimpleNamespace(find=find, parse=None),
-            gateway=SimpleNamespace(
-                cancel=lambda own_id: None, traces=SimpleNamespace(is_on=False)
-            ),
-        )
-        exchange = PendingHttpInference(fast_path, head, lambda *_: None, lambda size: True)
+        fields: Any = None
+        head = InferenceHead(("m", ""), "/v2/models/m/infer", fields, 0, 0)
+        gateway = SimpleNamespace(cancel=lambda own_id: None, traces=SimpleNamespace(is_on=False))
+        inference: Any = SimpleNamespace(find=find, parse=None, gateway=gateway)
+        exchange = HttpInference(inference, head)
         exchange.begin(b"")
         loading = exchange._task
         assert loading is not None

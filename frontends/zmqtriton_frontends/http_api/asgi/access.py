@@ -6,7 +6,7 @@ Applied while the table of routes is built; an unrestricted route costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import falcon
 import falcon.asgi
@@ -30,6 +30,14 @@ class Headers(Protocol):
 
 #: Returns why not, or "".
 Check = Callable[[Headers], str]
+
+
+class AccessCheck(NamedTuple):
+    """A check before an answer, and the status of the refusal."""
+
+    status: int
+    check: Check
+
 
 #: The categories that change the server. Any web page in a browser on this machine can send such
 #: requests without asking anybody; it cannot leave out the header `Origin`.
@@ -58,24 +66,24 @@ class Access:
         #: None if no request needs one.
         self.tokens = bearer_tokens_of(settings)
 
-    def checks(self, route: Route) -> list[Check]:
-        """Return what has to be checked before each answer of the route."""
-        checks: list[Check] = [self._check_host] if self._hosts.is_checked else []
+    def checks(self, route: Route) -> list[AccessCheck]:
+        """Return what has to be checked before each answer of the route, and before its token."""
+        checks = [AccessCheck(421, self._check_host)] if self._hosts.is_checked else []
         restriction = self._restriction(route)
         if restriction is not None:
-            checks.append(_key_check(restriction))
+            checks.append(AccessCheck(403, _key_check(restriction)))
         is_change = route.method != "GET" and not route.path.endswith(_READING)
         if is_change and route.category in _CHANGING:
-            checks.append(self._check_origin)
+            checks.append(AccessCheck(403, self._check_origin))
         elif is_change and _INFERENCE in (route.category, route.general_category):
-            checks.append(self._check_unasked)
+            checks.append(AccessCheck(403, self._check_unasked))
         return checks
 
     def responder(self, route: Route) -> Responder:
         """Return the route's own responder behind its checks."""
         responder = self._behind_token(route, route.responder)
-        for check in reversed(self.checks(route)):
-            responder = _checked(check, responder, 421 if check == self._check_host else 403)
+        for row in reversed(self.checks(route)):
+            responder = _checked(row, responder)
         return responder
 
     def others(self, route: Route, methods: list[str]) -> dict[str, Responder]:
@@ -91,7 +99,7 @@ class Access:
         restriction = self._restriction(route)
         guarded = self._behind_token(route, refuse)
         if restriction is not None:
-            guarded = _checked(_key_check(restriction), guarded, 403)
+            guarded = _checked(AccessCheck(403, _key_check(restriction)), guarded)
         if guarded is refuse:
             return {"OPTIONS": refuse}
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
@@ -199,12 +207,12 @@ def _key_check(restriction: Restriction) -> Check:
     return check
 
 
-def _checked(check: Check, responder: Responder, status: int) -> Responder:
+def _checked(row: AccessCheck, responder: Responder) -> Responder:
     async def checked(req: Request, resp: falcon.asgi.Response, **named: Any) -> None:
-        problem = check(req)
+        problem = row.check(req)
         if problem:
             await req.drop_body()
-            raise falcon.HTTPError(status, description=problem)
+            raise falcon.HTTPError(row.status, description=problem)
         await responder(req, resp, **named)
 
     return checked

@@ -7,6 +7,7 @@ import logging
 from zmqtriton_floor.errors import NO_MEMORY, Unavailable, ZmqTritonError
 from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference.compression import UnsupportedCoding
 from zmqtriton_frontends.inference.catalogue import STOPPING
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,9 @@ def headers(status: int) -> tuple[tuple[str, str], ...]:
 
 def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:
     """Return the further headers of an answer that tells of the error."""
-    return error.headers if isinstance(error, AccessRefused) else headers(error.http_status)
+    if isinstance(error, (AccessRefused, UnsupportedCoding)):
+        return error.headers
+    return headers(error.http_status)
 
 
 def fault(method: str, path: str, error: Exception) -> tuple[int, bytes]:

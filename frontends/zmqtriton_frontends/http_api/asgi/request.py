@@ -19,7 +19,7 @@ from zmqtriton_frontends.process.ledger import SHARE, Share
 MAX_PIECES = 65_536
 #: How much of a body that is too large is read and dropped, so that its client sees the error and
 #: not a connection reset.
-_DROP_BYTES = 256 << 20
+DROP_BYTES = 256 << 20
 
 
 #: The key of the exchange on the connection in a request's scope.
@@ -115,7 +115,7 @@ class Request(falcon.asgi.Request):
             read.keep(body)
         else:
             read.size += len(body)
-            if read.size > limit + _DROP_BYTES:
+            if read.size > limit + DROP_BYTES:
                 read.has_more = False
         if len(read.pieces) > MAX_PIECES:
             raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")

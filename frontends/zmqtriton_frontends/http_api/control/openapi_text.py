@@ -92,7 +92,7 @@ OPERATIONS = {
         "Log",
         query={"model": _STRING, **{name: _NUMBER for name in ("lines", "since", "after")}},
     ),
-    "Inference.infer": _answers(
+    "CloudInferences.infer": _answers(
         "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
     ),
     "Generate.generate": _answers(

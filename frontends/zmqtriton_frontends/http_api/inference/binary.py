@@ -63,7 +63,7 @@ class Tail:
         return rest[:size]
 
 
-def raw_request(model: ModelVersion, data: bytes | memoryview) -> RequestBody:
+def raw_request(model: ModelVersion, data: bytes | bytearray | memoryview) -> RequestBody:
     """Read a body that is nothing but the one input of its model.
 
     Raises InvalidArgument if the model leaves room for guesses, or the bytes don't fill its shape.

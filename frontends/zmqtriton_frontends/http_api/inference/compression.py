@@ -10,19 +10,25 @@ from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.process import codecs, inflating
 
 
+class UnsupportedCoding(Unsupported):
+    """Raised for a body in a coding that nobody here reads; tells which are read."""
+
+    headers = (("Accept-Encoding", "gzip, deflate"),)
+
+
 async def inflate(
-    data: bytes, coding: str, limit: int, client: object, *, hold: Callable[[int], None]
+    data: bytes | bytearray, coding: str, limit: int, client: object, *, hold: Callable[[int], None]
 ) -> bytes | bytearray:
     """Inflate a body of a client; `hold` is told of each step, and raises if there is no room.
 
-    Raises Unsupported for another coding, InvalidArgument for data that are not exactly one stream
-    of it, or that hold more than `limit` bytes.
+    Raises UnsupportedCoding for another coding, InvalidArgument for data that are not exactly one
+    stream of it, or that hold more than `limit` bytes.
     """
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return data
     if coding not in codecs.CODINGS:
-        raise Unsupported("Unsupported compression type")
+        raise UnsupportedCoding("Unsupported compression type")
     aside = partial(json_documents.aside, len(data))
     whole = await inflating.inflate(data, coding, limit, client, hold=hold, aside=aside)
     if whole is None:

@@ -66,7 +66,7 @@ class Generate:
             resp.data = documents_written[0]
         else:
             resp.data = error_document(_NOT_ONE)
-        await self._report.add(req, resp, checked)
+        resp.set_headers(await self._report.headers(req.header, checked.model, checked.stages))
 
     async def generate_stream(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -89,7 +89,7 @@ class Generate:
         resp.status = status
         resp.set_headers(problems.headers(status))
         resp.content_type = "text/event-stream; charset=utf-8"
-        await self._report.add(req, resp, checked)
+        resp.set_headers(await self._report.headers(req.header, checked.model, checked.stages))
         if first.is_final:
             resp.data = as_event(document)
         else:
@@ -136,7 +136,7 @@ class Generate:
     ) -> admission.CheckedRequest:
         catalogue = self._gateway.catalogue
         checked = admission.prepare(catalogue, model, body, options, header=req.header)
-        checked = self._report.expect(req, checked, begun_ns)
+        checked = self._report.expect(req.header, checked, begun_ns)
         traces = self._gateway.traces
         if traces.is_on:
             parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)

@@ -48,7 +48,7 @@ class InferStream(Generate):
     ) -> None:
         begun_ns = now_ns()
         # before anything is refused: an answer to half a body would be lost with the connection
-        with await self._inference.receive(req, resp) as body:
+        with await self._inference.receive(req) as body:
             try:
                 checked = await self._check_body(req, body, (model, version), begun_ns)
             except NotLoaded as missing:

@@ -5,13 +5,11 @@ Without such a wish nothing here is entered but a look at two headers.
 
 from __future__ import annotations
 
-import falcon.asgi
-
 from zmqtriton_floor import wire
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.inference import load_metrics, model_load, stage_times
 from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.catalogue import HeaderLookup, ModelVersion
 from zmqtriton_frontends.inference.restrictions import by_category
 
 _STAGES, _LOAD = stage_times.WISH.encode(), load_metrics.FORMAT.encode()
@@ -24,27 +22,32 @@ class Report:
         self._gateway = gateway
         self._restriction = by_category(gateway.settings["http_restricted_api"]).get("statistics")
 
-    def expect(self, req: Request, checked: CheckedRequest, begun_ns: int) -> CheckedRequest:
+    def expect(
+        self, header: HeaderLookup, checked: CheckedRequest, begun_ns: int
+    ) -> CheckedRequest:
         """Return the request that is to be sent, which may ask for its stages."""
-        if stage_times.is_wish(req.header(_STAGES)):
+        if stage_times.is_wish(header(_STAGES)):
             return checked.with_stages(stage_times.Stages(begun_ns))
         return checked
 
-    async def add(self, req: Request, resp: falcon.asgi.Response, checked: CheckedRequest) -> None:
-        """Add what was asked for to an answer that is ready."""
-        form = req.header(_LOAD)
-        if form is not None and self._may_know(req):
-            model = checked.model
+    async def headers(
+        self, header: HeaderLookup, model: ModelVersion, stages: stage_times.Stages | None
+    ) -> tuple[tuple[str, str], ...]:
+        """Return what was asked for, for an answer that is ready."""
+        found: tuple[tuple[str, str], ...] = ()
+        form = header(_LOAD)
+        if form is not None and self._may_know(header):
             answer = await self._gateway.statistics(model.name, model.version, kind=wire.LOAD)
             written = load_metrics.write(form.strip().lower(), model_load.of_model(answer["loads"]))
             if written:
-                resp.set_header(load_metrics.METRICS, written)
-        if checked.stages is not None:
-            resp.set_header(stage_times.ANSWER, checked.stages.write())
+                found += ((load_metrics.METRICS, written),)
+        if stages is not None:
+            found += ((stage_times.ANSWER, stages.write()),)
+        return found
 
-    def _may_know(self, req: Request) -> bool:
+    def _may_know(self, header: HeaderLookup) -> bool:
         """True unless statistics need a key that the request does not have."""
         if self._restriction is None:
             return True
-        key = req.header(self._restriction.name.encode())
+        key = header(self._restriction.name.encode())
         return key is not None and self._restriction.admits([key.encode("latin-1")])

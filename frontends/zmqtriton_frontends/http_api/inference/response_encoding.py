@@ -11,7 +11,7 @@ from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http_api.inference import binary, compression, json_documents
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.http_api.inference.infer_response import write
-from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.process import codecs
 
@@ -29,9 +29,11 @@ def size_of(response: ResponseBody) -> int:
 
 
 class ResponseFormat(NamedTuple):
-    """A client's wishes for the answer."""
+    """The form of the answer to a request; nothing of the request's tensors is in it."""
 
-    checked: CheckedRequest
+    model: ModelVersion
+    #: The client's.
+    request_id: str
     form: OutputForm
     #: Accept-Encoding.
     accepted: str | None
@@ -47,11 +49,10 @@ class ResponseFormat(NamedTuple):
 
     def encode(self, response: ResponseBody, *, in_pieces: bool = False) -> Encoded:
         """Encode the response. Raises what infer_response.write raises."""
-        checked, form, accepted = self
+        model, request_id, form, accepted = self
         if form.classes:
-            response = classify(checked.model, response, form.classes)
-        request_id = checked.body.request_id
-        written, tail = write(checked.model, request_id, response, form, in_pieces=in_pieces)
+            response = classify(model, response, form.classes)
+        written, tail = write(model, request_id, response, form, in_pieces=in_pieces)
         text, *others = written if isinstance(written, list) else [written]
         headers: tuple[tuple[str, str], ...] = ()
         if tail:

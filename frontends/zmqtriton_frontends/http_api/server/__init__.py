@@ -1,1 +1,1 @@
-"""The server side: gunicorn's arbiter, our processes, connections, TLS, the fast path."""
+"""The server side: gunicorn's arbiter, our processes, connections, TLS, inferences."""

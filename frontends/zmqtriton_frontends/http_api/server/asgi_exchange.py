@@ -13,8 +13,9 @@ from zmqtriton_frontends.http1 import responses
 from zmqtriton_frontends.http1.heads import Head
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION
+from zmqtriton_frontends.http_api.inference.http_inference import refusal
 from zmqtriton_frontends.http_api.inference.large_answer import Piece
-from zmqtriton_frontends.http_api.server.inference_exchange import Owner, too_many_unread
+from zmqtriton_frontends.http_api.server.inference_exchange import Owner
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
 from zmqtriton_frontends.process.pace import keep_pace
 
@@ -42,7 +43,7 @@ class AsgiExchange:
         self._start: Event | None = None
         self.has_begun_answer = False
         #: What the client does not read.
-        self._share = Share(ledger.answers, owner.client)
+        self.share = Share(ledger.answers, owner.client)
         self._received_bytes = 0
         self._is_answered = self._is_chunked = self._has_no_body = False
         #: What of the announced length is to be written; None if none was announced.
@@ -57,7 +58,7 @@ class AsgiExchange:
     @property
     def held_bytes(self) -> int:
         """The memory of this process that it takes."""
-        return self._share.held or self._received_bytes
+        return self.share.held or self._received_bytes
 
     # ---------------------------------------------------------------- the body
 
@@ -80,7 +81,7 @@ class AsgiExchange:
     def cancel(self) -> None:
         """Cancel it: nobody waits for the answer any more."""
         self._is_cancelled = True
-        self._share.release()
+        self.share.release()
         self._tell()
         # whose traceback would keep this, and all that was to be sent
         task, self._task = self._task, None
@@ -182,16 +183,16 @@ class AsgiExchange:
             raise RuntimeError("a body that belongs to no answer")
         body, is_last = event.get("body", b""), not event.get("more_body", False)
         if not self.has_begun_answer and not self._has_room_for(body):
-            status, (_, text, _) = too_many_unread()
+            status, (_, text, _) = refusal(Unavailable(TOO_MANY_UNREAD))
             self._answer_instead(status, text)
             return
         head = b"" if self.has_begun_answer else self._begin_answer(body, is_last=is_last)
         self._write_body(head, body, is_last=is_last)
         if is_last and self._left_bytes:
             raise RuntimeError("the answer is shorter than it said")
-        if self._is_chunked and (self._share.held or self._channel.unread is not None):
-            self._share.hold(self._channel.unsent_bytes)
-        if not is_last or self._share.held:
+        if self._is_chunked and (self.share.held or self._channel.unread is not None):
+            self.share.hold(self._channel.unsent_bytes)
+        if not is_last or self.share.held:
             await self._channel.drain()
         if is_last:
             self._end_answer()
@@ -201,15 +202,15 @@ class AsgiExchange:
         assert self._start is not None, "its headers say how long it is"
         lengths = [int(value) for name, value in self._start["headers"] if name == _LENGTH]
         size = lengths[0] if lengths else len(body)
-        self._share.release()  # of what it was written from
-        return size <= INLINE_BYTES or self._share.take(size)
+        self.share.release()  # of what it was written from
+        return size <= INLINE_BYTES or self.share.take(size)
 
     async def wait_for_room(self, size: int) -> None:
         """Wait for room for the answer, or a part of it, that is about to be written.
 
         Raises Unavailable if there is none for long.
         """
-        if not await self._share.wait(size):
+        if not await self.share.wait(size):
             raise Unavailable(TOO_MANY_UNREAD)
 
     def _begin_answer(self, body: Any, *, is_last: bool) -> bytes:
@@ -264,7 +265,7 @@ class AsgiExchange:
 
     def _end_answer(self) -> None:
         self._is_answered = True
-        self._share.release()
+        self.share.release()
         self._owner.answered()
 
 

@@ -1,8 +1,8 @@
 """One client's connection: the socket around http1.requests, and its deadlines.
 
 One request after the other is read and answered; what comes meanwhile waits, and while much waits,
-or the client does not read its answers, nothing more is read. Most inferences go from here to the
-gateway (inference_exchange.py), everything else is the Falcon application's (asgi_exchange.py).
+or the client does not read its answers, nothing more is read. An inference is answered here
+(inference_exchange.py), everything else by the Falcon application (asgi_exchange.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from zmqtriton_frontends.http1.heads import Head, Refused
 from zmqtriton_frontends.http1.requests import RequestReader
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference.http_inference import InferenceHead
 from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
 from zmqtriton_frontends.http_api.server.body_receiver import BodyReceiver
 from zmqtriton_frontends.http_api.server.channel import Channel
-from zmqtriton_frontends.http_api.server.fast_path import FastPath, InferenceHead
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
+from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
 from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
 from zmqtriton_frontends.process.progress import Progress
@@ -60,15 +61,15 @@ class Host(Protocol):
 
 class Connection(asyncio.Protocol):
     def __init__(
-        self, host: Host, application: Application, fast_path: FastPath | None = None
+        self, host: Host, application: Application, inferences: InferenceHeads | None = None
     ) -> None:
-        """Set up; without a fast path every request takes the long way."""
+        """Set up; without `inferences` every request is the application's."""
         self._host = host
         self._application = application
-        self._fast_path = fast_path
+        self._inferences = inferences
         self._reader = RequestReader()
         self._exchange: InferenceExchange | AsgiExchange | None = None
-        #: What the fast path made of the head that it has seen last, in which edition.
+        #: The last head, what it says of an inference, and in which edition.
         self._seen: tuple[Head | None, InferenceHead | None, int] = (None, None, 0)
         self.channel: Channel
         #: Sends what the coming transport encrypts; None if that sends by itself.
@@ -82,8 +83,9 @@ class Connection(asyncio.Protocol):
         #: When it was made, or was last answered; 0 where a time is not set.
         self._idle_since = self._head_since = self._closing_since = 0.0
         self._progress = Progress()
-        #: The client, for what is held for it.
+        #: The client, for what is held for it; and where it is, or the proxy that it comes by.
         self.client: Client
+        self._address = ""
         #: What waits of it, of any kind, and is nobody else's to account for.
         self._waiting: Share | None = None
 
@@ -93,7 +95,7 @@ class Connection(asyncio.Protocol):
         self.channel = Channel(transport, self.below)
         self._idle_since = self._host.now()
         place = self.channel.info("peername")
-        address = place[0] if isinstance(place, tuple) else ""
+        self._address = address = place[0] if isinstance(place, tuple) else ""
         channel, reader = self.channel, self._reader
         self.client = Client(
             self._host.ledger,
@@ -191,7 +193,7 @@ class Connection(asyncio.Protocol):
             body = reader.read_body()
             if body:
                 exchange.receive(body)
-            if reader.is_whole:
+            if reader.is_whole and self._exchange is exchange:  # it may be answered already
                 exchange.end_body()
         except Refused as refused:
             self.refuse(refused.status, refused.text)
@@ -204,14 +206,15 @@ class Connection(asyncio.Protocol):
         if host.is_refusing:
             self._say(503, exiting(head))
             return
-        fast_path, (seen, planned, edition) = self._fast_path, self._seen
-        if fast_path is not None and (seen is not head or edition != fast_path.edition):
-            planned = fast_path.read(head)
-            self._seen = head, planned, fast_path.edition
+        inferences, (seen, inference, edition) = self._inferences, self._seen
+        if inferences is not None and (seen is not head or edition != inferences.edition):
+            inference = inferences.read(head, self._address)
+            if inference is None or inference.refusal is None:  # each refusal is one of its own
+                self._seen = head, inference, inferences.edition
         exchange: InferenceExchange | AsgiExchange
-        if planned is not None and fast_path is not None:
-            exchange = InferenceExchange(self, fast_path, planned, host.ledger)
-            if planned.is_large and self._body_receiver is None:
+        if inference is not None and inferences is not None:
+            exchange = InferenceExchange(self, inferences, inference, host.ledger)
+            if inference.is_large and self._body_receiver is None:
                 self._body_receiver = BodyReceiver(self)
                 self.channel.set_protocol(self._body_receiver)
         else:

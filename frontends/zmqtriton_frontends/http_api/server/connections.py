@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqtriton_frontends.http_api.server.connection import Connection
-from zmqtriton_frontends.http_api.server.fast_path import FastPath
+from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.http_api.server.listener import Listener
 from zmqtriton_frontends.process.descriptors import most_connections
 from zmqtriton_frontends.process.ledger import Application, Ledger
@@ -24,12 +24,12 @@ class Connections:
     def __init__(
         self,
         application: Application,
-        fast_path: FastPath | None,
+        inferences: InferenceHeads | None,
         ledger: Ledger,
         now: Callable[[], float],
     ) -> None:
         self._application = application
-        self._fast_path = fast_path
+        self._inferences = inferences
         self.ledger = ledger
         self.now = now
         self.is_leaving = self.is_refusing = False
@@ -40,12 +40,12 @@ class Connections:
 
     def make(self, below: Any = None) -> Connection:
         """Make a connection for the loop, perhaps one whose transport encrypts for another."""
-        connection = Connection(self, self._application, self._fast_path)
+        connection = Connection(self, self._application, self._inferences)
         connection.below = below
         return connection
 
-    def make_slow(self, application: Application) -> Connection:
-        """Make a connection to another application, all of whose requests take the long way."""
+    def make_other(self, application: Application) -> Connection:
+        """Make a connection to another application, which answers all requests itself."""
         return Connection(self, application)
 
     def add(self, connection: Connection) -> None:

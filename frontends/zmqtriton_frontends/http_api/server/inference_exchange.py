@@ -1,4 +1,8 @@
-"""One inference on a connection that goes straight to the gateway: its body, and its answer."""
+"""One inference on a connection: its body as it comes, and the writing of its answer.
+
+What is wrong with it is answered once its body has come, for an answer to half a body would be lost
+with the connection; such a body is dropped as it comes.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,21 @@ from typing import Any, Protocol
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import NO_MEMORY, TOO_MANY_UNREAD, Unavailable
 from zmqtriton_frontends.http1 import responses
+from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.problems import FAREWELL
-from zmqtriton_frontends.http_api.inference import large_answer
-from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
-from zmqtriton_frontends.http_api.server.channel import Channel
-from zmqtriton_frontends.http_api.server.fast_path import (
-    FastPath,
+from zmqtriton_frontends.http_api.asgi.request import DROP_BYTES, too_large
+from zmqtriton_frontends.http_api.inference import binary, compression, large_answer
+from zmqtriton_frontends.http_api.inference.http_inference import (
+    Answer,
+    HttpInference,
     InferenceHead,
-    PendingHttpInference,
     refusal,
 )
+from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body
+from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
+from zmqtriton_frontends.http_api.server.channel import Channel
+from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
+from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
 
@@ -46,35 +55,36 @@ class Owner(Protocol):
         """Leave: the next answer is the last."""
 
 
-class InferenceExchange:
+class InferenceExchange(HttpInference):
     __slots__ = (
-        *("_buffer", "_deadline_ns", "_early", "_fast_path", "_head", "_is_refused", "_ledger"),
-        *("_owner", "_pending", "_sending", "_share", "arena_body", "has_begun_answer"),
+        *("_buffer", "_drop_bytes", "_early", "_is_answered", "_is_refused", "_ledger", "_owner"),
+        *("_received_bytes", "_sending", "_share", "arena_body", "has_begun_answer"),
     )
 
     def __init__(
-        self, owner: Owner, fast_path: FastPath, head: InferenceHead, ledger: Ledger
+        self, owner: Owner, inferences: InferenceHeads, head: InferenceHead, ledger: Ledger
     ) -> None:
+        super().__init__(inferences.inference, head)
         self._owner = owner
-        self._fast_path = fast_path
-        self._head = head
-        #: It counts from the head, however long the body takes.
-        self._deadline_ns = head.timeout_ns and time.monotonic_ns() + head.timeout_ns
         self._ledger = ledger
-        self.has_begun_answer = False
-        #: A small body, or what has come of it.
+        self.has_begun_answer = self._is_answered = False
+        #: A body, or what has come of it.
         self._early: bytes | bytearray = b""
         #: What receives a large body.
-        self.arena_body: ArenaBody | None = fast_path.arena_body(head) if head.is_large else None
+        self.arena_body: ArenaBody | None = inferences.arena_body(head) if head.is_large else None
         #: Where a large body is, until it is answered.
         self._buffer: ArenaBuffer | None = None
         #: What an incomplete body, or an answer that is not read, takes.
         self._share: Share | None = None
-        self._is_refused = False
-        self._pending: PendingHttpInference | None = None
+        self._received_bytes = 0
+        self._is_refused = head.refusal is not None
+        #: How much more is dropped of a body that is refused.
+        self._drop_bytes = DROP_BYTES
         self._sending: asyncio.Task[None] | None = None
         if self.arena_body is not None:
             self.arena_body.add(_NOTHING)  # it may have room before anything comes
+        if request_log.is_on:
+            request_log.log_request("POST", head.path)
 
     @property
     def held_bytes(self) -> int:
@@ -88,15 +98,24 @@ class InferenceExchange:
         self._owner.channel.write(responses.CONTINUE)
 
     def receive(self, part: bytes) -> None:
+        size, head = len(part), self._head
+        self._received_bytes += size
         if self._is_refused:
+            self._drop(size)
             return
         if self.arena_body is not None:
             self.arena_body.add(memoryview(part))
             held = self.arena_body.held_bytes
-        else:
-            self._early = bytearray(self._early) + part if self._early else part
+        elif self._early:
+            if type(self._early) is bytes:
+                self._early = bytearray(self._early)
+            self._early += part
             held = len(self._early)
-        if self._share is not None or (held and len(part) < self._head.body_bytes):
+        else:
+            self._early, held = part, size
+        if self._received_bytes > head.max_bytes:
+            self._refuse_body(DROP_BYTES)
+        elif self._share is not None or (held and held != head.unbooked_bytes):
             self._hold(held)
 
     def _hold(self, held: int) -> None:
@@ -106,13 +125,29 @@ class InferenceExchange:
         if held < self._share.held:
             self._share.release()
         if not self._share.take(held - self._share.held):
-            self._is_refused = True
-            self._free()
+            self._refuse_body(MAX_BODY_BYTES)
+
+    def _refuse_body(self, drop_bytes: int) -> None:
+        self._is_refused, self._drop_bytes = True, drop_bytes
+        self._free()
+
+    def _drop(self, size: int) -> None:
+        self._drop_bytes -= size
+        if self._drop_bytes < 0:
+            self._answer(*self._refusal())  # the last of the connection, amid the body
+
+    def _refusal(self) -> Answer:
+        head = self._head
+        if head.refusal is not None:
+            return head.refusal
+        if self._received_bytes > head.max_bytes:
+            return refusal(too_large("JSON", self._received_bytes, head.max_bytes))
+        return refusal(Unavailable(NO_MEMORY))
 
     def end_body(self) -> None:
         """Begin to answer: all of the body has come."""
         if self._is_refused:
-            self._answer(*refusal(Unavailable(NO_MEMORY)))
+            self._answer(*self._refusal())
             return
         body: Any = self._early
         if self.arena_body is not None:
@@ -120,10 +155,35 @@ class InferenceExchange:
             self._buffer = arena_body.whole()
             body = self._buffer.data
         self._early = b""
-        self._pending = pending = PendingHttpInference(
-            *(self._fast_path, self._head, self._answer, self._has_room, self._deadline_ns)
-        )
-        pending.begin(body)
+        head = self._head
+        if head.coding is None and head.body_bytes is not None:
+            self.begin(body)
+        else:
+            self._await(self._unpack(body), self.begin)
+
+    async def _unpack(self, body: bytes | bytearray) -> Body:
+        """Return a body inflated, with its tensors where the model can read them."""
+        head, limit = self._head, self._inference.max_input_size
+        if head.coding is not None:
+            channel, hold = self._owner.channel, self._hold_more
+            body = await compression.inflate(body, head.coding, limit, channel, hold=hold)
+        size, length = len(body), head.fields.header(JSON_LENGTH)
+        tensors_at = size if length is None else binary.tensors_at(length, size)
+        if size - tensors_at <= INLINE_BYTES:
+            return body
+        # kept here, and not by the task, which may be cancelled when it has ended
+        self._buffer = await self._gateway.payload.gather([body], size, tensors_at)
+        buffered: Body = self._buffer.data
+        return buffered
+
+    def _hold_more(self, size: int) -> None:
+        """Account for more memory, or for less. Raises Unavailable if there is none."""
+        if self._share is None:
+            self._share = Share(self._ledger.requests, self._owner.client)
+        if size <= 0:
+            self._share.add(size)
+        elif not self._share.take(size):
+            raise Unavailable(NO_MEMORY)
 
     def _free(self) -> None:
         self._early = b""
@@ -139,9 +199,9 @@ class InferenceExchange:
 
     def cancel(self) -> None:
         """Cancel it: nobody waits for the answer any more."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.cancel()
+        if not self._is_answered:
+            self._is_answered = True
+            super().cancel()
         self._free()
         # a task that is cancelled has a traceback, which would keep what was to be sent, and this
         sending, self._sending = self._sending, None
@@ -159,30 +219,30 @@ class InferenceExchange:
 
     def _answer(self, status: int, encoded: Encoded) -> None:
         headers, text, tail = encoded
-        self._pending = None
         if self._buffer is not None or self._share is not None:
             self._free()  # what of it is needed is leased
         owner = self._owner
-        if owner.is_closed:
+        if self._is_answered or owner.is_closed:
             return
         if text == FAREWELL:
             owner.leave()
         size = len(text) + sum(map(len, tail)) if tail else len(text)
         if size > INLINE_BYTES and not self._has_room(size):
-            self._answer(*too_many_unread())
+            self._answer(*refusal(Unavailable(TOO_MANY_UNREAD)))
             return
+        self._is_answered = True
         named = _written(headers) if headers else _JSON
         line, last = responses.STATUS_LINES[status], owner.last_fields
         head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
         if size > INLINE_BYTES:
             self.has_begun_answer = True
-            sending = self._send(head, [text, *tail])
+            sending = self._send_large(head, [text, *tail])
             self._sending = asyncio.get_running_loop().create_task(sending)
             return
         owner.channel.write(b"".join((head, text, *tail)) if tail else head + text)
         owner.answered()
 
-    async def _send(self, head: bytes, tail: list[bytes | memoryview]) -> None:
+    async def _send_large(self, head: bytes, tail: list[bytes | memoryview]) -> None:
         owner = self._owner
         async with aclosing(large_answer.pieces(head, tail, time.monotonic)) as pieces:
             async for piece in pieces:
@@ -192,11 +252,6 @@ class InferenceExchange:
         self._sending = None
         self._free()
         owner.answered()
-
-
-def too_many_unread() -> tuple[int, Encoded]:
-    """Return what is answered in place of what there is no memory for until it is read."""
-    return refusal(Unavailable(TOO_MANY_UNREAD))
 
 
 def _written(headers: tuple[tuple[str, str], ...]) -> bytes:

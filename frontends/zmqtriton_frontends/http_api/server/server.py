@@ -179,7 +179,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
             ).items()
         }
         connections = Connections(
-            endpoints[MAIN], app.fast_path(gateway, table, access), ledger, self._loop.time
+            endpoints[MAIN], app.inference_heads(gateway, table, access), ledger, self._loop.time
         )
         memory = ClientMemoryReport(gateway.call, ledger)
         handshakes = handshakes_of(gateway.settings, "http", "http/1.1", PlainRequest)
@@ -218,7 +218,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
         application: Application,
         handshakes: Handshakes | None,
     ) -> Listener:
-        make: Callable[[], asyncio.BaseProtocol] = partial(connections.make_slow, application)
+        make: Callable[[], asyncio.BaseProtocol] = partial(connections.make_other, application)
         if name == MAIN:
             make = connections.make
             if handshakes is not None:

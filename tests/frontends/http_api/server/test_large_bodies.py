@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import json
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
-from tests.frontends.http_api.server.test_fast_path import INFER, long_way, read
+from tests.frontends.http_api.server.test_inferences import INFER, chunked, read
 from tests.support.raw_http import raw_request
 from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.http_api.asgi.request import Pieces
-from zmqtriton_frontends.http_api.server.asgi_exchange import AsgiExchange
 from zmqtriton_frontends.http_api.server.connection import Connection
+from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
 from zmqtriton_frontends.process.progress import STALL_S
 from zmqtriton_frontends.tensors import arena_body
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
@@ -35,6 +36,8 @@ LARGE = raw_request(
     "POST", INFER, HEADER + VALUES, Inference_Header_Content_Length=str(len(HEADER))
 )
 BODY_AT = LARGE.index(HEADER)
+#: The same in chunks.
+ODD = chunked(HEADER, VALUES, Inference_Header_Content_Length=str(len(HEADER)))
 BEST = f'"{COUNT - 1:.6f}:{COUNT - 1}"'.encode()
 
 
@@ -44,6 +47,7 @@ class Arena:
     def __init__(self, house: HttpHarness, *, has_room: bool = True) -> None:
         self.has_room = has_room
         self.reserved: list[tuple[int, int]] = []
+        self.gathered: list[int] = []
         self.freed = 0
         self.memory: list[weakref.ref[Any]] = []
         gateway: Any = house.gateway
@@ -59,10 +63,12 @@ class Arena:
         return ArenaBuffer(memoryview(memory), arena)
 
     async def reserve(self, size: int, tensors_at: int) -> None:
-        """For the long way, which does without here."""
+        """There is never more than there is now."""
 
     async def gather(self, pieces: list[bytes], size: int, tensors_at: int) -> ArenaBuffer:
-        return ArenaBuffer(b"".join(pieces))
+        arena: Any = self
+        self.gathered.append(size)
+        return ArenaBuffer(b"".join(pieces), arena)
 
     @property
     def leases(self) -> Any:
@@ -94,16 +100,23 @@ def test_a_large_body_is_read_into_the_arena_however_it_comes(cuts: tuple[int, .
     run_scenario(scenario)
 
 
-def test_its_answer_is_the_same_as_the_long_way() -> None:
+@pytest.mark.parametrize("coding", ["gzip", ""])
+def test_tensors_that_come_packed_or_in_chunks_are_gathered_in_the_arena(coding: str) -> None:
     async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
         reader, writer = await house.connections.connect(LARGE)
-        short = await read(reader)
+        plain = await read(reader)
+        body, headers = HEADER + VALUES, {"Inference_Header_Content_Length": str(len(HEADER))}
+        if coding:
+            headers["Content_Encoding"] = coding
+            body = gzip.compress(body, 1)
+        parts = [body[at : at + 100_000] for at in range(0, len(body), 100_000)]
 
-        writer.write(long_way(LARGE))
+        writer.write(chunked(*parts, **headers))
 
-        assert short == await read(reader)
-        assert (1, 1) == (house.falcon_requests, len(arena.reserved))
+        assert plain == await read(reader)
+        assert ([SIZE + len(HEADER)], 2) == (arena.gathered, arena.freed)
+        assert (0, 0) == (house.falcon_requests, house.connections.ledger.budget.held)
         writer.close()
 
     run_scenario(scenario)
@@ -114,7 +127,7 @@ def test_requests_of_all_sizes_are_answered_in_their_order() -> None:
 
     async def scenario(house: HttpHarness) -> None:
         Arena(house)
-        asked = [LARGE, raw_request("POST", INFER, small), long_way(LARGE), LARGE, LARGE]
+        asked = [LARGE, raw_request("POST", INFER, small), ODD, LARGE, LARGE]
         reader, writer = await house.connections.connect()
         writer.write(b"".join(asked))
 
@@ -277,8 +290,8 @@ def test_bodies_that_do_not_fit_beside_others_are_refused() -> None:
     run_scenario(scenario, ledger_bytes=700_000)
 
 
-@pytest.mark.parametrize("path", [INFER, f"{INFER}?long=way"])
-def test_who_leaves_without_reading_leaves_nothing_behind(path: str) -> None:
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_who_leaves_without_reading_leaves_nothing_behind(is_chunked: bool) -> None:
     def respond(request: Any) -> ResponseBody:
         datatype = request.body.inputs[0].datatype
         return ResponseBody({}, [Tensor("OUTPUT0", datatype, [8 << 20], bytes(32 << 20))])
@@ -287,9 +300,8 @@ def test_who_leaves_without_reading_leaves_nothing_behind(path: str) -> None:
         Arena(house)
         house.gateway.respond = respond
         binary = HEADER.replace(b'"classification": 1', b'"binary_data": true')
-        data = raw_request(
-            "POST", path, binary + VALUES, Inference_Header_Content_Length=str(len(binary))
-        )
+        make = chunked if is_chunked else partial(raw_request, "POST", INFER)
+        data = make(binary + VALUES, Inference_Header_Content_Length=str(len(binary)))
         reader, writer = await house.connections.connect(data)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
         gc.disable()  # what is garbage only to it may stay for long
@@ -304,12 +316,11 @@ def test_who_leaves_without_reading_leaves_nothing_behind(path: str) -> None:
     run_scenario(scenario)
 
 
-@pytest.mark.parametrize("path", [INFER, f"{INFER}?long=way"])
-def test_who_leaves_amid_a_body_leaves_nothing_behind(path: str) -> None:
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_who_leaves_amid_a_body_leaves_nothing_behind(is_chunked: bool) -> None:
     async def scenario(house: HttpHarness) -> None:
         Arena(house, has_room=False)
-        length = str(len(HEADER))
-        data = raw_request("POST", path, HEADER + VALUES, Inference_Header_Content_Length=length)
+        data = ODD if is_chunked else LARGE
         _, writer = await house.connections.connect(data[:400_000])
         gc.collect()
         gc.disable()  # what is garbage only to it may stay for long
@@ -317,7 +328,7 @@ def test_who_leaves_amid_a_body_leaves_nothing_behind(path: str) -> None:
             writer.transport.abort()
             await house.connections.run_loop()
 
-            left = [o for o in gc.get_objects() if type(o) in (Connection, Pieces, AsgiExchange)]
+            left = [o for o in gc.get_objects() if type(o) in (Connection, InferenceExchange)]
             assert [] == left
         finally:
             gc.enable()

@@ -1,0 +1,79 @@
+"""POST .../infer for the endpoints of clouds, which pass their requests on to the application.
+
+On the main endpoint a connection answers them itself (server/inference_exchange.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import falcon.asgi
+
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.inference import large_answer
+from zmqtriton_frontends.http_api.inference.http_inference import (
+    Answer,
+    HttpInference,
+    InferenceHead,
+    read_head,
+)
+from zmqtriton_frontends.http_api.inference.infer import Body, Inference
+from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
+
+
+class CloudInference(HttpInference):
+    """One that a task waits for."""
+
+    __slots__ = ("_answered", "_connection")
+
+    def __init__(self, inference: Inference, head: InferenceHead, req: Request) -> None:
+        super().__init__(inference, head, req.begun_ns)
+        self._connection = req.connection
+        self._answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    async def answer(self, body: Body) -> Answer:
+        self.begin(body)
+        try:
+            return await self._answered
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    def _has_room(self, size: int) -> bool:
+        return self._connection is None or bool(self._connection.share.take(size))
+
+    def _answer(self, status: int, encoded: Encoded) -> None:
+        if not self._answered.done():
+            self._answered.set_result((status, encoded))
+
+
+class CloudInferences:
+    """The responder."""
+
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
+
+    async def infer(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        # before anything is refused: an answer to half a body would be lost with the connection
+        with await self._inference.receive(req) as body:
+            limit = self._inference.max_input_size
+            head = read_head(InferenceHead((model, version), req.path, req, len(body), limit))
+            status, encoded = await CloudInference(self._inference, head, req).answer(body)
+        headers, text, tail = encoded
+        resp.status = status
+        resp.set_headers(headers)
+        if text == problems.FAREWELL and req.connection is not None:
+            req.connection.leave()
+        size = sum(map(len, tail))
+        if size > INLINE_BYTES and req.connection is not None:
+            resp.content_length = len(text) + size
+            pieces: Any = large_answer.pieces(text, tail, time.monotonic)
+            resp.stream = pieces  # not bytes, but what our side of ASGI takes
+        else:
+            resp.data = b"".join((text, *tail)) if tail else text

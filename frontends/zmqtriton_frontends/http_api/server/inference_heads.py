@@ -1,0 +1,118 @@
+"""The heads of inferences: which requests a connection answers itself, and which it refuses.
+
+One object for a process. All other requests are Falcon's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote_to_bytes
+
+from zmqtriton_floor.access.token_file import INFER
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens, check_target
+from zmqtriton_frontends.http1.heads import Head
+from zmqtriton_frontends.http_api.asgi.access import AccessCheck
+from zmqtriton_frontends.http_api.asgi.request import too_large
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference.http_inference import (
+    Answer,
+    InferenceHead,
+    read_head,
+    refusal,
+)
+from zmqtriton_frontends.http_api.inference.infer import Inference
+from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBody
+
+_AUTHORIZATION = HEADER.encode()
+_TARGET = re.compile(rb"/v2/models/([^/]+)(?:/versions/([0-9]+))?/infer")
+#: No directory, so no model, has a longer name.
+MAX_MODEL_NAME_BYTES = 255
+
+
+class HeadFields:
+    """The headers of a request, those that are given twice as one."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._fields = fields = dict(head.fields)
+        if len(fields) < len(head.fields):
+            fields.clear()
+            for name, value in head.fields:
+                fields[name] = fields[name] + b"," + value if name in fields else value
+
+    def header(self, name: bytes) -> str | None:
+        """Return the value of a header, given in lower case; one sent twice has a comma in it."""
+        value = self._fields.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
+        """Return all headers, their names as the client wrote them."""
+        spellings = self._head.spellings()
+        for name, value in self._fields.items():
+            yield spellings.get(name, name).decode("latin-1"), value
+
+
+class InferenceHeads:
+    def __init__(
+        self,
+        inference: Inference,
+        checks: Sequence[AccessCheck],
+        tokens: BearerTokens | None = None,
+    ) -> None:
+        self.inference = inference
+        self._checks = checks
+        self._announced = AnnouncedBytesBudget()
+        self._tokens = tokens
+        #: What was made of a head before another edition does not hold: other tokens are valid.
+        self.edition = 0
+        if tokens is not None:
+            tokens.on_change.append(self._begin_edition)
+
+    def _begin_edition(self) -> None:
+        self.edition += 1
+
+    def read(self, head: Head, address: str) -> InferenceHead | None:
+        """Read the head of an inference of a client there; None if it is of another request."""
+        path = head.target.partition(b"?")[0]
+        match = _TARGET.fullmatch(unquote_to_bytes(path) if b"%" in path else path)
+        if match is None or head.method != "POST":
+            return None
+        model = match[1].decode(errors="replace")
+        if len(model.encode()) > MAX_MODEL_NAME_BYTES:
+            return None
+        target = model, (match[2] or b"").decode()
+        fields, size, limit = HeadFields(head), head.body_bytes, self.inference.max_input_size
+        found = InferenceHead(target, path.decode("latin-1"), fields, size, limit)
+        refused = self._refusal(fields, model, address)
+        if refused is not None:
+            return found._replace(refusal=refused)
+        try:
+            found = read_head(found)
+            if size is not None and size > found.max_bytes:
+                raise too_large("JSON", size, found.max_bytes)
+        except InvalidArgument as error:
+            return found._replace(refusal=refusal(error))
+        return found
+
+    def _refusal(self, fields: HeadFields, model: str, address: str) -> Answer | None:
+        for status, check in self._checks:
+            problem = check(fields)
+            if problem:
+                return status, ((), json_documents.write({"error": problem}), [])
+        if self._tokens is None:
+            return None
+        value = fields.header(_AUTHORIZATION)
+        try:
+            grant = self._tokens.check([] if value is None else [value], address, INFER)
+            check_target(grant, INFER, model)
+        except ZmqTritonError as error:
+            return refusal(error)
+        return None
+
+    def arena_body(self, head: InferenceHead) -> ArenaBody:
+        """Make what receives a large body."""
+        assert head.body_bytes is not None, "it is announced"
+        payload, tensors_at = self.inference.gateway.payload, head.json_length or 0
+        return ArenaBody(payload, head.body_bytes, self._announced, lambda _: tensors_at)
