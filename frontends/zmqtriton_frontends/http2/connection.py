@@ -73,19 +73,23 @@ class Connection(Sending):
         rules: Rules,
         clock: Clock = time.monotonic,
         admits: Callable[[Connection, int], bool] = lambda _, kept: True,
+        keeps: Callable[[int], bool] = lambda size: True,
     ) -> None:
         """Set up the state machine.
 
         `read` returns what makes a stream that begins with these headers, or None if it is to be
         reset; the same headers may be read once for many streams. `admits` returns whether open
-        streams may take so many bytes; it is asked beyond room_bytes.
+        streams may take so many bytes; it is asked beyond room_bytes. `keeps` is that of
+        HeaderBlocks.
         """
         super().__init__(wake)
         self._admits = admits
         #: What open streams may take without asking.
         self.room_bytes = 0
         self._most_streams = rules.most_streams
-        self._blocks: HeaderBlocks[_Block] = HeaderBlocks(lambda headers: _block(headers, read))
+        self._blocks: HeaderBlocks[_Block] = HeaderBlocks(
+            lambda headers: _block(headers, read), keeps
+        )
         self._control = ControlFrames(self, rules.pings, clock)
         self.reading = FrameReader(self, self._control.handlers, clock)
         #: The stream of the DATA frame that is coming.

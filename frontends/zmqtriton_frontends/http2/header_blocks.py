@@ -36,6 +36,8 @@ _MOST_KEPT = 32
 #: Longer blocks are not kept, nor those that mean more.
 _LONGEST_KEPT = 512
 _MOST_SAID = 4096
+#: What each field of a block takes that is kept, besides its text.
+_KEPT_FIELD_BYTES = 96
 #: Bytes of a number after the first one; more would only be zeros.
 _NUMBER_BYTES = 5
 
@@ -51,11 +53,19 @@ class TooLargeError(BadBlockError):
 class HeaderBlocks(Generic[Read]):
     """The blocks of one connection, in the order in which they come."""
 
-    def __init__(self, read: Callable[[Headers], Read]) -> None:
-        """Set up; `read` turns headers into what decode() returns, which is kept with the block."""
+    def __init__(
+        self, read: Callable[[Headers], Read], keeps: Callable[[int], bool] = lambda size: True
+    ) -> None:
+        """Set up.
+
+        `read` turns headers into what decode() returns, which is kept with the block. `keeps`
+        returns whether there is room for so many bytes more; it is told of fewer, too.
+        """
         self._read = read
+        self._keeps = keeps
         self._table = HeaderTable()
         self._kept: dict[bytes, Read] = {}
+        self._kept_bytes = 0
 
     def decode(self, block: bytes) -> Read:
         """Decode a block. Raises BadBlockError; then the connection cannot go on."""
@@ -71,12 +81,27 @@ class HeaderBlocks(Generic[Read]):
             raise BadBlockError(str(error)) from None
         read = self._read(headers)
         if self._table.changes != changes:
-            self._kept.clear()
-        elif len(block) <= _LONGEST_KEPT and sum(map(_size, headers)) <= _MOST_SAID:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[block] = read
+            self._forget()
+        elif len(block) <= _LONGEST_KEPT:
+            self._keep(block, headers, read)
         return read
+
+    def _keep(self, block: bytes, headers: Headers, read: Read) -> None:
+        said = sum(map(_size, headers))
+        if said > _MOST_SAID:
+            return
+        if len(self._kept) >= _MOST_KEPT:
+            self._forget()
+        size = len(block) + said + _KEPT_FIELD_BYTES * len(headers)
+        if self._keeps(size):
+            self._kept[block] = read
+            self._kept_bytes += size
+
+    def _forget(self) -> None:
+        if self._kept:
+            self._kept.clear()
+            self._keeps(-self._kept_bytes)
+            self._kept_bytes = 0
 
 
 def _size(field: Field) -> int:

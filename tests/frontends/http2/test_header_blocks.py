@@ -68,6 +68,28 @@ def test_what_is_kept_is_what_the_table_says(seed: int) -> None:
     assert blocks.reads < 3000
 
 
+def test_what_is_kept_has_room_and_gives_it_back() -> None:
+    held = [0]
+
+    def keeps(size: int) -> bool:
+        if held[0] + size > 4096:
+            return False
+        held[0] += size
+        return True
+
+    blocks: HeaderBlocks[Headers] = HeaderBlocks(lambda headers: headers, keeps)
+    many = [literal([(b"a%d" % n, b"b" * 100)]) for n in range(30)]
+    for block in many:
+        blocks.decode(block)
+
+    assert 10 < len(blocks._kept) < 30
+    assert sum(map(len, blocks._kept)) + 100 * len(blocks._kept) < held[0] <= 4096
+    assert ((b"a29", b"b" * 100),) == blocks.decode(many[-1])
+    resized = b"\x20"
+    blocks.decode(resized + many[0])
+    assert 0 == held[0]
+
+
 def test_what_a_client_repeats_without_end_is_not_all_kept() -> None:
     blocks = Blocks()
 

@@ -36,6 +36,8 @@ class Account:
         self.answers = Share(ledger.answers, client)
         #: For the streams that are open, and what waits in them to be taken.
         self.streams = Share(ledger.streams, client)
+        #: For headers that are not read again when they come again.
+        self.headers = Share(ledger.streams, client)
         self._progress = Progress()
         #: The number of a stream, and since when those up to it have been open.
         self._silent_before = 0, 0.0
@@ -46,6 +48,13 @@ class Account:
         is_admitted = more <= 0 or self.streams.take(more)
         http2.room_bytes = self.streams.held
         return is_admitted
+
+    def keeps_headers(self, size: int) -> bool:
+        """Return whether there is memory for headers that take so much more, or less."""
+        if size > 0:
+            return self.headers.take(size)
+        self.headers.add(size)
+        return True
 
     def note_streams(self, http2: Connection) -> None:
         """Note what streams take, and the beginning of a frame, whatever room there is."""
@@ -107,4 +116,5 @@ class Account:
         """Forget the client: it has gone."""
         self.answers.release()
         self.streams.release()
+        self.headers.release()
         self.client.leave()

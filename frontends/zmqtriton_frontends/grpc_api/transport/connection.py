@@ -135,6 +135,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._http2 = Connection(
             *(self._read_opening, self._wake, self._server.rules),
             admits=self._account.admits_streams,
+            keeps=self._account.keeps_headers,
         )
         self.client = self._account.client
         share = Share(answering.ledger.requests, self.client)

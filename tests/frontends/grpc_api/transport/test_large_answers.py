@@ -235,6 +235,21 @@ def test_headers_of_open_streams_have_room_from_the_first_on() -> None:
         eventually(lambda: server.run_function(lambda: server.ledger.streams.held) == 0, 20)
 
 
+def test_headers_that_are_kept_have_room_and_go_with_their_client() -> None:
+    path = "/a.B/C"  # which is refused at once
+    fields = b"".join(b"\x00\x02%02d\x01x" % n for n in range(60))
+    with serving(_answers()) as server:
+        with connect(server) as client:
+            for number in range(1, 41, 2):
+                block = h2.header_block(path + str(number)) + fields
+                client.send(h2.frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, number, block))
+
+            least = 20 * (60 * 3 + 60 * 64)
+            eventually(lambda: server.run_function(lambda: server.ledger.streams.held) > least, 20)
+
+        eventually(lambda: server.run_function(lambda: server.ledger.streams.held) == 0, 20)
+
+
 def test_a_pause_before_a_small_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PAUSE_S", 0.2)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
