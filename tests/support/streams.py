@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from zmqtriton_floor.errors import ZmqTritonError
@@ -49,7 +49,7 @@ class FakeStreams:
         for one in items:
             self._items[request_id].put_nowait(one)
 
-    async def follow(self, request: CheckedRequest) -> AsyncIterator[StreamItem]:
+    async def follow(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
         request_id = request.body.request_id
         self.started.append(request_id)
         has_ended = False

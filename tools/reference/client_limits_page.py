@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.door_api import peer
 from zmqtriton_frontends.grpc_api import call
-from zmqtriton_frontends.grpc_api.inference import outbox, stream_infer
+from zmqtriton_frontends.grpc_api.inference import gradual_parsing, outbox, stream_infer
 from zmqtriton_frontends.grpc_api.transport import account
 from zmqtriton_frontends.grpc_api.transport import connection as grpc_connection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import MOST_STREAMS
@@ -93,7 +93,8 @@ def _memory() -> Iterator[Row]:
     yield (
         "sends headers",
         "gRPC",
-        f"{_size(MAX_LIST_BYTES)} and {MAX_FIELDS} fields for a request",
+        f"{_size(MAX_LIST_BYTES)} and {MAX_FIELDS} fields for a request; 32 requests of up to 512 "
+        f"bytes are kept, of {budget}",
         "the connection is closed",
     )
     yield (
@@ -150,6 +151,13 @@ def _time() -> Iterator[Row]:
         f"turns of {turns.ROUND_S * 1000:.0f} ms, after those who have cost no more than "
         f"{turns.LITTLE_PART:.0%} of the time lately; by address",
         "waits",
+    )
+    yield (
+        "sends tensors that are not raw, or many parameters",
+        "gRPC",
+        f"beyond {_size(gradual_parsing.LARGE_BYTES)} in turns, and {gradual_parsing.MAX_FIELDS:,} "
+        "fields besides the values; what they become, of its share",
+        "refused",
     )
     yield (
         "loads a chat template that takes long",

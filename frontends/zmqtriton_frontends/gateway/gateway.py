@@ -161,6 +161,7 @@ class Gateway:
                         yield item.stored(claim.store)
             return
         own_id = await self._send(request)
+        del request  # its tensors may be large, and this may last
         self._replies[own_id] = stream = ResponseStream(self._loop, own_id)
         self._streams.add(stream)
         ready = stream.reader.ready

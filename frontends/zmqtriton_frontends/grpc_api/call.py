@@ -30,6 +30,16 @@ class NoRoomError(ZmqTritonError):
         super().__init__("Too many answers of this server wait for clients to read them")
 
 
+class NoRequestRoomError(ZmqTritonError):
+    """Raised where there is no memory for what is made of a request."""
+
+    #: RESOURCE_EXHAUSTED
+    grpc_status = 8
+
+    def __init__(self) -> None:
+        super().__init__("Too many large requests are being sent to this server")
+
+
 class Call(Protocol):
     """Made for each RPC by the transport; nothing is read before a handler asks."""
 
@@ -51,6 +61,13 @@ class Call(Protocol):
     @property
     def answers(self) -> Share:
         """Return the room of what is encoded for the client and not given to the transport."""
+
+    @property
+    def requests(self) -> Share:
+        """Return the room of what is made of a request before it is passed on."""
+
+    async def turn(self, begun: float) -> None:
+        """Wait for the client's turn, after something was done for it since then."""
 
     @property
     def address(self) -> str:
@@ -92,6 +109,13 @@ class GrantedCall:
     @property
     def answers(self) -> Share:
         return self._call.answers
+
+    @property
+    def requests(self) -> Share:
+        return self._call.requests
+
+    async def turn(self, begun: float) -> None:
+        await self._call.turn(begun)
 
     @property
     def address(self) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from tests.support.streams import FakeStreams
@@ -15,6 +16,7 @@ from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue
@@ -172,9 +174,11 @@ class FakeGateway(Gateway):
     def cancel(self, own_id: int) -> None:
         self.pending_tasks[own_id - 1].cancel()
 
-    def stream(self, request: CheckedRequest) -> Any:
+    async def stream(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
         self.requests.append(request)
-        return self.fake_streams.follow(request)
+        async with aclosing(self.fake_streams.follow(request)) as items:
+            async for item in items:
+                yield item
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         self.calls.append((verb, arguments))
@@ -202,9 +206,15 @@ class FakeCall:
         self.grant: Grant | None = None
         self.trailers: list[tuple[str, str | bytes]] = []
         self.answers = Share(Book(1 << 30, is_bounded=False))
+        self.requests = Share(Book(1 << 30))
+        self.turns = 0
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self.trailers += pairs
+
+    async def turn(self, begun: float) -> None:
+        self.turns += 1
+        await asyncio.sleep(0)
 
 
 class InMemoryTransport:

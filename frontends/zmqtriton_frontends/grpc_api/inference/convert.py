@@ -299,17 +299,26 @@ _FIELDS: dict[str, _Contents] = {
 
 def read_contents(tensor: Any, model: str) -> bytes:
     """Return the typed contents as a tensor's bytes; empty if no field has values."""
-    where = f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{model}'"
     data = b""
     for field, values in tensor.contents.ListFields():
         contents = _FIELDS[field.name]
         if data:
-            raise InvalidArgument(f"{where}, binary data was already supplied.")
+            raise supplied_twice(tensor, model)
         datatype = tensor.datatype
         if datatype != contents.datatype and datatype not in contents.narrower:
             expected = datatype if datatype in _NUMBERS else "<invalid>"
             raise InvalidArgument(
-                f"{where} of type '{contents.datatype}', expected datatype '{expected}'"
+                f"{_unexpected(tensor, model)} of type '{contents.datatype}', "
+                f"expected datatype '{expected}'"
             )
         data = contents.encode(values, datatype)
     return data
+
+
+def supplied_twice(tensor: Any, model: str) -> InvalidArgument:
+    """Return the error of an input with two kinds of contents."""
+    return InvalidArgument(f"{_unexpected(tensor, model)}, binary data was already supplied.")
+
+
+def _unexpected(tensor: Any, model: str) -> str:
+    return f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{model}'"

@@ -5,7 +5,7 @@ Knows no transport; cancelling the task that awaits it, or what it began, cancel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,6 +22,11 @@ from zmqtriton_frontends.grpc_api.inference.convert import (
     read_options,
     read_wishes,
 )
+from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
+    LARGE_BYTES,
+    ParsedRequest,
+    TakesLong,
+)
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import MIN_BYTES, split_raw
 from zmqtriton_frontends.grpc_api.inference.report import Report
 from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
@@ -30,7 +35,7 @@ from zmqtriton_frontends.inference.catalogue import Catalogue, HeaderLookup, Mod
 from zmqtriton_frontends.inference.classification import NO_CLASSES, classify
 from zmqtriton_frontends.inference.client_regions import NO_PLACES
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
 from zmqtriton_frontends.inference.request_trace import ending, now_ns
 from zmqtriton_frontends.inference.trace_sampling import parent_in_metadata
 from zmqtriton_protos import message
@@ -51,10 +56,10 @@ class Inference:
     async def infer(self, data: bytes, call: Call) -> bytes:
         begun_ns = now_ns()
         try:
-            checked = self._read(data, call)
-        except NotLoaded as missing:
-            await missing.load(call.deadline_ns)
-            checked = self._read(data, call)
+            checked = await attempt(partial(self._read, data, call), call.deadline_ns)
+        except TakesLong as long:
+            parsed = await long.read(call)
+            checked = await attempt(partial(self._read, parsed, call), call.deadline_ns)
         checked = self._report.expect(call, checked, begun_ns)
         with ending(checked.trace, "GRPC_SEND"):
             response = await self._gateway.infer(checked)
@@ -71,11 +76,21 @@ class Inference:
             checked = self._read(data, call)
         except NotLoaded as missing:
             asked.begin_late(missing, call.deadline_ns, partial(self._read, data, call))
+        except TakesLong as long:
+            asked.begin_parsed(long.read(call), partial(self._begin_parsed, asked, call))
         else:
             asked.begin(checked)
         return asked
 
-    def _read(self, data: bytes, call: Call) -> CheckedRequest:
+    def _begin_parsed(self, asked: PendingGrpcInference, call: Call, parsed: ParsedRequest) -> None:
+        try:
+            checked = self._read(parsed, call)
+        except NotLoaded as missing:
+            asked.begin_late(missing, call.deadline_ns, partial(self._read, parsed, call))
+        else:
+            asked.begin(checked)
+
+    def _read(self, data: bytes | ParsedRequest, call: Call) -> CheckedRequest:
         # A function of its own, so that the message is freed before the response is awaited.
         traces = self._gateway.traces
         begun_ns = now_ns() if traces.is_on else 0
@@ -142,6 +157,14 @@ class PendingGrpcInference(PendingRequest):
         """Begin when the model is loaded."""
         self._await(missing.load(deadline_ns), lambda _: self.begin(read()))
 
+    def begin_parsed(
+        self,
+        reading: Coroutine[Any, Any, ParsedRequest],
+        then: Callable[[ParsedRequest], None],
+    ) -> None:
+        """Begin when the request is read."""
+        self._await(reading, then)
+
     def _respond(self, response: ResponseBody) -> None:
         pieces = encoded_in_pieces(self._checked, response)
         if self._trace is not None:
@@ -174,13 +197,22 @@ def find_in_metadata(metadata: Iterable[tuple[str, str | bytes]], name: bytes) -
     return next((v for k, v in metadata if k == key and isinstance(v, str)), None)
 
 
-def parse_request(data: bytes) -> tuple[Any, Sequence[Any]]:
-    """Return an inference.ModelInferRequest and its raw tensors. Raises InvalidArgument."""
+def parse_request(data: bytes | ParsedRequest) -> tuple[Any, Sequence[Any]]:
+    """Return an inference.ModelInferRequest and its raw tensors.
+
+    Raises InvalidArgument, and TakesLong for a request that is to be given again when it is read.
+    """
+    if isinstance(data, ParsedRequest):
+        return data.request, data.raw
     parts = split_raw(data) if len(data) >= MIN_BYTES else None
     if parts is None:
+        if len(data) >= LARGE_BYTES:
+            raise TakesLong(data, [])
         request = parse(_REQUEST, data)
         return request, request.raw_input_contents
     rest, raw = parts
+    if len(rest) >= LARGE_BYTES:
+        raise TakesLong(rest, raw)
     return parse(_REQUEST, rest), raw
 
 

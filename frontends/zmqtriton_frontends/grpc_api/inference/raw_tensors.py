@@ -26,16 +26,16 @@ def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
         if position == end:
             return b"".join(rest), raw
         start = position
-        tag, position = _varint(data, position)
+        tag, position = varint_at(data, position)
         kind = tag & 7
         if kind == _BYTES:
-            size, position = _varint(data, position)
+            size, position = varint_at(data, position)
             position += size
             if tag == _RAW and position <= end:
                 raw.append(view[position - size : position])
                 continue
         elif kind == _VARINT:
-            _, position = _varint(data, position)
+            _, position = varint_at(data, position)
         elif kind in (_FIXED32, _FIXED64):
             position += 4 if kind == _FIXED32 else 8
         else:
@@ -55,10 +55,10 @@ def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
     for _ in range(_MAX_FIELDS):
         if position >= end:
             return 0
-        tag, position = _varint(beginning, position)
+        tag, position = varint_at(beginning, position)
         kind = tag & 7
         if kind in (_BYTES, _VARINT):
-            size, position = _varint(beginning, position)
+            size, position = varint_at(beginning, position)
             if tag == _RAW:
                 return position
             position += size if kind == _BYTES else 0
@@ -69,7 +69,7 @@ def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
     return 0
 
 
-def _varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+def varint_at(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """Return the integer and what follows it; beyond the end if there is none."""
     value = shift = 0
     for byte in data[position : position + 10]:

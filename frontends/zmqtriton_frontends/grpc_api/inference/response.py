@@ -47,6 +47,10 @@ def encode_in_pieces(
     return pieces
 
 
+#: Of the text of an error, in characters.
+_MOST_TEXT = 64 << 10
+
+
 class StreamEncoder:
     """Writes the responses to one request of a stream."""
 
@@ -81,6 +85,8 @@ class StreamEncoder:
         return b"".join(pieces)
 
     def error(self, text: str, *, is_final: bool) -> bytes:
+        if len(text) > _MOST_TEXT:
+            text = text[:_MOST_TEXT] + " [...]"  # which may have what the client has sent
         error = field(_ERROR_MESSAGE, text.encode("utf-8", "replace"))
         return error + field(_INFER_RESPONSE, self._head_as_asked + _IS_FINAL[is_final])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.call import FREE_BYTES, STOPPING, Call, NoRoomError
+from zmqtriton_frontends.grpc_api.inference.gradual_parsing import ParsedRequest, TakesLong
 from zmqtriton_frontends.grpc_api.inference.infer import (
     check_request,
     find_in_metadata,
@@ -31,7 +32,8 @@ from zmqtriton_frontends.grpc_api.inference.infer import (
 from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
 from zmqtriton_frontends.grpc_api.inference.response import StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.classification import classify
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import followed, now_ns
@@ -85,6 +87,7 @@ class _Exchange:
         """Set up. Raises InvalidArgument if metadata must not be forwarded."""
         self.outbox = Outbox(call.answers, self._go_on)
         self._gateway = gateway
+        self._call = call
         self._loop = asyncio.get_running_loop()
         self._deadline_ns = call.deadline_ns
         self._grant = call.grant
@@ -130,11 +133,13 @@ class _Exchange:
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         async for data in requests:
+            # what comes next must not overtake it
             try:
                 self._begin(data)
             except NotLoaded as missing:
-                # what comes next must not overtake it
                 await self._begin_late(data, missing)
+            except TakesLong as long:
+                await self._begin_parsed(data, long)
             if self._asked is not None:
                 # room for its tensors may have to be made; what comes next must not overtake it
                 await self._asked
@@ -164,7 +169,21 @@ class _Exchange:
         assert error is None or isinstance(error, Exception)
         self.outbox.end(error)
 
-    async def _begin_late(self, data: bytes, missing: NotLoaded) -> None:
+    async def _begin_parsed(self, data: bytes, long: TakesLong) -> None:
+        """Begin when the request is read."""
+        try:
+            parsed = await long.read(self._call)
+        except ZmqTritonError as error:
+            self._take_turn(StreamEncoder(""), data).set_exception(error)
+            return
+        try:
+            self._begin(parsed)
+        except NotLoaded as missing:
+            await self._begin_late(parsed, missing)
+        finally:
+            parsed.release()
+
+    async def _begin_late(self, data: bytes | ParsedRequest, missing: NotLoaded) -> None:
         """Begin when the model is loaded, or cannot be."""
         try:
             await missing.load(self._deadline_ns)
@@ -172,7 +191,7 @@ class _Exchange:
         except ZmqTritonError as error:
             self._begin(data, error)
 
-    def _begin(self, data: bytes, refusal: ZmqTritonError | None = None) -> None:
+    def _begin(self, data: bytes | ParsedRequest, refusal: ZmqTritonError | None = None) -> None:
         """Start what will answer a request.
 
         Requests reach the broker in the order of the stream, so a sequence stays in order; of
@@ -218,7 +237,9 @@ class _Exchange:
         wants_empty_final = (
             _EMPTY_FINAL in request.parameters and request.parameters[_EMPTY_FINAL].bool_param
         )
-        following = self._follow(encoder, checked, wants_empty_final)
+        responses = followed(self._gateway.stream(checked), checked.trace, "GRPC_SEND")
+        # which does not keep the request's tensors for as long as there are responses
+        following = self._follow(encoder, responses, found, checked.classes, wants_empty_final)
         answering = self._loop.create_task(following)
         self._answering[answering] = len(data)
         self._bytes += len(data)
@@ -226,7 +247,7 @@ class _Exchange:
         if self._asked is not None:
             answering.add_done_callback(partial(_settle, self._asked))
 
-    def _take_turn(self, encoder: StreamEncoder, data: bytes) -> _Turn:
+    def _take_turn(self, encoder: StreamEncoder, data: bytes | ParsedRequest) -> _Turn:
         """Take a place in the order of answers."""
         turn = _Turn(self._gateway, self, encoder, self._asked)
         self._turns.append(turn)
@@ -260,23 +281,32 @@ class _Exchange:
     # ----------------------------------------------------------------- answers
 
     async def _follow(
-        self, encoder: StreamEncoder, checked: CheckedRequest, wants_empty_final: bool
+        self,
+        encoder: StreamEncoder,
+        responses: AsyncGenerator[StreamItem, None],
+        model: ModelVersion,
+        classes: Classes,
+        wants_empty_final: bool,
     ) -> None:
         try:
-            await self._send_all(encoder, checked, wants_empty_final)
+            await self._send_all(encoder, responses, model, classes, wants_empty_final)
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
             message = self.failure(encoder, error)
             if message is not None:
                 await self.outbox.send_anyway(message)
 
     async def _send_all(
-        self, encoder: StreamEncoder, checked: CheckedRequest, wants_empty_final: bool
+        self,
+        encoder: StreamEncoder,
+        responses: AsyncGenerator[StreamItem, None],
+        model: ModelVersion,
+        classes: Classes,
+        wants_empty_final: bool,
     ) -> None:
-        responses = followed(self._gateway.stream(checked), checked.trace, "GRPC_SEND")
         async with aclosing(responses) as items:
             async for item in items:
-                if checked.classes and item.body is not None:
-                    item = _classified(checked, item)
+                if classes and item.body is not None:
+                    item = _classified(model, classes, item)
                 # while this waits nothing more of the model's stream is taken
                 if item.body is not None:
                     size = 0
@@ -320,7 +350,7 @@ class _Exchange:
 class _Turn(PendingRequest):
     """A request to a model that is not decoupled, answered after those before it."""
 
-    __slots__ = ("_checked", "_encoder", "_exchange", "_waiting", "is_over", "message")
+    __slots__ = ("_classes", "_encoder", "_exchange", "_model", "_waiting", "is_over", "message")
 
     SENDING = "GRPC_SEND"
 
@@ -333,7 +363,8 @@ class _Turn(PendingRequest):
     ) -> None:
         """Set up; `waiting` is settled if the request never goes to the broker."""
         super().__init__(gateway)
-        self._checked: CheckedRequest
+        self._model: ModelVersion
+        self._classes = NO_CLASSES
         self._exchange = exchange
         self._encoder = encoder
         self._waiting = waiting
@@ -342,7 +373,8 @@ class _Turn(PendingRequest):
         self.message: bytes | None = None
 
     def ask(self, checked: CheckedRequest) -> None:
-        self._checked = checked
+        # and not its tensors, which need not be kept until it is answered
+        self._model, self._classes = checked.model, checked.classes
         try:
             self._send(checked)
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
@@ -353,9 +385,8 @@ class _Turn(PendingRequest):
             super().cancel()
 
     def _respond(self, response: ResponseBody) -> None:
-        checked = self._checked
-        if checked.classes:
-            response = classify(checked.model, response, checked.classes)
+        if self._classes:
+            response = classify(self._model, response, self._classes)
         admits = self._exchange.outbox.admits
         message = self._encoder.response(response, is_final=True, admits=admits)
         if self._trace is not None:
@@ -387,9 +418,9 @@ def _settle(waiting: asyncio.Future[None], *_: object) -> None:
         waiting.set_result(None)
 
 
-def _classified(checked: CheckedRequest, item: StreamItem) -> StreamItem:
+def _classified(model: ModelVersion, classes: Classes, item: StreamItem) -> StreamItem:
     assert item.body is not None
     try:
-        return item._replace(body=classify(checked.model, item.body, checked.classes))
+        return item._replace(body=classify(model, item.body, classes))
     except ZmqTritonError as unordered:
         return item._replace(body=None, error=unordered)

@@ -23,7 +23,12 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Message,
     prefix,
 )
-from zmqtriton_frontends.grpc_api.transport.stream_call import CallContext, NativeCall, Refused
+from zmqtriton_frontends.grpc_api.transport.stream_call import (
+    CallContext,
+    NativeCall,
+    Refused,
+    packed,
+)
 from zmqtriton_frontends.http2.connection import Begin
 from zmqtriton_frontends.process.pace import keep_pace
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
@@ -58,7 +63,7 @@ class OneRequest(NativeCall):
             self._fail(InternalError("the request is missing"))
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
-        self._start(is_compressed, message)
+        self._task = self._loop.create_task(self._survive(is_compressed, message))
 
 
 class UnaryCall(OneRequest):
@@ -79,7 +84,7 @@ class UnaryCall(OneRequest):
         context = self._context
         quick = context.rpc.quick
         if quick is None or is_compressed or context.compression:
-            self._start(is_compressed, message)
+            self._task = self._loop.create_task(self._survive(is_compressed, message))
             return
         self._is_asking = True
         try:
@@ -114,6 +119,8 @@ class UnaryCall(OneRequest):
         self._asked = None
         if self._gathered is not None:
             self._free()
+        if self._held is not None:
+            self._held.release()
         self._context.answering.ended()
         if self._deadline is not None:
             self._deadline.cancel()
@@ -144,14 +151,14 @@ class UnaryCall(OneRequest):
         if is_compressed:
             if rpc.check is not None:
                 rpc.check(self)  # before anything is made of what it sends
-            message = await self._opened(is_compressed, message)
+            message = await self._opened(message)
         try:
             response = await rpc.unary(message, self)
         finally:
             self._free()
         pieces = prefix(False, len(response)), response
         if compression:
-            pieces = await self._packed(response)
+            pieces = await packed(response, compression)
         if self._encoded is not None:
             self._encoded.release()
         if self.is_open and not self.has_ended:
@@ -170,9 +177,10 @@ class WatchCall(OneRequest):
         is_compressed, message = request
         rpc = self._context.rpc
         assert rpc.stream is not None
-        if is_compressed and rpc.check is not None:
-            rpc.check(self)
-        message = await self._opened(is_compressed, message)
+        if is_compressed:
+            if rpc.check is not None:
+                rpc.check(self)
+            message = await self._opened(message)
         self._context.answering.ended()
         try:
             async for response in rpc.stream(bytes(message), self):
@@ -191,7 +199,7 @@ class ExchangeCall(NativeCall):
         self._messages: deque[tuple[bool, Message]] = deque()
         #: What the handler waits for, when it wants a request.
         self._waiting: asyncio.Future[None] | None = None
-        self._start()
+        self._task = self._loop.create_task(self._survive())
 
     def on_message(self, is_compressed: bool, message: Message) -> None:
         self._has_request = True
@@ -237,7 +245,7 @@ class ExchangeCall(NativeCall):
                 self.is_holding = False
                 self.connection.give_credit(self)
             if is_compressed:
-                message = await self._opened(is_compressed, message)
+                message = await self._opened(message)
             whole = [message]
             del message
             yield whole.pop()  # which this does not keep while the next one is not wanted

@@ -6,6 +6,7 @@ sends ends the process.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -96,7 +97,7 @@ logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
 class GrpcCall:
     """Call over grpc.aio's context."""
 
-    __slots__ = ("_answers", "_client", "_context", "_ledger")
+    __slots__ = ("_answers", "_client", "_context", "_ledger", "_requests")
 
     def __init__(self, context: Any, ledger: Ledger) -> None:
         self._context = context
@@ -104,6 +105,7 @@ class GrpcCall:
         #: There if something is encoded that needs room.
         self._client: Client | None = None
         self._answers: Share | None = None
+        self._requests: Share | None = None
 
     @property
     def deadline_ns(self) -> int:
@@ -127,14 +129,28 @@ class GrpcCall:
     @property
     def answers(self) -> Share:
         if self._answers is None:
-            self._client = Client(self._ledger, self.address)
-            self._answers = Share(self._ledger.answers, self._client)
-            self._context.add_done_callback(self._forget)
+            self._answers = Share(self._ledger.answers, self._enter())
         return self._answers
 
+    @property
+    def requests(self) -> Share:
+        if self._requests is None:
+            self._requests = Share(self._ledger.requests, self._enter())
+        return self._requests
+
+    async def turn(self, begun: float) -> None:
+        await asyncio.sleep(0)
+
+    def _enter(self) -> Client:
+        if self._client is None:
+            self._client = Client(self._ledger, self.address)
+            self._context.add_done_callback(self._forget)
+        return self._client
+
     def _forget(self, _: object) -> None:
-        if self._answers is not None:
-            self._answers.release()
+        for share in (self._answers, self._requests):
+            if share is not None:
+                share.release()
         if self._client is not None:
             self._client.leave()
 

@@ -81,6 +81,15 @@ class Refused(Stream):
         self.connection.finish(self, self._block)
 
 
+async def packed(message: bytes, compression: str) -> tuple[bytes, bytes]:
+    """Compress a message and return it as it is sent, after its prefix."""
+    if len(message) <= _LONG:
+        data = codecs.deflate((message,), compression)
+    else:
+        data = await asyncio.to_thread(codecs.deflate, (message,), compression)
+    return prefix(True, len(data)), data
+
+
 class NativeCall(Stream):
     """Any other RPC; subclasses say what is done with messages."""
 
@@ -93,7 +102,7 @@ class NativeCall(Stream):
         "_encoded",
         "_has_head",
         "_has_request",
-        "_inflated",
+        "_held",
         "_loop",
         "_room",
         "_tail",
@@ -116,8 +125,8 @@ class NativeCall(Stream):
         self._room: asyncio.Future[None] | None = None
         #: For what the handler encodes.
         self._encoded: Share | None = None
-        #: For a message that was compressed.
-        self._inflated: Share | None = None
+        #: For what is made of a request, a message inflated among it.
+        self._held: Share | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.deadline_ns = 0
         wait_s = context.opening.timeout_s
@@ -144,6 +153,16 @@ class NativeCall(Stream):
             account = self._context.account
             self._encoded = Share(account.ledger.answers, account.client)
         return self._encoded
+
+    @property
+    def requests(self) -> Share:
+        if self._held is None:
+            account = self._context.account
+            self._held = Share(account.ledger.requests, account.client)
+        return self._held
+
+    async def turn(self, begun: float) -> None:
+        await self._context.turn(begun)
 
     @property
     def authorization(self) -> tuple[str, ...]:
@@ -237,10 +256,8 @@ class NativeCall(Stream):
 
     # -------------------------------------------------------------- the answer
 
-    def _start(self, *request: Any) -> None:
-        self._task = self._loop.create_task(self._survive(request))
-
-    async def _survive(self, request: tuple[Any, ...]) -> None:
+    async def _survive(self, *request: Any) -> None:
+        """Answer in a task; to be called once."""
         try:
             self._context.answering.begin()
             await self._answer(*request)
@@ -253,7 +270,7 @@ class NativeCall(Stream):
             self._task = None
             self._context.answering.ended()
             self._assembly.drop()
-            for share in (self._inflated, self._encoded):
+            for share in (self._encoded, self._held):
                 if share is not None:
                     share.release()
             if self._deadline is not None:
@@ -266,30 +283,22 @@ class NativeCall(Stream):
         """Run the handler and send its answer, without the trailers of a success."""
         raise NotImplementedError
 
-    async def _opened(self, is_compressed: bool, message: Message) -> Message:
+    async def _opened(self, message: Message) -> Message:
         """Return a message inflated; what that takes is held until the next one is."""
-        if not is_compressed:
-            return message
-        account, encoding = self._context.account, self._context.opening.encoding
-        if self._inflated is None:
-            self._inflated = Share(account.ledger.requests, account.client)
-        self._inflated.release()
-        return await inflate(message, encoding, account.requests, self._inflated, self.connection)
-
-    async def _packed(self, message: bytes) -> tuple[bytes, bytes]:
-        """Compress a message and return it as it is sent, after its prefix."""
-        if len(message) <= _LONG:
-            packed = codecs.deflate((message,), self._context.compression)
-        else:
-            packed = await asyncio.to_thread(codecs.deflate, (message,), self._context.compression)
-        return prefix(True, len(packed)), packed
+        account, encoding, held = (
+            self._context.account,
+            self._context.opening.encoding,
+            self.requests,
+        )
+        held.release()
+        return await inflate(message, encoding, account.requests, held, self.connection)
 
     async def _send(self, message: bytes) -> None:
         """Send a message and return when there is room for the next one."""
         compression = self._context.compression
         pieces = prefix(False, len(message)), message
         if compression:
-            pieces = await self._packed(message)
+            pieces = await packed(message, compression)
         if not self._has_head:
             self._has_head = True
             self.connection.begin(self, HEADS[compression])

@@ -1,0 +1,251 @@
+"""Reads an inference request of which much is no raw tensor, a part at a time.
+
+protobuf keeps the loop for as long as it reads a message, which may be seconds, and makes a hundred
+bytes of two. Here others have their turns between two parts, typed contents become a tensor's bytes
+as they are read, and these have room before. What comes of it is as if the client had sent raw
+tensors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.grpc_api.call import Call, NoRequestRoomError
+from zmqtriton_frontends.grpc_api.inference.convert import read_contents, supplied_twice
+from zmqtriton_frontends.grpc_api.inference.raw_tensors import varint_at
+from zmqtriton_protos import message
+
+#: Less is read at once, in some milliseconds at most.
+LARGE_BYTES = 64 << 10
+#: A part.
+_PART_BYTES = 16 << 10
+#: A turn of its client ends after a part, beyond this.
+_TURN_S = 0.003
+#: More fields, but for those of contents, are refused: there may be 1,024 tensors.
+MAX_FIELDS = 64 << 10
+
+_REQUEST = message("inference.ModelInferRequest")
+_TENSOR = message("inference.ModelInferRequest.InferInputTensor")
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+#: Tags: of an input of the request, and of the contents of an input.
+_INPUT, _CONTENTS = 5 << 3 | _BYTES, 5 << 3 | _BYTES
+#: Contents that may be cut between two elements, by their tags: the sizes of these, 0 if they vary.
+_ELEMENTS = {n << 3 | _BYTES: 0 for n in range(1, 6)} | {6 << 3 | _BYTES: 4, 7 << 3 | _BYTES: 8}
+
+#: A field: where it begins, its tag, and where what it contains begins and ends.
+_Field = tuple[int, int, int, int]
+
+
+class ParsedRequest:
+    """A request and its raw tensors; as long as the message was."""
+
+    __slots__ = ("_room", "_size", "_taken", "raw", "request")
+
+    def __init__(self, request: Any, raw: list[Any], size: int, room: Any, taken: int) -> None:
+        self.request = request
+        self.raw = raw
+        self._size = size
+        self._room = room
+        self._taken = taken
+
+    def __len__(self) -> int:
+        return self._size
+
+    def release(self) -> None:
+        """Give the room of its tensors back; to be called when they lie elsewhere.
+
+        Else its call does that at its end.
+        """
+        self._room.add(-self._taken)
+        self._taken = 0
+
+
+class TakesLong(Exception):
+    """Raised in place of reading a request at once."""
+
+    def __init__(self, rest: bytes | bytearray | memoryview, raw: list[memoryview]) -> None:
+        """Take note of a message without its raw tensors, and of these."""
+        super().__init__("this request takes long to read")
+        self._rest = rest
+        self._raw = raw
+
+    async def read(self, call: Call) -> ParsedRequest:
+        """Read it for a client. Raises InvalidArgument and NoRequestRoomError."""
+        reading = _Reading(self._rest, call)
+        try:
+            await reading.read()
+            raw = self._raw or list(reading.request.raw_input_contents)
+            raw = reading.take_contents(raw)
+        except BaseException:
+            call.requests.add(-reading.taken)
+            reading.large.clear()
+            raise
+        size = len(self._rest) + sum(map(len, self._raw))
+        return ParsedRequest(reading.request, raw, size, call.requests, reading.taken)
+
+
+class _Reading:
+    def __init__(self, data: bytes | bytearray | memoryview, call: Call) -> None:
+        self._data = memoryview(data)
+        self._call = call
+        self._begun = time.monotonic()
+        self._fields = 0
+        self.request = _REQUEST()
+        #: The bytes of inputs with many contents, by their places.
+        self.large: dict[int, bytearray] = {}
+        #: How much room they have.
+        self.taken = 0
+
+    async def read(self) -> None:
+        start = 0
+        for begin, tag, inner, end in self._fields_of(0, len(self._data)):
+            if tag == _INPUT and end - inner > _PART_BYTES:
+                self._merge(self.request, start, begin)
+                await self._read_input(self.request.inputs.add(), inner, end)
+                start = end
+            elif end - start >= _PART_BYTES:
+                self._merge(self.request, start, end)
+                start = end
+                await self._let_others()
+        self._merge(self.request, start, len(self._data))
+
+    async def _read_input(self, tensor: Any, start: int, end: int) -> None:
+        contents = []
+        for begin, tag, inner, after in self._fields_of(start, end):
+            if tag == _CONTENTS:
+                self._merge(tensor, start, begin)
+                contents.append((inner, after))
+                start = after
+            elif after - start >= _PART_BYTES:
+                self._merge(tensor, start, after)
+                start = after
+                await self._let_others()
+        self._merge(tensor, start, end)
+        if contents and tensor.parameters:
+            tensor.contents.SetInParent()  # they are refused, or do not matter
+        elif contents:
+            self.large[len(self.request.inputs) - 1] = encoded = bytearray()
+            await self._read_contents(tensor, contents, encoded)
+
+    async def _read_contents(
+        self, tensor: Any, contents: list[tuple[int, int]], encoded: bytearray
+    ) -> None:
+        """Add the bytes of typed contents."""
+        model, part = self.request.model_name, _TENSOR(name=tensor.name, datatype=tensor.datatype)
+        kind = ""
+        for start, end in contents:
+            for piece in self._pieces(start, end):
+                _parse(part.contents, piece)
+                for field, _ in part.contents.ListFields():
+                    if kind not in ("", field.name):
+                        raise supplied_twice(tensor, model)
+                    kind = field.name
+                data = read_contents(part, model)
+                part.ClearField("contents")
+                if not self._call.requests.take(len(data)):
+                    raise NoRequestRoomError
+                self.taken += len(data)
+                encoded += data
+                await self._let_others()
+
+    def take_contents(self, raw: list[Any]) -> list[Any]:
+        """Return all tensors as raw ones, as far as they are not that already."""
+        found: list[Any] = []
+        for place, tensor in enumerate(self.request.inputs):
+            if place in self.large:
+                if raw:
+                    tensor.contents.SetInParent()  # what is given twice is refused
+                else:
+                    found.append(self.large[place])
+            elif not raw and self.large and tensor.HasField("contents") and not tensor.parameters:
+                found.append(read_contents(tensor, self.request.model_name))
+                tensor.ClearField("contents")
+        return raw or found
+
+    # ------------------------------------------------------------------- parts
+
+    async def _let_others(self) -> None:
+        if time.monotonic() - self._begun > _TURN_S:
+            await self._call.turn(self._begun)
+            self._begun = time.monotonic()
+
+    def _merge(self, into: Any, start: int, end: int) -> None:
+        if start < end:
+            _parse(into, bytes(self._data[start:end]))
+
+    def _fields_of(self, at: int, end: int) -> Iterator[_Field]:
+        data = self._data
+        while at < end:
+            self._fields += 1
+            if self._fields > MAX_FIELDS:
+                raise InvalidArgument(f"a request has at most {MAX_FIELDS} fields")
+            begin = at
+            yield (field := (begin, *_field_at(data, at, end)))
+            at = field[3]
+
+    def _pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """Iterate over contents in parts that are contents, too."""
+        data, at, run = self._data, start, start
+        while at < end:
+            tag, inner, after = _field_at(data, at, end)
+            if after - at > _PART_BYTES and tag in _ELEMENTS:
+                if run < at:
+                    yield bytes(data[run:at])
+                yield from self._cut(tag, inner, after)
+                run = after
+            elif after - run >= _PART_BYTES:
+                yield bytes(data[run:after])
+                run = after
+            at = after
+        if run < end:
+            yield bytes(data[run:end])
+
+    def _cut(self, tag: int, start: int, end: int) -> Iterator[bytes]:
+        """Cut a field with many elements into several."""
+        data, size = self._data, _ELEMENTS[tag]
+        while start < end:
+            to = min(end, start + _PART_BYTES)  # which is a multiple of 4 and of 8
+            if not size:
+                while to < end and data[to - 1] & 128:
+                    to += 1
+            length, left = bytearray(), to - start
+            while left >= 128:
+                length.append(left & 127 | 128)
+                left >>= 7
+            length.append(left)
+            yield bytes((tag,)) + length + data[start:to]
+            start = to
+
+
+def _field_at(data: memoryview, at: int, end: int) -> tuple[int, int, int]:
+    """Return the tag of a field, and where what it contains begins and ends."""
+    tag, at = varint_at(data, at)
+    kind, inner = tag & 7, at
+    if kind == _BYTES:
+        size, inner = varint_at(data, at)
+        at = inner + size
+    elif kind == _VARINT:
+        _, at = varint_at(data, at)
+    elif kind in (_FIXED32, _FIXED64):
+        at += 4 if kind == _FIXED32 else 8
+    else:  # groups, which no client of proto3 sends
+        at = end + 1
+    if at > end:
+        raise _malformed()
+    return tag, inner, at
+
+
+def _parse(into: Any, data: bytes) -> None:
+    try:
+        into.MergeFromString(data)
+    except DecodeError:
+        raise _malformed() from None
+
+
+def _malformed() -> InvalidArgument:
+    return InvalidArgument(f"failed to parse the request as {_REQUEST.DESCRIPTOR.full_name}")

@@ -1,0 +1,75 @@
+"""The memory of a stream: nothing of requests that are under way."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, version_info
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_protos import message
+
+REQUEST = message("inference.ModelInferRequest")
+
+
+class Memory(bytearray):
+    """A message that can be watched."""
+
+
+class Silent(FakeGateway):
+    """A gateway that keeps no request, and answers none."""
+
+    def __init__(self) -> None:
+        super().__init__(version_info("m"), version_info("d", decoupled=True))
+        self.sizes: list[int] = []
+
+    def begin(self, request: CheckedRequest, reply: Any) -> int:
+        self.sizes.append(len(request.body.inputs[0].data))
+        return len(self.sizes)
+
+    def cancel(self, own_id: int) -> None:
+        """Do nothing: there is no task."""
+
+    async def stream(self, request: CheckedRequest) -> Any:
+        self.begin(request, None)
+        del request
+        await asyncio.Event().wait()
+        yield StreamItem(None, None, True)
+
+
+def written(model: str, count: int) -> Memory:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [count]}
+    asked: Any = REQUEST(model_name=model, inputs=[tensor], raw_input_contents=[bytes(4 * count)])
+    return Memory(asked.SerializeToString())
+
+
+@pytest.mark.parametrize("model", ["m", "d"])
+def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> None:
+    watched: list[weakref.ref[Memory]] = []
+
+    async def requests() -> AsyncIterator[Any]:
+        for count in (10_000, 1):
+            asked = [written(model, count)]
+            watched.append(weakref.ref(asked[0]))
+            yield asked.pop()
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        gateway = Silent()
+        responses = Streaming(gateway).infer(requests(), FakeCall())
+        try:
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+            assert [40_000, 4] == gateway.sizes
+            assert watched[0]() is None
+        finally:
+            await responses.aclose()
+
+    asyncio.run(run())
