@@ -339,7 +339,11 @@ def test_statistics_of_an_unknown_model_are_an_error(world: BrokerHarness) -> No
     world.core.ask_statistics(F, wire.AskStatistics(5, "x", -1), 0)
     world.drain_outbox()
 
-    assert InvalidArgument.number == world.supervisor_messages[-1].code
+    told = world.supervisor_messages[-1]
+    assert (InvalidArgument.number, "requested model 'x' is not available") == (
+        told.code,
+        told.text,
+    )
 
 
 def test_statistics_of_an_unloaded_model_are_nobodys_while_it_finishes(

@@ -63,7 +63,7 @@ class Reports:
             # An unloaded one finishes what it has, and is nobody's any more.
             chosen = [generation for generation in chosen if not generation.is_retired]
         if message.model and not chosen:
-            text = f"Request for unknown model: '{message.model}' is not found"
+            text = self._why_uncounted(message.model)
             return wire.Statistics(message.id, InvalidArgument.number, text, "")
         entries = [
             g.statistics.as_dict(g.model, g.version, g.waiting, wall_offset_ns) for g in chosen
@@ -92,6 +92,12 @@ class Reports:
         if peer is not None and peer.role == "metrics":
             document["measures"] = self._model_metrics.page()
         return wire.Statistics(message.id, 0, "", json.dumps(document))
+
+    def _why_uncounted(self, model: str) -> str:
+        """Return Triton's words for a model, or a version of it, that does not serve."""
+        if any(not generation.is_retired for generation in self._generations.choose(model, -1)):
+            return f"requested model version is not available for model '{model}'"
+        return f"requested model '{model}' is not available"
 
 
 def _in_flight(generations: GenerationRegistry) -> dict[str, int]:

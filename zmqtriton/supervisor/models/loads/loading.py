@@ -373,9 +373,10 @@ class ModelLoad(GenerationOwner):
             texts = f"{self._combined.text}\n"
         else:
             texts = "".join(
-                f"version {number} is at UNAVAILABLE state: {reason};\n"
+                f"version {number} is at UNAVAILABLE state: {reason};"
                 for number, reason in sorted(self._failures.items())
             )
+            texts += "\n"
         self.end(InvalidArgument(f"load failed for model '{self._model.name}': {texts}"))
 
     def end(self, error: ZmqTritonError | None) -> None:
