@@ -76,7 +76,9 @@ TRACE_TENSORS = 1024  # its trace, if any, includes its tensors
 HAS_REFERENCES = 2048  # of a model's request or a reply: only then may a tensor be a Reference
 ANSWERS_WAIT = 4096  # set by the broker: not all answers have left it, since somebody reads none
 WANT_STAGES = 8192  # of a client's request: StageTimes come with each reply
+BYTE_WINDOW = 16384  # its reader is a client, for whom STREAM_WINDOW_BYTES hold, too
 STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one does not count
+STREAM_WINDOW_BYTES = 8 << 20  # with BYTE_WINDOW; one that exceeds them is the last to leave
 FINAL = 1  # a flag of an outcome and of a reply
 ABANDONED = 2  # of a reply: nothing more is passed on; the final one only frees the inputs
 LOAD, READINGS = 1, 2  # kinds of AskStatistics; 0: all counters
@@ -140,11 +142,12 @@ class Outcome(NamedTuple):
 
 
 class StreamAck(NamedTuple):
-    """The number of responses that a reader has taken; the stub may be STREAM_WINDOW ahead."""
+    """The number of responses that a reader has taken; repeated while it is at the next one."""
 
     peer: Count
     id: Count
     responses: Count  # taken by the reader, in total
+    passed: Count = 0  # have left STREAM_WINDOW_BYTES; as many were taken, or more of an ensemble's
 
 
 class Executed(NamedTuple):
@@ -195,9 +198,7 @@ class Hello(NamedTuple):
     serial: Count
     token: Token
     epoch: Count
-    received: list[
-        RequestKey
-    ] = []  # from a stub: requests that it has and that lack a final answer
+    received: list[RequestKey] = []  # from a stub: requests that lack a final answer
     unconfirmed: list[Outcome] = []  # from a stub: final answers of the last second
     is_executing: Flags = 0  # from a stub: batches in execute(); an Executed follows for each
     concurrency: Count = 1  # from a stub: batches that it executes at the same time
@@ -267,9 +268,7 @@ class Results(NamedTuple):
 
     outcomes: list[Outcome]
     executed: list[Executed]
-    rescheduled: list[
-        RequestKey
-    ] = []  # to be executed again, by the same stub, under the same keys
+    rescheduled: list[RequestKey] = []  # to be executed again by this stub, under the same keys
     response_counts: Document = (
         ""  # of streams since the last message: counts and times by index, JSON
     )

@@ -70,6 +70,7 @@ class BrokerHarness:
         #: What owners of memory were told, and how far the readers of streams have come.
         self.released_blocks: dict[int, list[wire.Block]] = {}
         self.acknowledged_responses: dict[int, list[int]] = {}
+        self.passed_responses: dict[int, list[int]] = {}
         self.leased_blocks: dict[int, list[wire.Block]] = {}
         self.leases_reported: list[int] = []
         self.stage_times: list[tuple[int, wire.StageTimes]] = []
@@ -161,6 +162,7 @@ class BrokerHarness:
             self.acknowledged_responses.setdefault(serial, []).extend(
                 grant.responses for grant in grants
             )
+            self.passed_responses.setdefault(serial, []).extend(grant.passed for grant in grants)
         for act in outbox.once_delivered:
             act()
         for message in outbox.supervisor:

@@ -53,9 +53,9 @@ class FakeLink:
         """All that were sent so far."""
         return [outcome for message, _ in self.messages for outcome in message.outcomes]
 
-    def add_request(self, body: wire.RequestBody, own_id: int = 5) -> Pending:
+    def add_request(self, body: wire.RequestBody, own_id: int = 5, flags: int = 0) -> Pending:
         """A request that has arrived."""
-        work = wire.BatchedRequest(1, 3, own_id, 0, 0, 0, 0)
+        work = wire.BatchedRequest(1, 3, own_id, flags, 0, 0, 0)
         link: Any = self
         owed = Stream if self.instance.is_decoupled else Pending
         pending = owed(link, work, wire.encode_body(body))

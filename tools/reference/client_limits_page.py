@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.door_api import peer
 from zmqtriton_frontends.grpc_api import call
@@ -123,6 +124,14 @@ def _memory() -> Iterator[Row]:
         stall,
     )
     yield "does not read events", "generate_stream, OpenAI", f"one event and {budget}", stall
+    window = _size(wire.STREAM_WINDOW_BYTES)
+    yield (
+        "does not read what a decoupled model sends",
+        "all",
+        f"for each request {window} of responses, or a larger one, of {budget}; "
+        f"{_size(ledger.BORROWED_BYTES)} more for all, half of it for an address",
+        "the model waits; requests whose responses find no room are refused",
+    )
     yield (
         "sends requests without waiting",
         "HTTP",

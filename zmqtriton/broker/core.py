@@ -400,7 +400,9 @@ class Core:
             if request is None:
                 continue
             if request.ensemble_run is not None:
-                self.ensembles.acknowledge_responses(request.ensemble_run, ack.responses)
+                self.ensembles.acknowledge_responses(
+                    request.ensemble_run, ack.responses, ack.passed
+                )
             elif request.instance is not None:
                 acks = self.outbox.stream_acks.setdefault(request.instance.serial, [])
                 acks.append(ack._replace(peer=serial))

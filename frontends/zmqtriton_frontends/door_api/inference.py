@@ -7,7 +7,7 @@ its client and for room among what the client has yet to read.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from typing import Protocol
 
 from zmqtriton_floor.errors import ZmqTritonError
@@ -23,6 +23,7 @@ from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import followed, now_ns
+from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.tensors.references import is_large
 
 _SENDING = "DOOR_SEND"
@@ -34,7 +35,13 @@ class Asker(Protocol):
     def answer(self, number: int, message: Message) -> None:
         """Send the final message of a request."""
 
-    async def send(self, message: Message) -> None:
+    def arrivals(self) -> Arrivals:
+        """Return the room of responses of a stream that wait to be sent."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Note that it is the client's turn in this block: it has to grant more."""
+
+    async def send(self, message: Message, arrivals: Arrivals) -> None:
         """Send another message when there is room for it."""
 
     def hold_back(self, number: int) -> None:
@@ -129,23 +136,28 @@ class DoorInference(PendingRequest):
     # ----------------------------------------------------------- a stream
 
     async def _follow(self, checked: CheckedRequest) -> None:
+        arrivals = self._asker.arrivals()
+        checked = checked.with_arrivals(arrivals)
         items = followed(self._gateway.stream(checked), checked.trace, _SENDING)
         async with aclosing(items):
             async for item in items:
                 message = self._item(item)
                 if item.is_final:
+                    arrivals.pass_on()
                     self._asker.answer(self._number, message)
                     return
+                del item
                 # while this waits nothing more of the model's stream is taken
-                await self._spend_credit()
-                await self._asker.send(message)
+                if self._credit is not None:
+                    await self._spend_credit()
+                await self._asker.send(message, arrivals)
+                del message  # its memory may be the model's
 
     async def _spend_credit(self) -> None:
-        if self._credit is None:
-            return
         while not self._credit:
             self._granted = asyncio.get_running_loop().create_future()
-            await self._granted
+            with self._asker.waiting():
+                await self._granted
         self._credit -= 1
 
     def _item(self, item: StreamItem) -> Message:

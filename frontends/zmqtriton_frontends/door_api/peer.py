@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 from zmqtriton_floor.errors import (
@@ -23,6 +23,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_frontends.door_api import responses
 from zmqtriton_frontends.door_api.responses import Message
+from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 from zmqtriton_frontends.process.progress import Progress
 
@@ -72,7 +73,7 @@ class Peer:
         self._client = client = Client(
             ledger,
             moved=lambda: self._read_bytes,
-            owes=lambda: bool(self._answers.held),
+            owes=lambda: bool(self._answers.held or self._creditless),
             end=shut_out,
         )
         self._requests, self._answers = (
@@ -89,6 +90,8 @@ class Peer:
         self._waiting: dict[int, Asked] = {}
         #: With what each takes that is not accounted for by frames.
         self._unread: deque[tuple[Message, int]] = deque()
+        #: How many streams wait for the client to let them send more.
+        self._creditless = 0
         #: Streams that wait for room.
         self._stopped: deque[asyncio.Future[None]] = deque()
         self._progress = Progress()
@@ -185,23 +188,39 @@ class Peer:
         if self._waiting:
             self._loop.call_soon(self._begin_waiting)
 
-    async def send(self, message: Message) -> None:
+    def arrivals(self) -> Arrivals:
+        return Arrivals(self._answers.another())
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        self._creditless += 1
+        try:
+            yield
+        finally:
+            self._creditless -= 1
+
+    async def send(self, message: Message, arrivals: Arrivals) -> None:
         """Send a message of a stream when there is room for it."""
         while not self.is_gone and (self._unread or self._answers.held > _UNREAD_BYTES):
             stopped = self._loop.create_future()
             self._stopped.append(stopped)
             await stopped
-        if not self.is_gone and not self._send(message):
+        if not self.is_gone and not self._send(message, had_room=arrivals.pass_on()):
             raise Unavailable(TOO_MANY_UNREAD)
 
-    def _send(self, message: Message) -> bool:
-        """Send a message; False if there is no memory for it until it is read."""
+    def _send(self, message: Message, *, had_room: bool = False) -> bool:
+        """Send a message; False if there is no memory for it until it is read.
+
+        There is if it `had_room` until now.
+        """
         small = sum(map(len, message))
         if small > COPIED_BYTES:
             # many that are small are large together
             most = COPIED_BYTES // len(message)
             large = sum(len(frame) for frame in message if len(frame) > most)
-            if not self._answers.take(large):
+            if had_room:
+                self._answers.add(large)
+            elif not self._answers.take(large):
                 return False
             small -= large
             message = [self._booked(frame) if len(frame) > most else frame for frame in message]

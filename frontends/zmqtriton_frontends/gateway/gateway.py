@@ -72,7 +72,10 @@ class Gateway:
         self.catalogue.regions.on_left = lambda number: self._supervisor.send(
             wire.RegionReleased(number)
         )
-        self.streams = Streams(self._replies, self._outbox.grant)
+        self.streams = Streams(
+            *(self._replies, self._outbox.grant, self.cancel),
+            lambda body: self.payload.discard(body),
+        )
         self.shadows = Shadows(self)
         #: The server stops: only open sequences go on; and later not even these.
         self.is_stopping = self.is_ending = False
@@ -151,8 +154,8 @@ class Gateway:
     async def stream(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
         """Iterate over the responses, up to and with the final one; errors are items.
 
-        Works for all models. The model may go on as far as the caller is with iterating. Closing
-        the iterator before its end cancels the request.
+        Works for all models. The model may go on as far as the caller is with iterating, and as
+        there is room for what has come. Closing the iterator before its end cancels the request.
         """
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
@@ -161,25 +164,25 @@ class Gateway:
                         yield item.stored(claim.store)
             return
         own_id = await self._send(request)
+        stream = ResponseStream(self._loop, own_id, request.arrivals)
         del request  # its tensors may be large, and this may last
-        self._replies[own_id] = stream = ResponseStream(self._loop, own_id)
+        self._replies[own_id] = stream
         self._streams.add(stream)
         ready = stream.reader.ready
         try:
-            while True:
+            while not stream.has_ended:
                 if not ready:
                     await stream.wait()
-                item = await stream.pop().opened(self.payload.open)
+                # kept in no variable: its memory is free when its reader has let go of it
+                yield await stream.pop().opened(self.payload.open)
                 self.streams.taken(stream)
-                yield item
-                if item.is_final:
-                    return
         finally:
             self.cancel(own_id)  # if it is not answered
             for body in stream.reader.left():
                 self.payload.discard(body)
             self.streams.left(stream)
             self._streams.discard(stream)
+            stream.reader.arrivals.release()
 
     async def _send(self, request: CheckedRequest) -> int:
         """Return the request's id, once its large tensors are in shared memory and it is sent."""

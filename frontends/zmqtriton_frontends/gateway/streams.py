@@ -19,13 +19,15 @@ import zmq
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import (
+    TOO_MANY_UNREAD,
     InternalError,
     ProtocolError,
     Unavailable,
     ZmqTritonError,
     from_number,
 )
-from zmqtriton_frontends.tensors.references import has_references, read_response
+from zmqtriton_frontends.process.arrivals import FREE_BYTES, Arrivals
+from zmqtriton_frontends.tensors.references import has_references, read_response, size_of
 
 #: How long a response may be missing, after the final one has come and before. Nothing is lost
 #: between living processes, but a busy machine keeps libzmq's threads waiting.
@@ -33,8 +35,10 @@ LATE_S = 5.0
 GAP_S = 5.0
 #: The stub is told how far its reader is each time that this much of the window is used, and more
 #: often if the reader is slow and as far behind: who sends waits for it.
-_STEP = wire.STREAM_WINDOW // 2
+_STEP, _STEP_BYTES = wire.STREAM_WINDOW // 2, wire.STREAM_WINDOW_BYTES // 4
 _TELL_EVERY_S = 0.1
+#: How often streams are looked at that are told nothing though much of them has come.
+_LOOK_EVERY_S = 0.5
 
 
 class StreamItem(NamedTuple):
@@ -72,8 +76,14 @@ _Response = tuple[int, str, bytes, bool]
 class Reader:
     """The responses to one request: takes them in any order, and gives them in theirs."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        arrivals: Arrivals | None = None,
+    ) -> None:
+        """Set up; `arrivals` counts what has come and was not taken."""
         self._clock = clock
+        self.arrivals = arrivals or Arrivals()
         #: In order, for pop().
         self.ready: deque[_Response] = deque()
         #: When what is missing is given up; None if nothing is.
@@ -83,6 +93,8 @@ class Reader:
         #: How many were popped, and how many of those the stub knows of.
         self.taken = 0
         self._told = 0
+        #: The bytes of those that it does not know of, and of those that it was told of last.
+        self._untold_bytes = self.told_bytes = 0
         self._told_s = clock()
         self._next = 0
         self._ahead: dict[int, _Response] = {}
@@ -100,6 +112,7 @@ class Reader:
         elif row.flags & wire.FINAL:
             if self._end is None:
                 self._end, self._final = number, (row.code, row.text, body, True)
+                self.arrivals.unread += size_of(body)
                 self.deadline = self._clock() + LATE_S
                 self._advance()
             else:
@@ -107,6 +120,7 @@ class Reader:
         elif number == self._next and not self._ahead and self._end is None:
             self._next = number + 1
             self.ready.append((row.code, row.text, body, False))
+            self.arrivals.unread += len(body) if type(body) is bytes else size_of(body)
         elif number < self._next or number in self._ahead:
             self._dropped.append(body)
         elif number >= self.taken + wire.STREAM_WINDOW or (
@@ -116,6 +130,7 @@ class Reader:
             self.end(InternalError(f"response {number} of the stream came out of turn"))
         else:
             self._ahead[number] = (row.code, row.text, body, False)
+            self.arrivals.unread += size_of(body)
             self._advance()
 
     def end(self, error: ZmqTritonError) -> None:
@@ -131,21 +146,49 @@ class Reader:
     def pop(self) -> _Response:
         """Return the next response; only if there is one in `ready`."""
         self.taken += 1
-        return self.ready.popleft()
+        response = self.ready.popleft()
+        body = response[2]
+        size = len(body) if type(body) is bytes else size_of(body)
+        self.arrivals.given = size
+        self._untold_bytes += size
+        return response
 
     def left(self) -> list[bytes]:
         """Return the bodies that nobody has popped or will pop."""
         rest = [*self.ready, *self._ahead.values()]
         return [*self._dropped, *(body for _, _, body, _ in rest)]
 
+    def drop(self, error: ZmqTritonError) -> list[bytes]:
+        """End with an error in place of what nobody has popped; return the bodies of that."""
+        bodies = self.left()
+        self.ready.clear()
+        self._ahead.clear()
+        self._dropped.clear()
+        self._finish((error.number, error.text, b"", True))
+        self.arrivals.unread = self.arrivals.given
+        return bodies
+
     def untold(self) -> int:
-        """Return how far the reader is, if the stub should know now; else 0."""
+        """Return how far the reader is, if the stub should know now; else 0.
+
+        What was popped last is taken.
+        """
+        arrivals = self.arrivals
+        arrivals.unread -= arrivals.given
+        arrivals.given = 0
+        if arrivals.room > FREE_BYTES:
+            arrivals.take()
         taken, told = self.taken, self._told
-        if self.was_final or self._next - told < _STEP or taken == told:
+        if self.was_final or taken == told:
             return 0
-        if taken - told < _STEP and self._clock() - self._told_s < _TELL_EVERY_S:
+        size = self._untold_bytes
+        if self._next - told < _STEP and arrivals.unread + size < _STEP_BYTES:
+            return 0
+        is_far = taken - told >= _STEP or size >= _STEP_BYTES
+        if not is_far and self._clock() - self._told_s < _TELL_EVERY_S:
             return 0
         self._told, self._told_s = taken, self._clock()
+        self.told_bytes, self._untold_bytes = size, 0
         return taken
 
     def _advance(self) -> None:
@@ -163,7 +206,9 @@ class Reader:
     def _finish(self, final: _Response) -> None:
         self.ready.append(final)
         self.was_final = True
-        self._dropped += [body for _, _, body, _ in self._ahead.values()]
+        for _, _, body, _ in self._ahead.values():
+            self._dropped.append(body)
+            self.arrivals.unread -= size_of(body)
         self._ahead.clear()
         self.deadline = None
 
@@ -171,9 +216,15 @@ class Reader:
 class ResponseStream:
     """A request with any number of responses, until its final one has come or nobody waits."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, own_id: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, own_id: int, arrivals: Arrivals | None = None
+    ) -> None:
         self.own_id = own_id
-        self.reader = Reader()
+        self.reader = Reader(arrivals=arrivals)
+        #: The last response was popped.
+        self.has_ended = False
+        #: How much of what its reader has taken the stub was told of.
+        self.granted = 0
         self._loop = loop
         self._waiting: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -192,6 +243,12 @@ class ResponseStream:
         self.reader.end(error)
         self._wake()
 
+    def drop(self, error: ZmqTritonError) -> list[bytes]:
+        """End with an error in place of what nobody has popped; return the bodies of that."""
+        bodies = self.reader.drop(error)
+        self._wake()
+        return bodies
+
     async def wait(self) -> None:
         """Wait until a response is ready."""
         while not self.reader.ready:
@@ -201,6 +258,7 @@ class ResponseStream:
     def pop(self) -> StreamItem:
         """Return the next response; only if one is ready."""
         code, text, body, is_final = self.reader.pop()
+        self.has_ended = is_final
         if code:
             return StreamItem(None, from_number(code, text), is_final)
         if not body:
@@ -231,14 +289,21 @@ class Streams:
     """Responses straight from stubs, and the progress of this process's readers."""
 
     def __init__(
-        self, replies: Mapping[int, object], tell: Callable[[wire.StreamAck], None]
+        self,
+        replies: Mapping[int, object],
+        tell: Callable[[wire.StreamAck], None],
+        cancel: Callable[[int], None],
+        discard: Callable[[bytes], None],
     ) -> None:
         """Set up; `replies` has all requests without a final answer, streams among them.
 
-        `tell` gets the grants, on their way to the broker.
+        `tell` gets the grants, on their way to the broker; `cancel` and `discard` get requests for
+        whose responses there is no room, and those responses.
         """
         self._replies = replies
         self._tell = tell
+        self._cancel = cancel
+        self._discard = discard
         self._loop: asyncio.AbstractEventLoop
         self._serial = 0
         self._directory = ""
@@ -251,6 +316,9 @@ class Streams:
         #: Streams older than the broker, which may not have known what an earlier one was told of
         #: them.
         self._old: list[ResponseStream] = []
+        #: Streams of which much has come, and how many bytes of their grants are withheld.
+        self._watched: dict[ResponseStream, int] = {}
+        self._look_due: asyncio.TimerHandle | None = None
         #: Responses of streams by the way that they came.
         self.direct = 0
         self.brokered = 0
@@ -261,6 +329,8 @@ class Streams:
         self._loop, self._serial, self._directory = loop, serial, directory
 
     def close(self) -> None:
+        if self._look_due is not None:
+            self._look_due.cancel()
         if self._socket is not None:
             self._loop.remove_reader(self._socket.get(zmq.FD))
             self._socket.close(0)
@@ -283,16 +353,62 @@ class Streams:
         elif row.source not in self._sources and row.source:
             self._connect(row.source)
         stream.take(row, body)
+        arrivals = stream.reader.arrivals
+        if arrivals.unread > arrivals.room:
+            self._admit(stream)
 
     def left(self, stream: ResponseStream) -> None:
         """Forget a stream that nobody reads any more."""
         self._ending.pop(stream.own_id, None)
+        self._watched.pop(stream, None)
 
     def taken(self, stream: ResponseStream) -> None:
         """Note that the reader of a stream has taken a response."""
-        responses = stream.reader.untold()
-        if responses:
-            self._tell(wire.StreamAck(self._serial, stream.own_id, responses))
+        reader = stream.reader
+        if not reader.untold():
+            return
+        if stream in self._watched:
+            withheld = self._watched[stream] + reader.told_bytes
+            if not reader.arrivals.has_room(withheld):
+                self._watched[stream] = withheld
+                return
+            self._watched[stream] = 0
+        self._grant(stream, reader.taken)
+
+    def _grant(self, stream: ResponseStream, responses: int) -> None:
+        stream.granted = responses
+        self._tell(wire.StreamAck(self._serial, stream.own_id, responses))
+
+    # ------------------------------------------------------------------- room
+
+    def _admit(self, stream: ResponseStream) -> None:
+        if not stream.reader.arrivals.admit():
+            self._cancel(stream.own_id)
+            for body in stream.drop(Unavailable(TOO_MANY_UNREAD)):
+                self._discard(body)
+            return
+        self._watched.setdefault(stream, 0)
+        if self._look_due is None:
+            self._look_due = self._loop.call_later(_LOOK_EVERY_S, self._look)
+
+    def _look(self) -> None:
+        """Grant what there is room for now, and tell stubs of readers that go on."""
+        for stream, withheld in list(self._watched.items()):
+            arrivals = stream.reader.arrivals
+            if withheld and arrivals.has_room(withheld):
+                self._watched[stream] = 0
+                self._grant(stream, stream.reader.taken)
+            elif withheld or arrivals.unread >= _STEP_BYTES:
+                # also where it is told nothing: the next look compares
+                if arrivals.is_moving() and not stream.reader.was_final:
+                    self._grant(stream, stream.granted)
+            elif not arrivals.held:
+                del self._watched[stream]
+        self._look_due = None
+        if self._watched:
+            self._look_due = self._loop.call_later(_LOOK_EVERY_S, self._look)
+
+    # ------------------------------------------------------- the broker's death
 
     def renew(self) -> None:
         """Tell another broker what the last one may never have heard."""
@@ -303,8 +419,9 @@ class Streams:
         # as long as they live: the broker forwards nothing to a stub that has not said hello
         self._old = [s for s in self._old if self._replies.get(s.own_id) is s]
         for stream in self._old:
-            if stream.reader.taken:
-                self._tell(wire.StreamAck(self._serial, stream.own_id, stream.reader.taken))
+            taken = stream.granted if self._watched.get(stream) else stream.reader.taken
+            if taken:
+                self._tell(wire.StreamAck(self._serial, stream.own_id, taken))
         if self._old:
             self._loop.call_later(1.0, self._tell_again)
 
@@ -350,3 +467,6 @@ class Streams:
             if isinstance(stream, ResponseStream):
                 self.direct += 1
                 stream.take(outcome, body)
+                arrivals = stream.reader.arrivals
+                if arrivals.unread > arrivals.room:
+                    self._admit(stream)

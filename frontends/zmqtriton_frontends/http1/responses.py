@@ -42,7 +42,7 @@ def fields(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
     return written
 
 
-def chunk(data: bytes) -> bytes:
+def chunk(data: bytes | memoryview) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 

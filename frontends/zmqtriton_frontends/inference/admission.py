@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Admission
-from zmqtriton_floor.wire import SEQUENCE_START, WANT_STAGES, RequestBody
+from zmqtriton_floor.wire import BYTE_WINDOW, SEQUENCE_START, WANT_STAGES, RequestBody
 from zmqtriton_frontends.inference.catalogue import (
     Canary,
     Catalogue,
@@ -22,6 +22,7 @@ from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.process import request_log
+from zmqtriton_frontends.process.arrivals import Arrivals
 
 #: The limit for names that clients give.
 MAX_NAME = 1024
@@ -64,6 +65,8 @@ class CheckedRequest(NamedTuple):
     stages: Stages | None = None
     #: Gets a copy of it, whose answer is compared.
     canary: Canary | None = None
+    #: The room of responses of a stream that wait for its client; None: as many as come.
+    arrivals: Arrivals | None = None
 
     def without_places(self) -> CheckedRequest:
         """Return the same request for who writes outputs to clients' memory itself."""
@@ -73,6 +76,11 @@ class CheckedRequest(NamedTuple):
         """Return the same request, which asks the broker for its stages."""
         options = self.options._replace(flags=self.options.flags | WANT_STAGES)
         return self._replace(options=options, stages=stages)
+
+    def with_arrivals(self, arrivals: Arrivals) -> CheckedRequest:
+        """Return the same request, whose model makes as many responses as there is room for."""
+        options = self.options._replace(flags=self.options.flags | BYTE_WINDOW)
+        return self._replace(options=options, arrivals=arrivals)
 
     @property
     def goes_on(self) -> bool:

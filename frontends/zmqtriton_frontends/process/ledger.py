@@ -33,6 +33,9 @@ _MOST_MADE = 4
 #: Or only this part of what it holds at each.
 _MOVING_PART = 512
 _WORTH_GIVING_BYTES = 64 << 20
+#: So much more may be held of what is there already and would be lost, half of it by an address; or
+#: one thing of any size.
+BORROWED_BYTES = 64 << 20
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -43,6 +46,8 @@ class Budget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
+        #: Beyond that.
+        self.borrowed = 0
         #: The most that there was no room for since the last check.
         self.missing = 0
         #: Those that wait until less is held.
@@ -121,11 +126,12 @@ class Book:
 class Address:
     """All clients of one address."""
 
-    __slots__ = ("clients", "held")
+    __slots__ = ("borrowed", "clients", "held")
 
     def __init__(self) -> None:
         self.clients = 0
         self.held = 0
+        self.borrowed = 0
 
 
 class Client:
@@ -193,6 +199,14 @@ class Share:
         self._client = client
         self.held = 0
 
+    def another(self) -> Share:
+        """Return another part of the same book for the same client."""
+        return Share(self._book, self._client)
+
+    @property
+    def client(self) -> Client | None:
+        return self._client
+
     def has_room(self, size: int) -> bool:
         """Return whether there is room for so many bytes more."""
         client = self._client
@@ -232,6 +246,22 @@ class Share:
             budget.waiting.append(future)
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(future, left_s)
+        return True
+
+    def borrow(self, size: int) -> bool:
+        """Hold what there is no room for and is there already; False if that is too much.
+
+        To be given back by borrowing less than nothing.
+        """
+        budget, client = self._book.budget, self._client
+        if size > 0 and budget.borrowed and budget.borrowed + size > BORROWED_BYTES:
+            return False
+        if client is not None:
+            address = client.address
+            if size > 0 and address.borrowed and address.borrowed + size > BORROWED_BYTES // 2:
+                return False
+            address.borrowed += size
+        budget.borrowed += size
         return True
 
     def add(self, size: int) -> None:

@@ -5,6 +5,8 @@ Opens nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, block_of
 from zmqtriton_floor.errors import ProtocolError
@@ -48,6 +50,15 @@ def references_of(response: ResponseBody) -> list[Reference]:
         if type(tensor.data) is Reference:
             references.append(tensor.data)
     return references
+
+
+def size_of(body: bytes) -> int:
+    """Return the memory that a response takes: that of its body and of what it refers to."""
+    size = len(body)
+    if type(body) is PlacedBody:
+        with suppress(ProtocolError):
+            size += sum(reference.size for reference in references_of(wire.decode_response(body)))
+    return size
 
 
 def blocks_of(data: bytes) -> list[Block]:

@@ -366,7 +366,7 @@ class BrokerConnection:
             for grant in message.acks:
                 stream = self.pending.get((grant.peer, grant.id))
                 if type(stream) is Stream:
-                    stream.grant(grant.responses)
+                    stream.grant(grant.responses, grant.passed)
         elif kind is wire.CallResult:
             self.instance.measures.answered(message)
         elif kind is wire.Welcome:

@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 #: How many responses a stream buffers for a slow reader.
 MAX_BUFFERED = 1024
 MAX_BUFFERED_BYTES = 16 << 20
-#: How long send() holds a thread for a reader that is as far behind as it may be and takes nothing:
+#: How long send() holds a thread for a reader that is as far behind as it may be and shows nothing:
 #: a thread that sends for this stream only, and one that others are waiting for. Clients take in
 #: steps that are not all in our hands: gRPC's library makes room for megabytes at once.
 _PATIENCE_S = 5.0
 _SHARED_PATIENCE_S = 0.25
+#: Likewise, of a thread for several streams, while the reader shows that it goes on, and the most.
+_MOVING_S = 1.5
+#: Smaller ones do not count as bytes of the window.
+_SMALL_BYTES = 4 << 10
 #: Another thread may take the message that a waiting one is waiting for.
 _LOOK_MS = 5
 #: How many responses may be sent before the broker's messages are looked at again.
@@ -63,7 +67,10 @@ class Stream(Pending):
     # They may have to wait for the reader.
     _passes_on = False
 
-    __slots__ = ("_buffer", "_buffered_bytes", "_has_lost", "_number", "_since_ns", "_taken")
+    __slots__ = (
+        *("_buffer", "_buffered_bytes", "_has_lost", "_heard_s", "_number", "_out", "_out_bytes"),
+        *("_has_window", "_since_ns", "_taken", "_window_bytes"),
+    )
 
     def __init__(self, link: BrokerLink, work: wire.BatchedRequest, body: bytes) -> None:
         super().__init__(link, work, body)
@@ -74,6 +81,14 @@ class Stream(Pending):
         #: What may not leave yet, in order.
         self._buffer: deque[OutcomeWithBody] = deque()
         self._buffered_bytes = 0
+        #: Its reader is a client, and what is on its way to that is bounded in bytes, too.
+        self._has_window = bool(work.flags & wire.BYTE_WINDOW)
+        self._window_bytes = wire.STREAM_WINDOW_BYTES if self._has_window else MAX_BUFFERED_BYTES
+        #: The numbers and bytes of those that have left and count as unread.
+        self._out: deque[tuple[int, int]] = deque()
+        self._out_bytes = 0
+        #: When the reader was heard of last.
+        self._heard_s = 0.0
         #: Responses were dropped, so the end must say so.
         self._has_lost = False
         #: When the model could begin with the next response.
@@ -91,17 +106,17 @@ class Stream(Pending):
             with state_lock:
                 self._count_response(CANCEL, begun_ns)
             return
-        changes = changed_states(self._link.instance.states, self, response)
-        if response is None:
-            answer: OutcomeWithBody = wire.Outcome(*self.route, 0, "", flags), b""
-        else:
-            answer = self.encode(response, flags)
         last = _sender.stream
         if last is not self:
             _sender.has_many = last is not None and not last._is_closed
             _sender.stream = self
         if self._is_full and not flags and not self._is_closed:
-            self._await_reader(_SHARED_PATIENCE_S if _sender.has_many else _PATIENCE_S)
+            self._await_reader()  # before it takes memory
+        changes = changed_states(self._link.instance.states, self, response)
+        if response is None:
+            answer: OutcomeWithBody = wire.Outcome(*self.route, 0, "", flags), b""
+        else:
+            answer = self.encode(response, flags)
         is_too_slow = False
         with state_lock:
             if self._is_closed:
@@ -157,11 +172,15 @@ class Stream(Pending):
 
     # ------------------------------------------------------------ the reader
 
-    def grant(self, taken: int) -> None:
-        """Take note of how many responses the reader has taken."""
+    def grant(self, taken: int, passed: int = 0) -> None:
+        """Take note of how many responses the reader has taken, and how many count no more."""
         with state_lock:
+            self._heard_s = time.monotonic()
             # it cannot have taken what was not sent
             self._taken = max(self._taken, min(taken, self._number))
+            out, passed = self._out, max(passed, self._taken)
+            while out and out[0][0] < passed:
+                self._out_bytes -= out.popleft()[1]
             buffer = self._buffer
             while buffer and (self._may_send or buffer[0][0].flags):
                 answer = buffer.popleft()
@@ -172,6 +191,8 @@ class Stream(Pending):
         """Drop what has not left; the end is sent when the model says it."""
         super().cancel()
         with state_lock:
+            self._out.clear()
+            self._out_bytes = 0
             if self._buffer:
                 is_ended = bool(self._buffer[-1][0].flags)
                 self._discard()
@@ -186,7 +207,8 @@ class Stream(Pending):
 
     @property
     def _is_full(self) -> bool:
-        return len(self._buffer) >= MAX_BUFFERED or self._buffered_bytes >= MAX_BUFFERED_BYTES
+        waiting = self._out_bytes + self._buffered_bytes
+        return waiting >= self._window_bytes or len(self._buffer) >= MAX_BUFFERED
 
     def _put(self, answer: OutcomeWithBody) -> None:
         """Send a response, or keep it until the reader is nearer."""
@@ -209,10 +231,14 @@ class Stream(Pending):
         """Give a response its index; whoever has the link's lock, or turns it next, sends it."""
         (peer, own_id, code, text, flags, _, blocks), body = answer
         outcome = wire.Outcome(peer, own_id, code, text, flags, self._number, blocks)
-        self._number += 1
         if flags:
             self.finish((outcome, body))
             self.leave_inputs()
+        elif self._has_window and (blocks or len(body) > _SMALL_BYTES):
+            weight = self._weight(answer)
+            self._out.append((self._number, weight))
+            self._out_bytes += weight
+        self._number += 1
         self._link.put((outcome, body))
 
     def _cut(self) -> None:
@@ -236,17 +262,25 @@ class Stream(Pending):
     def _end(self, code: int, text: str) -> OutcomeWithBody:
         return wire.Outcome(*self.route, code, text, wire.FINAL), b""
 
-    def _await_reader(self, patience_s: float) -> None:
-        """Wait until the reader has taken something, or nothing for too long."""
+    def _await_reader(self) -> None:
+        """Wait until the reader has taken something, or does not go on for too long."""
         link = self._link
-        deadline = time.monotonic() + patience_s
+        begun_s = time.monotonic()
         while True:
+            link.poll_while_executing()
             link.turn()
             if not self._is_full or self.is_answered or link.is_closed:
                 return
-            if time.monotonic() > deadline:
+            if time.monotonic() > self._patient_until(begun_s):
                 return
             link.wait(_LOOK_MS)
+
+    def _patient_until(self, begun_s: float) -> float:
+        heard_s = self._heard_s
+        if not _sender.has_many:
+            return max(begun_s, heard_s) + _PATIENCE_S
+        moving_s = min(heard_s + _MOVING_S, begun_s + _PATIENCE_S)
+        return max(begun_s + _SHARED_PATIENCE_S, moving_s)
 
 
 class Publisher:

@@ -11,6 +11,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.door_api import headers, peer, responses
 from zmqtriton_frontends.door_api.peer import Asked, Peer
 from zmqtriton_frontends.door_api.responses import Message
+from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import Ledger, Share
 
 MIB = 1 << 20
@@ -208,7 +209,9 @@ async def test_a_stream_waits_until_its_client_reads() -> None:
     world = World()
     world.has_room = False
     world.answer(1)
-    sending = asyncio.ensure_future(world.peer.send([headers.encode("response", 2, {})]))
+    sending = asyncio.ensure_future(
+        world.peer.send([headers.encode("response", 2, {})], Arrivals())
+    )
     await asyncio.sleep(0)
     assert world.peer.is_blocked
     assert not sending.done()
@@ -258,7 +261,9 @@ async def test_nothing_is_left_of_a_client_that_has_gone() -> None:
     world.answer(0, 4 * MIB)
     world.has_room = False
     world.answer(0, 4 * MIB)
-    sending = asyncio.ensure_future(world.peer.send([headers.encode("response", 1, {})]))
+    sending = asyncio.ensure_future(
+        world.peer.send([headers.encode("response", 1, {})], Arrivals())
+    )
     await asyncio.sleep(0)
 
     world.peer.leave()

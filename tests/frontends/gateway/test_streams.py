@@ -27,6 +27,7 @@ from zmqtriton_frontends.gateway.streams import (
     StreamItem,
     Streams,
 )
+from zmqtriton_frontends.process.arrivals import Arrivals
 
 OWN, STUB = 5, 7
 PATIENCE_S = 20.0
@@ -363,11 +364,16 @@ class World:
         self.context = context
         self.replies: dict[int, object] = {}
         self.grants: list[wire.StreamAck] = []
-        self.streams = Streams(self.replies, self.grants.append)
+        self.cancelled: list[int] = []
+        self.discarded: list[bytes] = []
+        self.streams = Streams(
+            *(self.replies, self.grants.append, self.cancelled.append), self.discarded.append
+        )
         self.streams.take_bootstrap(asyncio.get_running_loop(), OWN, str(directory))
 
-    def open(self, own_id: int = 1) -> ResponseStream:
-        stream = self.replies[own_id] = ResponseStream(asyncio.get_running_loop(), own_id)
+    def open(self, own_id: int = 1, arrivals: Arrivals | None = None) -> ResponseStream:
+        stream = ResponseStream(asyncio.get_running_loop(), own_id, arrivals)
+        self.replies[own_id] = stream
         return stream
 
     def publisher(self, serial: int = STUB) -> Any:

@@ -36,9 +36,9 @@ def response(size: int = 1) -> pb_utils.InferenceResponse:
 class World:
     """One stream and what has left of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, flags: int = 0) -> None:
         self.link = FakeLink(is_decoupled=True)
-        self.stream: Any = self.link.add_request(body())
+        self.stream: Any = self.link.add_request(body(), flags=flags)
         assert type(self.stream) is Stream
         self.sender: InferenceResponseSender = self.stream.make_sender()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from tests.support.raw_http import raw_request
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import connect
+from tests.system.door.raw_door import RawDoor
 from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
@@ -39,6 +41,32 @@ class TritonPythonModel:
             for size in sizes
         ]
 """
+_STREAM_MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            kib, count = (
+                int(pb_utils.get_input_tensor_by_name(request, name).as_numpy()[0])
+                for name in ("KIB", "COUNT")
+            )
+            sender = request.get_response_sender()
+            for _ in range(count):
+                output = pb_utils.Tensor("OUT", np.zeros(kib << 8, np.float32))
+                sender.send(pb_utils.InferenceResponse([output]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+_STREAM_CONFIG = """
+backend: "python"
+model_transaction_policy { decoupled: true }
+input [
+  { name: "KIB" data_type: TYPE_INT32 dims: [ 1 ] },
+  { name: "COUNT" data_type: TYPE_INT32 dims: [ 1 ] }
+]
+output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
 _CONFIG = """
 backend: "python"
 input { name: "KIB" data_type: TYPE_INT32 dims: [ 1 ] }
@@ -48,15 +76,21 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
 UNREAD = h2.PREFACE + h2.NO_WINDOW
 
 MODELS = ("identity_fp32",)
-OPTIONS = (f"--client-memory-byte-size={LIMIT}", "--grpc-processes=1")
+OPTIONS = (
+    *(f"--client-memory-byte-size={LIMIT}", "--grpc-processes=1"),
+    *("--zmq-door", "--runtime-directory=@DIRECTORY@/r"),
+)
 
 
 def prepare(server: Server) -> None:
-    for name in ("sized", "another"):  # what attackers ask keeps nobody else waiting for its model
+    # what attackers ask keeps nobody else waiting for its model
+    models = {"sized": (_MODEL, _CONFIG), "another": (_MODEL, _CONFIG)}
+    models["streamed"] = _STREAM_MODEL, _STREAM_CONFIG
+    for name, (code, config) in models.items():
         model = server.repository / name / "1" / "model.py"
         model.parent.mkdir(parents=True)
-        model.write_text(_MODEL)
-        (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+        model.write_text(code)
+        (model.parent.parent / "config.pbtxt").write_text(config)
 
 
 def _own_mib(server: Server, *roles: str) -> int:
@@ -134,3 +168,70 @@ def test_answers_that_wait_to_be_written_have_room(server: Server) -> None:
         assert refused, len(clients)
         # a model has made what is refused, and keeps the room for a while
         assert peak < before + 12 * 24, "24 MiB of each client, and the same as text"
+
+
+def _streamed(kib: int, count: int) -> tuple[list[dict[str, Any]], list[bytes]]:
+    inputs = [{"name": name, "datatype": "INT32", "shape": [1]} for name in ("KIB", "COUNT")]
+    return inputs, [struct.pack("<i", number) for number in (kib, count)]
+
+
+def _ask_over_grpc(server: Server, stack: ExitStack, kib: int, count: int) -> None:
+    inputs, data = _streamed(kib, count)
+    asked: Any = message("inference.ModelInferRequest")(
+        model_name="streamed", inputs=inputs, raw_input_contents=data
+    )
+    client = stack.enter_context(h2.Connection(server.grpc_port, UNREAD))
+    client.send(h2.headers_frame(1, STREAM), h2.data_frame(1, bytes(asked.SerializeToString())))
+
+
+def _ask_for_events(server: Server, stack: ExitStack, kib: int, count: int) -> None:
+    body = json.dumps({"KIB": kib, "COUNT": count}).encode()
+    path = "/v2/models/streamed/generate_stream"
+    connect(server, stack, raw_request("POST", path, body), 4096)
+
+
+def _ask_at_the_door(server: Server, stack: ExitStack, kib: int, count: int) -> None:
+    client = stack.enter_context(RawDoor(f"{server.directory.parent}/r/door", receive_limit=1))
+    inputs, data = _streamed(kib, count)
+    client.send("infer", {"model": "streamed", "inputs": inputs}, *data)
+
+
+#: What all processes have, stubs and their shared memory among them.
+def _all_mib(server: Server) -> int:
+    return _own_mib(server, *server.pids())
+
+
+@pytest.mark.parametrize(
+    ("ask", "role"),
+    [(_ask_over_grpc, "grpc"), (_ask_for_events, "http"), (_ask_at_the_door, "door")],
+    ids=["grpc", "generate_stream", "door"],
+)
+def test_what_a_model_makes_for_a_stream_that_is_not_read_is_bounded(
+    server: Server, ask: Callable[..., None], role: str
+) -> None:
+    before = _all_mib(server)
+    with ExitStack() as stack:
+        ask(server, stack, 8 << 10, 100)  # 800 MiB
+        eventually(lambda: _held_mib(server, role) >= 7, 30, "something waits for the client")
+        peak, end = 0, time.monotonic() + 2
+        while time.monotonic() < end:
+            peak = max(peak, _all_mib(server))
+        assert peak < before + LIMIT // MIB + KEPT_MIB
+
+    eventually(lambda: _held_mib(server, role) == 0, 40, "all of it is free")
+
+
+def test_a_stream_of_much_more_than_there_is_room_for_arrives(server: Server) -> None:
+    inputs, data = _streamed(4 << 10, 40)  # 160 MiB
+    asked: Any = message("inference.ModelInferRequest")(
+        model_name="streamed", inputs=inputs, raw_input_contents=data
+    )
+    with grpc.insecure_channel(
+        server.grpc_address, options=[("grpc.max_receive_message_length", -1)]
+    ) as channel:
+        answers = channel.stream_stream(STREAM)(
+            iter([bytes(asked.SerializeToString())]), timeout=60
+        )
+        sizes = [len(answer) for answer in answers]
+
+    assert 40 == len([size for size in sizes if size > 4 * MIB])

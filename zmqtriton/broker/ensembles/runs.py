@@ -14,8 +14,11 @@ from zmqtriton.broker.ensembles.plan import EnsemblePlan, Selection, Step
 from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import (
+    BYTE_WINDOW,
     SEQUENCE_END,
     SEQUENCE_START,
+    STREAM_WINDOW,
+    STREAM_WINDOW_BYTES,
     Block,
     Correlation,
     Reference,
@@ -140,6 +143,11 @@ class EnsembleRun:
         #: How many responses were sent, and how many of them were read.
         self.sent = 0
         self.consumed = 0
+        #: Its client takes no more than so many bytes of them unread, either. The numbers and bytes
+        #: of those that it has not read.
+        self.has_byte_window = self.is_decoupled and bool(request.row.flags & BYTE_WINDOW)
+        self._unread: deque[tuple[int, int]] = deque()
+        self._unread_bytes = 0
         #: The times of all steps together: in queues, and from there to their last answers.
         self.queue_ns = 0
         self.compute_ns = 0
@@ -171,6 +179,27 @@ class EnsembleRun:
             root._first_step = 0
             self._begun.confirm(root.place)
 
+    @property
+    def is_stalled(self) -> bool:
+        """True while the client has to read before steps make more."""
+        if self._unread_bytes >= STREAM_WINDOW_BYTES:
+            return True
+        return self.sent - self.consumed >= STREAM_WINDOW
+
+    def add_sent(self, size: int) -> None:
+        """Note that a response of this size was sent."""
+        if self.has_byte_window:
+            self._unread.append((self.sent, size))
+            self._unread_bytes += size
+        self.sent += 1
+
+    def consume(self, responses: int, passed: int) -> None:
+        """Note how many the client has read, and how many do not count as unread any more."""
+        self.consumed = max(self.consumed, responses)
+        passed = max(self.consumed, passed)
+        while self._unread and self._unread[0][0] < passed:
+            self._unread_bytes -= self._unread.popleft()[1]
+
     def has_room(self, step: Step) -> bool:
         most = self.plan.most_at_once
         return not most or self.unanswered[step.number] < most
@@ -197,7 +226,7 @@ class EnsembleRun:
 class Call:
     """A member request's place in its run."""
 
-    __slots__ = ("granted", "run", "step", "taken", "wave")
+    __slots__ = ("arrived", "arrived_bytes", "granted", "passed", "run", "step", "taken", "wave")
 
     def __init__(self, run: EnsembleRun, wave: TensorSet, step: Step) -> None:
         self.run = run
@@ -207,6 +236,20 @@ class Call:
         #: of.
         self.taken = 0
         self.granted = 0
+        #: Responses that have come, those of them that do not count at its stub as unread any more,
+        #: and the bytes of the others.
+        self.arrived = 0
+        self.passed = 0
+        self.arrived_bytes = 0
+
+
+def size_of(body: bytes, tensors: Iterable[Tensor]) -> int:
+    """Return the memory that a response takes: that of its body and of what it refers to."""
+    size = len(body)
+    for tensor in tensors:
+        if type(tensor.data) is Reference:
+            size += tensor.data.size
+    return size
 
 
 def tensor_block(tensor: Tensor | None) -> Block | None:

@@ -18,6 +18,7 @@ from zmqtriton.broker.ensembles.runs import (
     EnsembleRun,
     SequenceMarks,
     TensorSet,
+    size_of,
     tensor_block,
 )
 from zmqtriton.broker.memory.blocks import Blocks
@@ -45,6 +46,8 @@ from zmqtriton_floor.wire import BROKER
 
 _SEQUENCE_LOST = Unavailable("the broker died while the sequence was going on")
 _DROPPED = Cancelled("another step of the ensemble has failed")
+#: The stub of a step hears after so much that it need not wait: a part of the window.
+_PASSED_BYTES = wire.STREAM_WINDOW_BYTES // 4
 _STUCK = (
     "unexpected deadlock, at least one output is not set while no more ensemble steps can be made"
 )
@@ -135,6 +138,8 @@ class EnsembleScheduler:
             self._release(outcome.blocks)
             if not is_final:
                 self._acknowledge_response(member)
+                call.arrived += 1
+                self._pass_on(member)
         if is_final:
             self._release(wave.release_inputs(call.step))
             self._release_set(run, wave)
@@ -167,13 +172,20 @@ class EnsembleScheduler:
         for run in [run for run in self._runs if run.request.generation is generation]:
             self.cancel_run(run, error, statistics.OTHER, now_ns)
 
-    def acknowledge_responses(self, run: EnsembleRun, responses: int) -> None:
-        """Take note of how many responses the client of a decoupled ensemble has read."""
-        run.consumed = max(run.consumed, responses)
-        if run.sent - run.consumed < wire.STREAM_WINDOW:
+    def acknowledge_responses(self, run: EnsembleRun, responses: int, passed: int) -> None:
+        """Take note of how many responses the client of a decoupled ensemble has read.
+
+        With what was told before its steps learn that it goes on.
+        """
+        run.consume(responses, passed)
+        if not run.is_stalled:
             stalled, run.stalled = run.stalled, []
             for member in stalled:
                 self._acknowledge_response(member)
+        if run.has_byte_window:
+            for member in list(run.open.values()):
+                if member.row.flags & wire.BYTE_WINDOW:
+                    self._pass_on(member)
 
     # -------------------------------------------------------------- the steps
 
@@ -198,6 +210,8 @@ class EnsembleScheduler:
             row, body = _request(run, wave, step, generation, own_id)
             if self._generations.any_takes_gpu and self._can_stay_on_gpu(run, step):
                 row = row._replace(flags=row.flags | wire.ACCEPTS_GPU)
+            if run.has_byte_window and generation.is_decoupled:
+                row = row._replace(flags=row.flags | wire.BYTE_WINDOW)
             if self._cache_lookup.cache is not None and self._is_hashed(run, step):
                 row = row._replace(flags=row.flags | wire.WANT_DIGESTS)
             member = InflightRequest(BROKER, row, body, generation, now_ns)
@@ -248,6 +262,9 @@ class EnsembleScheduler:
             self._release(outcome.blocks)
             self._fail(run, error, now_ns)
             return
+        if member.row.flags & wire.BYTE_WINDOW:
+            call.arrived += 1
+            call.arrived_bytes += size_of(body, response.outputs)
         wave = call.wave
         if member.generation.is_decoupled:
             wave = TensorSet(run.selection, member)
@@ -268,6 +285,9 @@ class EnsembleScheduler:
         if run.is_decoupled and run.error is None and wave.is_complete and not wave.is_sent:
             self._stream(run, wave, now_ns)
         self._release_set(run, wave)
+        # what it has become counts now
+        if call.arrived_bytes >= _PASSED_BYTES and not run.is_stalled:
+            self._pass_on(member)
 
     def _fail(self, run: EnsembleRun, error: ZmqTritonError, now_ns: int) -> None:
         """Fail the run with the first error of a step, and cancel its other steps."""
@@ -285,7 +305,7 @@ class EnsembleScheduler:
             return
         run.tensor_sets.remove(wave)
         self._release(wave.take_all_leases())
-        if run.sent - run.consumed < wire.STREAM_WINDOW:
+        if not run.is_stalled:
             self._acknowledge_response(wave.producer)
         else:
             run.stalled.append(wave.producer)
@@ -298,11 +318,23 @@ class EnsembleScheduler:
         if call.taken - call.granted < wire.STREAM_WINDOW // 2:
             return
         call.granted = call.taken
+        self._grant(member, call.taken, 0)
+
+    def _pass_on(self, member: InflightRequest) -> None:
+        """Let the bytes that have come of a step no longer count, unless the client is behind."""
+        call = member.call
+        assert call is not None
+        if not call.run.is_stalled:
+            call.arrived_bytes = 0
+            call.passed = call.arrived
+        self._grant(member, call.granted, call.passed)
+
+    def _grant(self, member: InflightRequest, taken: int, passed: int) -> None:
         if member.ensemble_run is not None:
-            self.acknowledge_responses(member.ensemble_run, call.taken)
+            self.acknowledge_responses(member.ensemble_run, taken, passed)
         elif member.instance is not None:
             grants = self._outbox.stream_acks.setdefault(member.instance.serial, [])
-            grants.append(wire.StreamAck(*member.key, call.taken))
+            grants.append(wire.StreamAck(*member.key, taken, passed))
 
     def _end_if_over(self, run: EnsembleRun, now_ns: int) -> None:
         if run.holds or run.open or run.is_over:
@@ -361,7 +393,7 @@ class EnsembleScheduler:
         body = wire.encode_body(wire.ResponseBody(parameters, tensors))
         flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
         outcome = wire.Outcome(*request.key, 0, "", flags, run.sent, blocks)
-        run.sent += 1
+        run.add_sent(size_of(body, tensors) if run.has_byte_window else 0)
         wave.is_sent = True
         self._lifecycle.respond(0, request, outcome, body, now_ns)
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from zmqtriton_frontends.grpc_api.call import NoRoomError
+from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import Share
 
 #: The limit; more would only lie here, since the transport has a buffer of its own.
@@ -56,8 +57,8 @@ class Outbox:
         self.room = _FREE_BYTES + self._share.held
         return True
 
-    async def wait_for_room(self, size: int) -> None:
-        """Take it when this is not full and there is some.
+    async def wait_for_room(self, size: int, arrivals: Arrivals | None = None) -> None:
+        """Take it when this is not full and there is some: that of what has arrived, if it had any.
 
         Raises NoRoomError if there is none for long.
         """
@@ -66,7 +67,14 @@ class Outbox:
                 admitted = self._loop.create_future()
                 self._waiting.append((b"", admitted))
                 await admitted
-            if self._has_ended or self.admits(size):
+            if self._has_ended:
+                return
+            if arrivals is not None and arrivals.pass_on():
+                more = max(0, self.held + size - self.room)
+                self._share.add(-(-more // _STEP_BYTES) * _STEP_BYTES)
+                self.room = _FREE_BYTES + self._share.held
+                return
+            if self.admits(size):
                 return
             if not await self._share.wait(self.held + size - self.room):
                 raise NoRoomError

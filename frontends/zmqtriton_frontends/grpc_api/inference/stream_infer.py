@@ -38,6 +38,7 @@ from zmqtriton_frontends.inference.header_forwarding import Forwarding
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import followed, now_ns
 from zmqtriton_frontends.inference.trace_sampling import parent_in_metadata
+from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.tensors.references import is_large
 
 _log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ _log = logging.getLogger(__name__)
 #: then stops the client.
 _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
-#: Or this much of its answers is encoded and waits.
+#: Or this much of its answers has come and waits.
 _MAX_ANSWER_BYTES = 4 << 20
 
 _EMPTY_FINAL = "triton_enable_empty_final_response"
@@ -86,6 +87,8 @@ class _Exchange:
     def __init__(self, gateway: Gateway, call: Call, forwarding: Forwarding) -> None:
         """Set up. Raises InvalidArgument if metadata must not be forwarded."""
         self.outbox = Outbox(call.answers, self._go_on)
+        #: For responses that have come and are not encoded.
+        self._arrived = call.answers.another()
         self._gateway = gateway
         self._call = call
         self._loop = asyncio.get_running_loop()
@@ -147,7 +150,7 @@ class _Exchange:
             while (
                 len(self._answering) >= _MAX_REQUESTS
                 or self._bytes >= _MAX_REQUEST_BYTES
-                or self.outbox.held >= _MAX_ANSWER_BYTES
+                or self.outbox.held + self._arrived.held >= _MAX_ANSWER_BYTES
             ):
                 self._room = self._loop.create_future()
                 await self._room
@@ -237,9 +240,13 @@ class _Exchange:
         wants_empty_final = (
             _EMPTY_FINAL in request.parameters and request.parameters[_EMPTY_FINAL].bool_param
         )
+        arrivals = Arrivals(self._arrived)
+        checked = checked.with_arrivals(arrivals)
         responses = followed(self._gateway.stream(checked), checked.trace, "GRPC_SEND")
         # which does not keep the request's tensors for as long as there are responses
-        following = self._follow(encoder, responses, found, checked.classes, wants_empty_final)
+        following = self._follow(
+            encoder, (responses, arrivals), (found, checked.classes), wants_empty_final
+        )
         answering = self._loop.create_task(following)
         self._answering[answering] = len(data)
         self._bytes += len(data)
@@ -283,13 +290,12 @@ class _Exchange:
     async def _follow(
         self,
         encoder: StreamEncoder,
-        responses: AsyncGenerator[StreamItem, None],
-        model: ModelVersion,
-        classes: Classes,
+        responses: tuple[AsyncGenerator[StreamItem, None], Arrivals],
+        asked: tuple[ModelVersion, Classes],
         wants_empty_final: bool,
     ) -> None:
         try:
-            await self._send_all(encoder, responses, model, classes, wants_empty_final)
+            await self._send_all(encoder, responses, asked, wants_empty_final)
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
             message = self.failure(encoder, error)
             if message is not None:
@@ -298,12 +304,12 @@ class _Exchange:
     async def _send_all(
         self,
         encoder: StreamEncoder,
-        responses: AsyncGenerator[StreamItem, None],
-        model: ModelVersion,
-        classes: Classes,
+        responses: tuple[AsyncGenerator[StreamItem, None], Arrivals],
+        asked: tuple[ModelVersion, Classes],
         wants_empty_final: bool,
     ) -> None:
-        async with aclosing(responses) as items:
+        (generator, arrivals), (model, classes) = responses, asked
+        async with aclosing(generator) as items:
             async for item in items:
                 if classes and item.body is not None:
                     item = _classified(model, classes, item)
@@ -313,8 +319,9 @@ class _Exchange:
                     for tensor in item.body.outputs:
                         size += len(tensor.data)
                     if size > FREE_BYTES:
-                        await self.outbox.wait_for_room(size)
+                        await self.outbox.wait_for_room(size, arrivals)
                 message = self._encode(encoder, item, wants_empty_final)
+                del item  # its memory is the model's
                 if message is not None:
                     await self.outbox.send(message)
 

@@ -13,6 +13,7 @@ from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import NO_MEMORY, InvalidArgument, Unavailable
 from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.inference import request_timeout
+from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import SHARE, Share
 
 #: HTTP chunks in one body; more is an attack on the loop that reads them.
@@ -139,7 +140,14 @@ class Request(falcon.asgi.Request):
         Raises Unavailable if there is none for long.
         """
         if self.connection is not None:
-            await self.connection.wait_for_room(size)
+            await self.connection.room.wait(size)
+
+    def arrivals(self) -> Arrivals:
+        """Return the room of responses of a stream that wait to be written."""
+        if self.connection is None:
+            return Arrivals()
+        arrivals: Arrivals = self.connection.room.arrivals()
+        return arrivals
 
     @property
     def client(self) -> object:

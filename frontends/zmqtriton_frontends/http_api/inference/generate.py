@@ -51,7 +51,7 @@ class Generate:
         checked = await self._read(req, model, version)
         writer = Writer(checked.model, checked.body.request_id, req.wait_for_room)
         documents_written: list[bytes] = []
-        async with aclosing(self._stream(checked)) as items:
+        async with aclosing(self._stream(req, checked)) as items:
             async for item in items:
                 document, status = await writer.document(item)
                 if not document:
@@ -83,7 +83,7 @@ class Generate:
         writer: Writer,
     ) -> None:
         """Answer with an event for each response; the first decides the status."""
-        items = self._stream(checked)
+        items = self._stream(req, checked)
         first = await anext(items)
         document, status = await writer.document(first)
         resp.status = status
@@ -95,7 +95,10 @@ class Generate:
         else:
             resp.stream = Events(as_event(document), items, writer.event)
 
-    def _stream(self, checked: admission.CheckedRequest) -> AsyncGenerator[StreamItem, None]:
+    def _stream(
+        self, req: Request, checked: admission.CheckedRequest
+    ) -> AsyncGenerator[StreamItem, None]:
+        checked = checked.with_arrivals(req.arrivals())
         return followed(self._gateway.stream(checked), checked.trace, "HTTP_SEND")
 
     async def _read(self, req: Request, model: str, version: str) -> admission.CheckedRequest:

@@ -72,7 +72,9 @@ class Events(Generic[_Item]):
     async def _follow(self) -> None:
         try:
             async for item in self._items:
-                self._append(await self._write(item))
+                event = await self._write(item)
+                del item  # its memory may be the model's
+                self._append(event)
                 while len(self._ready) >= _MAX_EVENTS or self._bytes >= _MAX_BYTES:
                     self._room = self._loop.create_future()
                     await self._room

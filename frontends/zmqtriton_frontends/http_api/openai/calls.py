@@ -78,6 +78,7 @@ class Calls:
         if traces.is_on:
             parent = parent_in_headers(req.header)
             checked = traces.follow(checked, parent, ("HTTP_RECV", begun_ns))
+        checked = checked.with_arrivals(req.arrivals())
         return followed(self._gateway.stream(checked), checked.trace, "HTTP_SEND")
 
 

@@ -93,7 +93,9 @@ class Texts:
                 async for item in items:
                     if item.error is not None:
                         raise item.error
-                    if item.body is not None and (added := events.add(choices.take(item.body))):
+                    added = b"" if item.body is None else events.add(choices.take(item.body))
+                    del item  # its memory may be the model's
+                    if added:
                         yield added
             yield events.end()
         yield asked.form.finish(answers)

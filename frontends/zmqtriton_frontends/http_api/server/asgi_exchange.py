@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import TOO_MANY_UNREAD, Unavailable
 from zmqtriton_frontends.http1 import responses
 from zmqtriton_frontends.http1.heads import Head
@@ -15,12 +14,15 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.inference.http_inference import refusal
 from zmqtriton_frontends.http_api.inference.large_answer import Piece
+from zmqtriton_frontends.http_api.server.answer_room import AnswerRoom
 from zmqtriton_frontends.http_api.server.inference_exchange import Owner
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
 from zmqtriton_frontends.process.pace import keep_pace
 
 #: How much of a body waits for the application before no more is read.
 _MAX_WAITING_BYTES = 64 << 10
+#: The chunks of an answer whose length is not known.
+_PIECE_BYTES = 1 << 20
 
 _LENGTH = b"content-length"
 
@@ -44,6 +46,7 @@ class AsgiExchange:
         self.has_begun_answer = False
         #: What the client does not read.
         self.share = Share(ledger.answers, owner.client)
+        self.room = AnswerRoom(self.share)
         self._received_bytes = 0
         self._is_answered = self._is_chunked = self._has_no_body = False
         #: What of the announced length is to be written; None if none was announced.
@@ -175,18 +178,18 @@ class AsgiExchange:
         if self._is_cancelled or self._is_answered or self._owner.is_closed:
             return  # nobody wants it, or something else was answered instead
         if event["type"] == "http.response.start":
-            if self._start is not None:
-                raise RuntimeError("the answer was begun twice")
-            self._start = event
+            self._take_start(event)
             return
         if self._start is None:
             raise RuntimeError("a body that belongs to no answer")
         body, is_last = event.get("body", b""), not event.get("more_body", False)
-        if not self.has_begun_answer and not self._has_room_for(body):
+        if not self.has_begun_answer and not self.room.admits(self._start["headers"], body):
             status, (_, text, _) = refusal(Unavailable(TOO_MANY_UNREAD))
             self._answer_instead(status, text)
             return
         head = b"" if self.has_begun_answer else self._begin_answer(body, is_last=is_last)
+        if self._is_chunked and len(body) > _PIECE_BYTES:
+            head, body = await self._write_pieces(head, body)
         self._write_body(head, body, is_last=is_last)
         if is_last and self._left_bytes:
             raise RuntimeError("the answer is shorter than it said")
@@ -197,21 +200,10 @@ class AsgiExchange:
         if is_last:
             self._end_answer()
 
-    def _has_room_for(self, body: Any) -> bool:
-        """Account for an answer that the client may leave unread; False if that is too much."""
-        assert self._start is not None, "its headers say how long it is"
-        lengths = [int(value) for name, value in self._start["headers"] if name == _LENGTH]
-        size = lengths[0] if lengths else len(body)
-        self.share.release()  # of what it was written from
-        return size <= INLINE_BYTES or self.share.take(size)
-
-    async def wait_for_room(self, size: int) -> None:
-        """Wait for room for the answer, or a part of it, that is about to be written.
-
-        Raises Unavailable if there is none for long.
-        """
-        if not await self.share.wait(size):
-            raise Unavailable(TOO_MANY_UNREAD)
+    def _take_start(self, event: Event) -> None:
+        if self._start is not None:
+            raise RuntimeError("the answer was begun twice")
+        self._start = event
 
     def _begin_answer(self, body: Any, *, is_last: bool) -> bytes:
         assert self._start is not None, "it is written once it is known"
@@ -240,6 +232,21 @@ class AsgiExchange:
             return b"transfer-encoding: chunked\r\n"
         self._owner.leave()  # the end of the connection is the end of the answer
         return b""
+
+    async def _write_pieces(self, head: bytes, body: bytes) -> tuple[bytes, memoryview]:
+        """Write all but the last piece of a chunk as its client reads it.
+
+        The transport would keep a copy of what it cannot send.
+        """
+        rest = memoryview(body)
+        while len(rest) > _PIECE_BYTES:
+            piece, rest = rest[:_PIECE_BYTES], rest[_PIECE_BYTES:]
+            self._write_body(head, piece, is_last=False)
+            head = b""
+            if self.share.held or self._channel.unread is not None:
+                self.share.hold(len(rest) + self._channel.unsent_bytes)
+            await self._channel.drain()
+        return head, rest
 
     def _write_body(self, head: bytes, body: Any, *, is_last: bool) -> None:
         is_piece = type(body) is Piece

@@ -1,0 +1,103 @@
+"""The room of responses of a stream that have come and wait for their reader.
+
+They lie in the memory of a model's process, or in this one. What its reader is given it may take
+over into its own account, when it makes something else of that; until then it is held here.
+"""
+
+from __future__ import annotations
+
+from zmqtriton_frontends.process.ledger import Share
+
+#: What a stream that keeps up takes is part of what it costs to have one.
+FREE_BYTES = 16 << 10
+#: Room is taken in steps.
+_STEP_BYTES = 32 << 10
+#: A client that has moved so much since the last look goes on.
+_MOVING_BYTES = 8 << 10
+_ENDLESS = 1 << 62
+
+
+class Arrivals:
+    """Of one request; without a share there is room for everything."""
+
+    __slots__ = ("_borrowed", "_moved", "_share", "given", "room", "unread")
+
+    def __init__(self, share: Share | None = None) -> None:
+        self._share = share
+        #: The bytes that have come and were not taken, those that the reader was given last among
+        #: them.
+        self.unread = self.given = 0
+        #: For how many of them there is room.
+        self.room = FREE_BYTES if share is not None else _ENDLESS
+        #: How many of these had none.
+        self._borrowed = 0
+        #: How much the client had moved at the last look.
+        self._moved = 0
+
+    @property
+    def is_bounded(self) -> bool:
+        return self._share is not None
+
+    @property
+    def held(self) -> int:
+        """The bytes for which room was taken."""
+        return self.room - FREE_BYTES if self._share is not None else 0
+
+    def admit(self) -> bool:
+        """Take room for what has come; False if there is none."""
+        share, more = self._share, _in_steps(self.unread - self.room)
+        if share is None:
+            return True
+        if not share.take(more):
+            if not share.borrow(more):
+                return False
+            self._borrowed += more
+        self.room += more
+        return True
+
+    def has_room(self, size: int) -> bool:
+        """Return whether there is room for so much more."""
+        return self._share is None or self._share.has_room(size)
+
+    def take(self) -> None:
+        """Note that the reader has taken what it was given."""
+        self.unread -= self.given
+        self.given = 0
+        less = self.held - _in_steps(self.unread - FREE_BYTES)
+        share = self._share
+        if share is None or less <= 0:
+            return
+        self.room -= less
+        back = min(less, self._borrowed)
+        if back:
+            self._borrowed -= back
+            share.borrow(-back)
+        share.add(back - less)
+
+    def pass_on(self) -> bool:
+        """Leave what the reader was given to its own account; return whether it had room here.
+
+        It is to be accounted for at once, since there is room for as much now.
+        """
+        if self._share is None:
+            return False
+        before = self._share.held
+        self.take()
+        return self._share.held < before
+
+    def release(self) -> None:
+        """Forget everything: nobody reads it."""
+        self.unread = self.given = 0
+        self.take()
+
+    def is_moving(self) -> bool:
+        """Return whether the client has gone on since the last look, or waits for us."""
+        client = None if self._share is None else self._share.client
+        if client is None or client.end is None:
+            return True
+        before, self._moved = self._moved, client.moved()
+        return self._moved - before >= _MOVING_BYTES or not client.owes()
+
+
+def _in_steps(size: int) -> int:
+    return -(-max(0, size) // _STEP_BYTES) * _STEP_BYTES
