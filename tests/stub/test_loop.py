@@ -105,6 +105,8 @@ class HostedStub(RunningStub):
     def _run(self) -> None:
         try:
             self.status = self.stub.run()
+        except SystemExit:
+            self.status = 1
         finally:
             self.stub.close()
 
@@ -334,16 +336,38 @@ def test_a_broker_that_welcomes_while_it_is_greeted_is_not_waited_for(
 
 
 def test_a_batch_of_a_broker_that_is_replaced_is_not_executed(tmp_path: Path) -> None:
+    class Slow(Same):
+        def execute(self, requests: Any) -> Any:
+            assert may_go_on.wait(60)
+            return super().execute(requests)
+
+    may_go_on = threading.Event()
+    with HostedStub(tmp_path, Slow) as stub:
+        stub.begin()
+        stub.send_batches([body()], batch=1)
+        eventually(lambda: stub.progress.last_begun_batch > 0, 30)
+        stub.send_batches([body()], batch=2)
+        stub.progress.fence(2)
+        stub.move_broker(epoch=2)
+        may_go_on.set()
+
+        assert [1] == [outcome.id for outcome in stub.welcome_stub().unconfirmed]
+        stub.sync()
+        assert 0 == stub.finish()
+    assert 1 == stub.events.count("execute")
+
+
+def test_a_fence_while_the_broker_lives_is_what_the_model_has_written(tmp_path: Path) -> None:
     with HostedStub(tmp_path) as stub:
         stub.begin()
         stub.progress.fence(2)
 
         stub.send_batches([body()], batch=1)
-        stub.move_broker(epoch=2)
 
-        assert [] == stub.welcome_stub().received
-        stub.sync()
-        assert 0 == stub.finish()
+        stub.thread.join(60)
+        assert not stub.thread.is_alive()
+    [reason] = stub.surroundings.reasons
+    assert "the model has written into memory that is not its own" in reason
     assert "execute" not in stub.events
 
 
