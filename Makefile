@@ -3,6 +3,8 @@
 PYTHON ?= python3
 ARGS ?=
 JOBS ?= 3
+# A file stays with one process; tests/conftest.py has the order.
+DIST = --dist loadfile --no-loadscope-reorder
 bin := .venv/bin
 
 .PHONY: run test test-as-nobody test-frameworks quick check fix bench growth faults attacks docs deb coverage conformance-record clean \
@@ -12,11 +14,11 @@ run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
 
 test: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .venv-clients/stamp
-	$(bin)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS)
 
 # What has most to do with who models run as, with models of another user; for root.
 test-as-nobody: .venv/test.stamp
-	ZT_STUB_USER=nobody $(bin)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS) \
+	ZT_STUB_USER=nobody $(bin)/python -m pytest -n $(JOBS) $(DIST) $(ARGS) \
 		$(addprefix tests/system/,faults/test_deaths.py faults/test_forks.py faults/test_last_words.py \
 		loads/test_environments.py model_api/test_bls.py model_api/test_tensor_forwarding.py \
 		protocols/test_streams.py protocols/test_direct_streams.py protocols/test_shared_memory.py)
@@ -84,7 +86,7 @@ deb: .venv/bin/uv
 coverage: .venv/test.stamp .venv-protobuf7/stamp .venv-pytriton/stamp .venv-clients/stamp
 	mkdir -p build/coverage
 	$(bin)/coverage erase
-	$(bin)/coverage run -m pytest -n $(JOBS) --dist loadfile $(ARGS) \
+	$(bin)/coverage run -m pytest -n $(JOBS) $(DIST) $(ARGS) \
 		--deselect=tests/stub/test_process.py::test_terminal_signals_do_not_end_it_but_end_what_the_model_starts
 	$(bin)/coverage combine --quiet
 	$(bin)/coverage report --format=total

@@ -60,6 +60,15 @@ SLOW = (
     *("supervisor/machine/processes/", "supervisor/test_steered_days.py"),
     *("supervisor/features/scaling/test_instance_target.py", "support/test_leaks.py"),
 )
+#: Those that several processes begin with, by the beginning of their path: files that take long, or
+#: wait for long. Of what is short the processes end at nearly the same time.
+FIRST = (
+    "system/faults/test_torn_connections.py",
+    "system/docs/",
+    *("system/model_api/test_memory.py", "system/faults/", "conformance/", "system/attacks/"),
+    *("system/", "command_line/", "environments/"),
+    *SLOW,
+)
 #: One of several processes that test at once (`make test` has two).
 _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 _SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
@@ -75,6 +84,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     path = collection_path.relative_to(ROOT / "tests").as_posix()
     is_slow = (f"{path}/" if collection_path.is_dir() else path).startswith(SLOW)
     return is_slow or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if _IS_XDIST_WORKER:
+        items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    path = item.path.relative_to(ROOT / "tests").as_posix()
+    return next((turn for turn, first in enumerate(FIRST) if path.startswith(first)), len(FIRST))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
