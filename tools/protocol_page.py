@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from zmqtriton_floor import schemas, wire
+from zmqtriton_floor.reasons import Kind
 
 
 def _document(cls: type[Any], number: int | None) -> list[str]:
@@ -15,7 +16,8 @@ def _document(cls: type[Any], number: int | None) -> list[str]:
     if form.fields:
         lines += ["| field | kind |", "|---|---|"]
         lines += [
-            f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds, strict=True)
+            f"| `{name}` | {kind.replace(' | None', ', or none')} |"
+            for name, kind in zip(form.fields, form.kinds, strict=True)
         ]
         lines.append("")
     return lines
@@ -32,11 +34,14 @@ def describe() -> str:
     lines += [
         f"| {kind} | {low} … {high} long |" for kind, (_, low, high) in schemas.LENGTHS.items()
     ]
-    lines += ["| Correlation | an integer or a string of up to 1024 characters |", ""]
+    lines.append("| Correlation | an integer or a string of up to 1024 characters |")
+    lines += ["| Values | up to 64 integers, floats and strings by name |", ""]
     lines += ["## Rows", ""]
     for cls in wire.ROWS:
         lines += _document(cls, None)
-    lines += ["## Messages", ""]
+    lines += ["## Kinds of reasons", "", "| kind | values |", "|---|---|"]
+    lines += [f"| {kind} | {', '.join(kind.values)} |" for kind in Kind]
+    lines += ["", "## Messages", ""]
     for number, cls in wire.KINDS.items():
         lines += _document(cls, number)
     return "\n".join(lines)

@@ -20,11 +20,11 @@ A frontend needs one `except ZmqTritonError`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
-#: Begins the reason of a version that did serve, and whose instances died too often.
-GIVEN_UP = "given up after"
-#: Begins the reason of a model that its next request loads.
-ASLEEP = "not loaded: "
+from zmqtriton_floor.reasons import Kind, Reason
+
+Error = TypeVar("Error", bound="ZmqTritonError")
 
 
 class ZmqTritonError(Exception):
@@ -37,9 +37,21 @@ class ZmqTritonError(Exception):
     #: The integer value of grpc.StatusCode, so that this file does not import grpc.
     grpc_status = 13
 
+    _reason: Reason | None = None
+
     @property
     def text(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+    @property
+    def reason(self) -> Reason:
+        """Why what has failed has failed: the text, with its kind and values if it has some."""
+        return self._reason or Reason(Kind.OTHER, {}, self.text)
+
+    def because(self: Error, kind: Kind, cause: Reason | None = None, **values: Any) -> Error:
+        """Give it a kind of reason; return it, to be raised."""
+        self._reason = Reason(kind, values, self.text, cause)
+        return self
 
 
 #: Ends the text of a refusal because a limit of unanswered requests is reached.
@@ -122,9 +134,11 @@ _BY_NUMBER: dict[int, type[ZmqTritonError]] = {
 BY_CODE: dict[str, type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.values()}
 
 
-def from_number(number: int, text: str) -> ZmqTritonError:
+def from_number(number: int, text: str, reason: Reason | None = None) -> ZmqTritonError:
     """Return the error that travelled as (number, text); an unknown number is an INTERNAL error."""
-    return _BY_NUMBER.get(number, InternalError)(text)
+    error = _BY_NUMBER.get(number, InternalError)(text)
+    error._reason = reason
+    return error
 
 
 def closest_match(word: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ Knows kinds of fields, and nothing of what messages mean.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor.errors import ProtocolError
@@ -29,6 +29,15 @@ LENGTHS = {
 _CORRELATION = "0 <= {0} < 2**64 if type({0}) is int else type({0}) is str and len({0}) <= 1024"
 _IDS = "type({0}) is list and len({0}) <= {1} and not any(type(x) is not int or x < 0 for x in {0})"
 _ROWS = "type({0}) is list and len({0}) <= {1}"
+#: By name.
+_VALUES = "type({0}) is dict and len({0}) <= 64 and all(map(is_value, {0}.items()))"
+#: Ends a kind that may also be None.
+_OPTIONAL = " | None"
+_SCALARS = (bool, int, float, str)
+
+
+def _is_value(item: tuple[Any, Any]) -> bool:
+    return type(item[0]) is str and type(item[1]) in _SCALARS
 
 
 def _types(kind: str) -> tuple[type, ...]:
@@ -37,7 +46,13 @@ def _types(kind: str) -> tuple[type, ...]:
         return (int,)
     if kind in LENGTHS:
         return (LENGTHS[kind][0],)
+    if kind == "Values":
+        return (dict,)
     return (int, str) if kind == "Correlation" else (list,)
+
+
+def _row_kind(kind: str) -> str:
+    return kind[: -len(_OPTIONAL)] if kind.endswith(_OPTIONAL) else kind
 
 
 def _condition(field: str, kind: str) -> str:
@@ -48,7 +63,9 @@ def _condition(field: str, kind: str) -> str:
     if kind in LENGTHS:
         of, least, most = LENGTHS[kind]
         return f"type({field}) is {of.__name__} and {least} <= len({field}) <= {most}"
-    form = {"Correlation": _CORRELATION, "Ids": _IDS}.get(kind, _ROWS)
+    if kind.endswith(_OPTIONAL):
+        return f"{field} is None or type({field}) is list"
+    form = {"Correlation": _CORRELATION, "Ids": _IDS, "Values": _VALUES}.get(kind, _ROWS)
     return form.format(field, MAX_ROWS)
 
 
@@ -66,7 +83,7 @@ class Schema:
     def read(self) -> Callable[[Any], Any]:
         """Return a list as a message or row; ProtocolError names the offending field."""
         known: dict[str, Any] = {"cls": self.cls, "new": tuple.__new__}
-        known.update(refuse=self._refuse, refuse_row=self._refuse_row)
+        known.update(refuse=self._refuse, refuse_row=self._refuse_row, is_value=_is_value)
         lines = ["def read(row):", " if type(row) is not list: refuse_row()"]
         if self.fields:
             lines.append(f" try: {', '.join(self.fields)}, = row")
@@ -78,11 +95,18 @@ class Schema:
             if kind.startswith("list["):
                 known[f"read_{field}"] = self._schemas[kind[5:-1]].read
                 lines.append(f" if {field}: row[{number}] = list(map(read_{field}, {field}))")
+            elif (of := _row_kind(kind)) in self._schemas:
+                known[f"read_{field}"] = partial(self._read_row, of)
+                lines.append(f" if {field} is not None: row[{number}] = read_{field}({field})")
         lines.append(" return new(cls, row)")
         code = compile("\n".join(lines), f"<reader of {self.cls.__name__}>", "exec")
         exec(code, known)  # what is written in this file and in wire.py
         reader: Callable[[Any], Any] = known["read"]
         return reader
+
+    def _read_row(self, name: str, row: Any) -> Any:
+        """Read a row; its reader may not be compiled yet, if the row may hold another of itself."""
+        return self._schemas[name].read(row)
 
     def _refuse_row(self) -> NoReturn:
         raise ProtocolError(f"{self.cls.__name__}: not a list of {len(self.fields)} fields")
@@ -93,5 +117,7 @@ class Schema:
             raise ProtocolError(f"{what} is of the wrong type")
         if type(value) is list and len(value) <= MAX_ROWS:
             raise ProtocolError(f"{what} is not a list of ids")
+        if type(value) is dict:
+            raise ProtocolError(f"{what} has something else than numbers and texts by name")
         has_length = type(value) is not int and self.kinds[number] != "Correlation"
         raise ProtocolError(f"{what} is {'too long or short' if has_length else 'out of range'}")

@@ -36,6 +36,7 @@ from typing import Any, Callable, List, NamedTuple, Union
 import msgpack
 
 from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.reasons import Reason as Reason
 from zmqtriton_floor.schemas import MAX_DOCUMENT as MAX_DOCUMENT
 from zmqtriton_floor.schemas import MAX_ROWS as MAX_ROWS
 from zmqtriton_floor.schemas import Schema
@@ -58,6 +59,7 @@ Blob = bytes  # up to 64 MiB
 Token = bytes  # exactly 16 bytes
 Correlation = Union[int, str]  # a sequence's id: an integer, or a string of up to 1024 characters
 Ids = List[int]
+# and Values of a Reason, by name: integers, floats and texts (reasons.py)
 
 #: The peer of requests that the broker makes for steps of ensembles, and of what it keeps itself.
 BROKER = 0
@@ -397,7 +399,7 @@ class VersionInfo(NamedTuple):
     model: Name
     version: Count  # 0: the model has no version
     state: Name  # Triton's: LOADING READY UNLOADING UNAVAILABLE
-    reason: Text
+    reason: Reason | None  # why it is in this state
     ready_instances: Count
     config: Document
     config_proto: Blob
@@ -486,6 +488,7 @@ class CallResult(NamedTuple):
     code: Code
     text: Text
     result: Document
+    reason: Reason | None = None  # of an error, where it has more to it than the text
 
 
 class Listen(NamedTuple):
@@ -638,7 +641,7 @@ class ModelLoaded(NamedTuple):
 class LoadFailed(NamedTuple):
     """Import, auto_complete_config, initialize or a warm-up sample failed; the stub exits."""
 
-    text: Text
+    reason: Reason
     code: Code = 2  # internal
 
 
@@ -688,7 +691,7 @@ class ExecutionOverdue(NamedTuple):
     """A stub has been executing for longer than its model allows."""
 
     serial: Count
-    text: Text
+    reason: Reason
 
 
 class ModelCalled(NamedTuple):
@@ -758,15 +761,8 @@ _KINDS: tuple[type[Any], ...] = (
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}
 ROWS: tuple[type[Any], ...] = (
-    Request,
-    BatchedRequest,
-    Block,
-    Outcome,
-    StreamAck,
-    Executed,
-    Reply,
-    RequestKey,
-    WaitEdge,
+    *(Request, BatchedRequest, Block, Outcome, StreamAck, Executed, Reply, RequestKey),
+    *(WaitEdge, Reason),
 )
 
 
@@ -842,7 +838,10 @@ def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
     form = _BY_KIND.get(array[1])
     if form is None:
         raise ProtocolError(f"unknown message kind {array[1]}")
-    return form.read(array[2:])
+    try:
+        return form.read(array[2:])
+    except RecursionError:
+        raise ProtocolError("rows within rows, too many") from None
 
 
 _REFERENCE = Schema(Reference, SCHEMAS)

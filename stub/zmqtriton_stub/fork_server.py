@@ -21,6 +21,7 @@ from typing import Any, Iterable
 from zmqtriton_floor import prctl, stub_mark, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.reasons import Kind, Reason
 
 # loaded here once for all: what stubs load later, and their models at once
 from zmqtriton_stub import process  # noqa: F401
@@ -36,7 +37,7 @@ def run(descriptor: int) -> list[str] | None:
     lifeline = Lifeline.inherited(descriptor)
     problem = why_unfit()
     if problem:
-        lifeline.send(wire.LoadFailed(problem))
+        lifeline.send(wire.LoadFailed(Reason.of(Kind.OTHER, problem)))
         return None
     fork_server = ForkServer(lifeline)
     fork_server.prepare()

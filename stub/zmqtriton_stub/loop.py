@@ -20,7 +20,7 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import instance as this_process
-from zmqtriton_stub.api.errors import clip, describe
+from zmqtriton_stub.api.errors import clip, describe, reason_of
 from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.broker.deadlock_report import DeadlockReport
@@ -195,7 +195,7 @@ class Stub:
         except _Finished:
             raise
         except BaseException as error:
-            self._report(wire.LoadFailed(describe(error)))
+            self._report(wire.LoadFailed(reason_of(error)))
             raise _Failed from error
         self._is_initialized = True
         self._process.settle()
@@ -205,10 +205,12 @@ class Stub:
         try:
             self._warmup.run(self._model, self._link, self._progress, self._wait)
         except ZmqTritonError as error:
-            self._report(wire.LoadFailed(clip(error.text), error.number))
+            self._report(
+                wire.LoadFailed(error.reason._replace(text=clip(error.text)), error.number)
+            )
             raise _Failed from error
         except MemoryError as error:
-            self._report(wire.LoadFailed(describe(error)))
+            self._report(wire.LoadFailed(reason_of(error)))
             raise _Failed from error
 
     def _report(self, failure: wire.LoadFailed) -> None:

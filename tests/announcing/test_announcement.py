@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.floor.reasons import because
 from zmqtriton.announcing.announcement import (
     Process,
     Stamp,
@@ -32,7 +33,7 @@ def describe(**changes: Any) -> dict[str, Any]:
 
 
 def version(name: str, **changes: Any) -> VersionInfo:
-    return VersionInfo(1, name, 1, "READY", "", 1, "", b"")._replace(**changes)
+    return VersionInfo(1, name, 1, "READY", None, 1, "", b"")._replace(**changes)
 
 
 def test_a_server_that_listens_everywhere_is_announced_by_this_machines_address() -> None:
@@ -76,7 +77,9 @@ def test_each_version_of_a_model_has_an_entry() -> None:
     catalogue = Catalogue()
     catalogue.update(version("b", is_draining=1))
     catalogue.update(version("a"))
-    catalogue.update(version("c", state="UNAVAILABLE", reason="no module", ready_instances=0))
+    catalogue.update(
+        version("c", state="UNAVAILABLE", reason=because("no module"), ready_instances=0)
+    )
     catalogue.update(version("d", version=0))
 
     def is_ready(found: ModelVersion) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton_floor.members import inside
+from zmqtriton_floor.routing import inside
 
 
 def _ensemble(*members: tuple[str, int]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton_floor.traffic import ALL, goes_to_canary, is_copied
+from zmqtriton_floor.routing import ALL, goes_to_canary, is_copied
 from zmqtriton_floor.wire import TrafficSplit
 
 

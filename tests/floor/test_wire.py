@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tools import protocol_page
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.reasons import Kind, Reason
 
 _TOKEN = b"0123456789abcdef"
 _REFERRED = wire.Tensor("INPUT1", 11, [1, 4], wire.Reference(7, 1, 2, 4096, 16))
@@ -50,7 +52,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Initialize("{}"),
     wire.Finalize(),
     wire.Bootstrap(7, _TOKEN, "stub", "/run", 1, "{}"),
-    wire.VersionInfo(7, "m", 1, "READY", "", 1, "{}", b"\x08", 1, '{"O":["a"]}', 0, "{{x}}", 1),
+    wire.VersionInfo(7, "m", 1, "READY", None, 1, "{}", b"\x08", 1, '{"O":["a"]}', 0, "{{x}}", 1),
     wire.ForgetModel("m"),
     wire.Sync(9),
     wire.Welcome(1),
@@ -65,11 +67,13 @@ SAMPLES: tuple[Any, ...] = (
     wire.WorkerForked(42),
     wire.ConfigCompleted("{}"),
     wire.ModelLoaded(),
-    wire.LoadFailed("why"),
+    wire.LoadFailed(Reason.of(Kind.EXITED, "why", status=3)),
     wire.LogLine("I", "model.py", 5, "hi"),
     wire.Drained(7),
     wire.FirstExecutionDone(7),
-    wire.ExecutionOverdue(7, "why"),
+    wire.ExecutionOverdue(
+        7, Reason.of(Kind.OTHER, "why", Reason.of(Kind.KILLED, "x", signal="SIGKILL"))
+    ),
     wire.StreamAcks([wire.StreamAck(3, 5, 64)]),
     wire.Lease([wire.Block(7, 1, 2)]),
     wire.Release([wire.Block(7, 1, 2)]),
@@ -101,6 +105,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Settled(3, 5),
     wire.StreamListener(),
 )
+NESTED = [*Reason("KILLED", {"signal": "SIGKILL"}, "killed")]
 GOLDEN = Path(__file__).parent / "golden.txt"
 
 
@@ -124,13 +129,35 @@ def test_any_field_of_another_type_or_count_is_refused(message: Any) -> None:
     array = msgpack.unpackb(wire.encode(message))
 
     for position in range(2, len(array)):
-        wrongs: tuple[Any, ...] = (None, 1.5, {}, True)
+        is_optional = wire.SCHEMAS[type(message).__name__].kinds[position - 2].endswith("None")
+        wrongs: tuple[Any, ...] = (None, 1.5, {}, True)[is_optional:]
         for wrong in wrongs:
             bad = [*array[:position], wrong, *array[position + 1 :]]
             with pytest.raises(ProtocolError):
                 wire.decode(msgpack.packb(bad))
     with pytest.raises(ProtocolError):
         wire.decode(msgpack.packb([*array, 0]))
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        [1, {}, "", None],
+        ["OTHER", {"a": None}, "", None],
+        ["OTHER", {"a": [1]}, "", None],
+        ["OTHER", {1: "a"}, "", None],
+        ["OTHER", {str(n): n for n in range(65)}, "", None],
+        ["OTHER", {}, "", ["OTHER", {}, ""]],
+        ["OTHER", {}, "", [*NESTED, 1]],
+        functools.reduce(lambda cause, _: ["OTHER", {}, "", cause], range(500), None),
+    ],
+    ids=range(8),
+)
+def test_a_reason_that_is_none_is_refused(reason: Any) -> None:
+    kind = next(number for number, cls in wire.KINDS.items() if cls is wire.LoadFailed)
+
+    with pytest.raises(ProtocolError):
+        wire.decode(msgpack.packb([wire.VERSION, kind, reason, 2]))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.floor.reasons import because, text_of
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 
@@ -75,7 +76,7 @@ def test_an_instance_that_dies_too_often_is_given_up(world: SupervisorHarness) -
     news = world.latest_version_info("m")
     assert (news.state, news.generation) == ("UNAVAILABLE", 0)
     reason = "instance 'm_0_0': killed by SIGSEGV (given up after 6 deaths)"
-    assert news.reason == reason
+    assert text_of(news.reason) == reason
     assert [wire.RemoveGeneration(generation, reason)] == world.messages_to(
         "broker", wire.RemoveGeneration
     )
@@ -107,7 +108,7 @@ def given_up() -> SupervisorHarness:
 
 
 def reason(world: SupervisorHarness, model: str = "m") -> str:
-    return world.latest_version_info(model).reason
+    return text_of(world.latest_version_info(model).reason)
 
 
 def test_a_model_that_was_given_up_is_tried_again_and_says_so(given_up: SupervisorHarness) -> None:
@@ -129,7 +130,7 @@ def test_a_model_that_comes_up_again_serves_as_before(given_up: SupervisorHarnes
     given_up.advance(40.0)
 
     news = given_up.latest_version_info("m")
-    assert (generation, "READY", 2, "") == (
+    assert (generation, "READY", 2, None) == (
         *(news.generation, news.state),
         *(news.ready_instances, news.reason),
     )
@@ -213,7 +214,9 @@ def test_of_several_instances_each_that_was_given_up_is_tried_again() -> None:
 def test_a_hung_stub_is_killed_for_what_the_broker_says(world: SupervisorHarness) -> None:
     stub = world.serial("m_0_0")
 
-    world.receive(world.serial("broker"), wire.ExecutionOverdue(stub, "took longer than 2 s"))
+    world.receive(
+        world.serial("broker"), wire.ExecutionOverdue(stub, because("took longer than 2 s"))
+    )
 
     assert [wire.PeerDied(stub, "took longer than 2 s")] == world.messages_to(
         "broker", wire.PeerDied
@@ -237,10 +240,10 @@ def test_a_frozen_stub_is_killed_and_replaced(world: SupervisorHarness) -> None:
     [
         wire.ModelLoaded(),
         wire.ConfigCompleted("{}"),
-        wire.LoadFailed("?"),
+        wire.LoadFailed(because("?")),
         wire.Synced(0),
         wire.Drained(1),
-        wire.ExecutionOverdue(4, "?"),
+        wire.ExecutionOverdue(4, because("?")),
         wire.Listening("HTTPService", "here"),
         wire.WorkerForked(1),
     ],

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tests.floor.reasons import because
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor import actions
@@ -32,7 +33,7 @@ from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import NotFound, ZmqTritonError
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
 
 ROLES = ("http-arbiter", "grpc", "metrics")
@@ -57,7 +58,10 @@ def make_blueprint(
         config=json.dumps({"name": name}),
         first_slot=places[0],
         versions={
-            n: VersionBlueprint(f"/models/{name}/{n}/model.py", problem, 2) for n in versions
+            n: VersionBlueprint(
+                f"/models/{name}/{n}/model.py", InternalError(problem) if problem else None
+            )
+            for n in versions
         },
         final_config=None,
         finalize_config=finish or (lambda reply: finished),
@@ -319,7 +323,7 @@ class SupervisorHarness:
                 in_use = actions.RepositoriesInUse((path,), self.repository_error)
                 self._schedule(lambda: self.core.plan.answer(ticket, in_use))
             case actions.ListRepository(ticket):
-                names = self.listing_error or dict.fromkeys(sorted(self.models), "")
+                names = self.listing_error or dict.fromkeys(sorted(self.models))
                 self._schedule(lambda: self.core.plan.answer(ticket, names))
 
     def _schedule(self, event: Callable[[], None]) -> None:
@@ -335,7 +339,7 @@ class SupervisorHarness:
     def _end(self, serial: int, reason: str, words: str = "", *, had_begun: bool = False) -> None:
         if serial in self.alive:
             self.alive.discard(serial)
-            self.core.events.process_ended(serial, reason, words, had_begun=had_begun)
+            self.core.events.process_ended(serial, because(reason), words, had_begun=had_begun)
 
     def _read(
         self, model: str, override: actions.LoadOverride | None, selection: VersionSelection
@@ -345,7 +349,7 @@ class SupervisorHarness:
         found = self.models.get(model)
         if found is None:
             text = f"failed to poll model '{model}': model not found in any model repository."
-            return ReadFailure(text, NotFound.number)
+            return ReadFailure(because(text))
         if override is not None and override.directory:
             return replace(found, directory=override.directory)
         return found
@@ -389,7 +393,7 @@ class SupervisorHarness:
         elif isinstance(message, wire.LoadModel) and does == LOADS:
             self._reply(serial, wire.ConfigCompleted(message.config))
         elif isinstance(message, wire.LoadModel):
-            self._reply(serial, wire.LoadFailed(does))
+            self._reply(serial, wire.LoadFailed(because(does)))
             self._schedule(lambda: self._end(serial, "exited with status 1"))
         elif isinstance(message, wire.Initialize):
             self._reply(serial, wire.ModelLoaded(int(model in self.models_with_is_ready)))

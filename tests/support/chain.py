@@ -127,7 +127,7 @@ class ProcessChain:
         )
         self.broker.receive_message(wire.Synced)
         self._lifeline.send(self._bootstrap(GATEWAY, "grpc"))
-        self._lifeline.send(wire.VersionInfo(4, "m", 1, "READY", "", 1, self.config, b""))
+        self._lifeline.send(wire.VersionInfo(4, "m", 1, "READY", None, 1, self.config, b""))
         await asyncio.wait_for(self.gateway.start(), TIMEOUT_S)
 
     def request(self, **parameters: Any) -> CheckedRequest:

@@ -91,7 +91,7 @@ def describe_models(
 
 def _describe_version(version: ModelVersion, is_ready: bool) -> dict[str, Any]:
     entry = {"name": version.name, "version": str(version.version), "state": version.state}
-    reason = version.reason
+    reason = version.reason_text
     if version.is_draining and version.is_loaded:
         entry["state"], reason = "UNAVAILABLE", "draining"
     return {

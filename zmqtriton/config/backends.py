@@ -16,6 +16,7 @@ import zmqtriton_floor
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import path_inside
 from zmqtriton_floor.errors import InternalError, closest_match
+from zmqtriton_floor.reasons import Kind
 
 #: Backends that come with the server. The stub lies beside the floor package and is imported by
 #: nobody.
@@ -201,7 +202,8 @@ def find_model_file(
     meant = _SUGGESTED_BACKENDS.get(backend, "")
     if not meant and backend not in PLATFORMS:
         meant = closest_match(backend, [PYTHON, *PLATFORMS])
-    raise ConfigError(Problem(text, ("backend",), meant))
+    values = {"backend": backend}
+    raise ConfigError(Problem(text, ("backend",), meant, kind=Kind.BACKEND_UNKNOWN, values=values))
 
 
 def _where_backends_are(backend: str, directories: Sequence[Path]) -> str:
@@ -290,5 +292,6 @@ def _python_model_file(config: Any, model_dir: Path, version: int) -> Path:
     if not path.is_file():
         others = sorted(p.name for p in path.parent.glob("*.py"))
         meant = others[0] if len(others) == 1 else closest_match(path.name, others)
-        raise ConfigError(Problem(f"Python model file not found in '{path}'", suggestion=meant))
+        text, values = f"Python model file not found in '{path}'", {"path": str(path)}
+        raise ConfigError(Problem(text, suggestion=meant, kind=Kind.FILE_MISSING, values=values))
     return path

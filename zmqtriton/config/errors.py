@@ -6,10 +6,12 @@ all of them. The text is Triton's; our own additions come after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError, from_number
+from zmqtriton_floor.errors import Error, InvalidArgument, ZmqTritonError, from_number
+from zmqtriton_floor.reasons import Kind
 
 #: The place of a value: field names, each followed by an index if it is repeated, or by the key of
 #: a map.
@@ -30,6 +32,9 @@ class Problem:
     #: The parser's message, and the line with a caret under the place.
     detail: str = ""
     excerpt: str = ""
+    #: The kind of reason that it is of a load's failure; CONFIG_WRONG, if it has none of its own.
+    kind: Kind | None = None
+    values: Mapping[str, Any] | None = None
     #: The number of the error that ends a load.
     error_number: int = InvalidArgument.number
     #: This machine lacks something; another one may serve the model.
@@ -55,6 +60,7 @@ class ConfigError(InvalidArgument):
     def __init__(self, problem: Problem | str) -> None:
         self.problem = Problem(problem) if isinstance(problem, str) else problem
         super().__init__(str(self.problem))
+        _give_reason(self, self.problem)
 
 
 def raise_first(problems: Iterable[Problem]) -> None:
@@ -67,7 +73,18 @@ def to_error(problem: Problem) -> ZmqTritonError:
     """Return the error that ends a load."""
     if problem.error_number == InvalidArgument.number:
         return ConfigError(problem)
-    return from_number(problem.error_number, str(problem))
+    return _give_reason(from_number(problem.error_number, str(problem)), problem)
+
+
+def _give_reason(error: Error, problem: Problem) -> Error:
+    if problem.kind is not None:
+        return error.because(problem.kind, **(problem.values or {}))
+    path, line, detail = problem.path, problem.line, problem.detail
+    if not detail:
+        return error.because(Kind.CONFIG_WRONG, path=path, line=line)
+    if problem.suggestion:
+        detail += f" Did you mean '{problem.suggestion}'?"
+    return error.because(Kind.CONFIG_UNREADABLE, path=path, line=line, detail=detail)
 
 
 def append_text(problems: Iterable[Problem], text: str) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ import zmqtriton_protos
 from zmqtriton.config.errors import FieldPath, Problem, raise_first
 from zmqtriton.config.resources import needs_of_group
 from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_floor.reasons import Kind
 
 #: Each instance is a process; a larger number is a slip of the pen that would bring the machine
 #: down.
@@ -128,7 +129,8 @@ def _gpu_problems(
     if not group.gpus:
         problem = "specifies no GPUs" if gpus else "no GPUs are available"
         text = f"{where} has kind KIND_GPU but {problem}"
-        yield Problem(text, (*field, "kind"), is_host_specific=True)
+        where_at = (*field, "kind")
+        yield Problem(text, where_at, kind=Kind.GPU_MISSING, is_host_specific=True)
     for number, gpu in enumerate(group.gpus):
         if gpu not in gpus:
             yield Problem(
@@ -136,6 +138,7 @@ def _gpu_problems(
                 f"minimum required CUDA compute compatibility of {min_compute_capability:f} are: "
                 + ", ".join(str(known) for known in sorted(gpus)),
                 (*field, "gpus", number),
+                kind=Kind.GPU_MISSING,
                 is_host_specific=True,
             )
 
@@ -145,7 +148,12 @@ def instance_count_problems(config: Any) -> Iterator[Problem]:
     total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if total > MAX_INSTANCES:
         text = f"model {config.name} asks for {total} instances, the limit is {MAX_INSTANCES}"
-        yield Problem(text, ("instance_group", 0, "count"))
+        yield Problem(
+            text,
+            ("instance_group", 0, "count"),
+            kind=Kind.TOO_MANY_INSTANCES,
+            values={"instances": total, "limit": MAX_INSTANCES},
+        )
 
 
 def instance_specs(config: Any) -> list[InstanceSpec]:

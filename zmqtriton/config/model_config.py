@@ -21,6 +21,7 @@ from zmqtriton.config.instances import apply_group_defaults, check_groups
 from zmqtriton.config.pbtxt import parse_json, parse_override, read_config
 from zmqtriton.config.positions import locate_error
 from zmqtriton.config.validation import validate, validate_tensors
+from zmqtriton_floor.reasons import Kind
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ def _read_source(
             f"unexpected directory name '{name}' for model '{config.name}', directory name must "
             "equal model name"
         )
-        raise ConfigError(Problem(text, ("name",)))
+        values = {"directory": name, "configured": config.name}
+        raise ConfigError(Problem(text, ("name",), kind=Kind.DIRECTORY_NAME, values=values))
     return config
 
 

@@ -45,7 +45,7 @@ def _read_status(
     server = ServerIdentity.from_status(found)
     index = []
     if has_index:
-        index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
+        index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
     if model:
         found = only_model(model, found, index)
         index = [entry for entry in index if entry["name"] == model]

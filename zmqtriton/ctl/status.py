@@ -12,13 +12,10 @@ from zmqtriton.ctl import drains, on_demand
 from zmqtriton.ctl.asking import unknown_model
 from zmqtriton.ctl.client import ServerIdentity
 from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
-from zmqtriton_floor.errors import ASLEEP
+from zmqtriton_floor.reasons import AT_REST
 
 #: States of models that need no attention.
 _HEALTHY_STATES = frozenset({"READY", ""})
-#: Unloading was asked for, or the next request loads it.
-_ASLEEP_PREFIXES = ("unloaded", ASLEEP)
-
 
 _PROCESS = ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason")
 _STARTED_COLUMN = _PROCESS.index("Started")
@@ -91,7 +88,7 @@ def _print_tables(found: dict[str, Any]) -> None:
 def needs_attention(entry: Mapping[str, Any]) -> bool:
     """Return True for a version that should serve and does not."""
     is_well = entry.get("state", "") in _HEALTHY_STATES
-    return not is_well and not entry.get("reason", "").startswith(_ASLEEP_PREFIXES)
+    return not is_well and entry.get("why", {}).get("kind") not in AT_REST
 
 
 def model_row(entry: dict[str, Any]) -> Sequence[str]:

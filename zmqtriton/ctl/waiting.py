@@ -70,7 +70,7 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
                 return model
             finding = explain_model(client, model, max(0, version))[0]
             return f"{model}: {finding.text}"
-        index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
+        index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
         unready = [_describe(entry) for entry in index if needs_attention(entry)]
         if unready:
             more = len(unready) - _MOST_NAMED

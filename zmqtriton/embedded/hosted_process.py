@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_stub.api.errors import describe
+from zmqtriton_stub.api.errors import reason_of
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.own_process import OwnProcess
 
@@ -131,7 +131,7 @@ class HostedProcess(threading.Thread):
             with _multiprocessing, _no_collection():
                 process.start()
         except Exception as error:  # noqa: BLE001 - pickling may raise anything
-            lifeline.send(wire.LoadFailed(describe(error), InternalError.number))
+            lifeline.send(wire.LoadFailed(reason_of(error), InternalError.number))
         finally:
             self._ends.close()
             os.close(theirs)

@@ -17,6 +17,7 @@ from zmqtriton.long_steps import LifelineReporter, printable
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.reasons import Kind, Reason
 
 
 def main(arguments: list[str]) -> int:
@@ -38,14 +39,20 @@ def main(arguments: list[str]) -> int:
         found = prepare_environment(demand, EnvironmentCache(arguments[3]), reporter)
         answer = wire.CallResult(0, 0, "", json.dumps(found))
     except ZmqTritonError as error:
-        answer = wire.CallResult(0, error.number, printable(error.text), "")
+        answer = _refusal(error)
     except OSError as error:
-        text = f"{demand} cannot be prepared: {error}"
-        answer = wire.CallResult(0, InternalError.number, printable(text), "")
+        answer = _refusal(InternalError(f"{demand} cannot be prepared: {error}"))
     line.send(answer)
     while line.is_backed_up and not line.ended:
         line.wait(1.0)
     return 0
+
+
+def _refusal(error: ZmqTritonError) -> wire.CallResult:
+    text, reason = printable(error.text), error.reason
+    if reason.kind == Kind.OTHER:
+        reason = Reason.of(Kind.ENVIRONMENT_FAILED, text, problem=text)
+    return wire.CallResult(0, error.number, text, "", reason._replace(text=text))
 
 
 if __name__ == "__main__":

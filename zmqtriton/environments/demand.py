@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import zmqtriton_floor
 from zmqtriton_floor.errors import InternalError, Unsupported
+from zmqtriton_floor.reasons import Kind
 
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
@@ -130,7 +131,8 @@ def _spec_of_path(path: str) -> EnvironmentSpec:
             "directory"
         )
     if not os.path.exists(path):
-        raise InternalError(f"Failed to get the canonical path for {path}.")
+        error = InternalError(f"Failed to get the canonical path for {path}.")
+        raise error.because(Kind.ENVIRONMENT_MISSING, path=path)
     root = os.path.realpath(path)
     if path.endswith(ARCHIVE_SUFFIXES) and not os.path.isdir(root):
         return EnvironmentSpec(ARCHIVE, root, fingerprint=_file_fingerprint(root))

@@ -20,6 +20,7 @@ import zmqtriton_floor
 from zmqtriton.environments.demand import Environment, process_variables
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.reasons import Kind
 
 _PROBE_PROGRAM = os.path.join(
     os.path.dirname(os.path.dirname(zmqtriton_floor.__file__)), "zmqtriton_stub", "probe.py"
@@ -70,24 +71,36 @@ def probe(environment: Environment) -> Interpreter:
         )
     except OSError as error:
         whom = f" for {_user()}" if error.errno == errno.EACCES else ""
-        text = f"The interpreter {python} cannot be run: {error.strerror}{whom}"
-        raise InternalError(text) from error
+        problem = f"{error.strerror}{whom}"
+        broken = InternalError(f"The interpreter {python} cannot be run: {problem}")
+        if error.errno == errno.EACCES:
+            action = "cannot be run"
+            broken.because(
+                Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
+            )
+        else:
+            broken.because(Kind.INTERPRETER_BROKEN, python=python, problem=problem)
+        raise broken from error
     except subprocess.TimeoutExpired as error:
         raise InternalError(f"The interpreter {python} said nothing for {_TIMEOUT_S} s") from error
     said = [line for line in answer.stdout.splitlines() if line.startswith(_OUTPUT_MARK)]
     if answer.returncode or not said:
         lines = [line for line in answer.stderr.splitlines() if not _SAYS_NOTHING.match(line)]
         words = lines[-3:] or [f"status {answer.returncode}"]
-        raise InternalError(f"The interpreter {python} does not work: {' / '.join(words)}")
+        problem = " / ".join(words)
+        broken = InternalError(f"The interpreter {python} does not work: {problem}")
+        raise broken.because(Kind.INTERPRETER_BROKEN, python=python, problem=problem)
     found = json.loads(said[-1][len(_OUTPUT_MARK) :])
     version = tuple(found["version"])
     if version < _MIN_VERSION:
         number = ".".join(map(str, version))
         raise InternalError(f"{python} is Python {number}; models need Python 3.8 or newer")
     if found["lacks"] and found["closed"]:
-        raise InternalError(
-            f"The interpreter {python} cannot see its packages: Permission denied for {_user()} in "
-            f"{' and '.join(found['closed'])}"
+        action = "cannot see its packages"
+        problem = f"Permission denied for {_user()} in {' and '.join(found['closed'])}"
+        closed = InternalError(f"The interpreter {python} {action}: {problem}")
+        raise closed.because(
+            Kind.INTERPRETER_FORBIDDEN, python=python, action=action, problem=problem
         )
     return Interpreter(
         python,

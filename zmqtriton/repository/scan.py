@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import resolves_inside
-from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, closest_match
+from zmqtriton_floor.reasons import Kind, Reason
 
 CONFIG_FILE = "config.pbtxt"
 CONFIG_FOLDER = "configs"
@@ -27,7 +28,7 @@ _MODEL_FILE = "model.py"
 DATA_FOLDERS = ("warmup", "initial_state")
 
 #: The index entry's reason for a name that two repositories use.
-DUPLICATE_REASON = "model appears in two or more repositories"
+DUPLICATE = Reason.of(Kind.DUPLICATE, "model appears in two or more repositories")
 
 #: What a directory has that is an environment, of venv or of conda.
 _ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")
@@ -115,6 +116,18 @@ def not_found_text(name: str) -> str:
     return f"failed to poll model '{name}': model not found in any model repository."
 
 
+def not_unique(name: str) -> InternalError:
+    """Return the error for a model that two repositories have."""
+    return InternalError(not_unique_text(name)).because(Kind.DUPLICATE)
+
+
+def not_found(name: str, known: Iterable[str]) -> NotFound:
+    """Return the error for a model that no repository has, with the name that was meant."""
+    meant = closest_match(name, known)
+    text = not_found_text(name) + (f" Did you mean '{meant}'?" if meant else "")
+    return NotFound(text).because(Kind.NOT_FOUND, model=name, suggestion=meant)
+
+
 def _scan_or_problem(path: Path, repository: Path, config_name: str) -> ScannedModel:
     """Scan one directory; if it cannot be read, that must not keep the others from being served."""
     try:
@@ -184,7 +197,7 @@ def choose_versions(config: Any, present: Iterable[int]) -> VersionChoice:
     else:
         chosen = available
     if not chosen:
-        raise ConfigError(no_version_text(config.name))
+        raise ConfigError(Problem(no_version_text(config.name), kind=Kind.NO_VERSION))
     return VersionChoice(tuple(sorted(chosen)), tuple(warnings))
 
 

@@ -20,6 +20,7 @@ from zmqtriton.repository.scan import (
     subdirectories,
 )
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.reasons import Kind
 
 #: The version that the file is.
 VERSION = 1
@@ -28,7 +29,8 @@ VERSION = 1
 def scan_single_file(name: str, file: Path, config_name: str = "") -> ScannedModel:
     """Scan a file and what lies beside it as they are now. Raises InternalError."""
     if not file.is_file():
-        raise InternalError(f"Python model file not found in '{file}'")
+        error = InternalError(f"Python model file not found in '{file}'")
+        raise error.because(Kind.FILE_MISSING, path=str(file))
     directory = file.parent
     config_path = find_config(directory, config_name)
     code = _fingerprint(directory, [file, *_files_beside(directory, config_path)])

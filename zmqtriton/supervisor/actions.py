@@ -15,9 +15,12 @@ from zmqtriton.environments.demand import Environment, EnvironmentSpec, Host
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.reasons import Reason
 
-#: The result of ListRepository: names, each with a problem that holds for all versions, or "".
-RepositoryListing = dict[str, str] | ZmqTritonError
+#: The names of models, each with the problem of all its versions, if there is one.
+RepositoryNames = dict[str, Reason | None]
+#: The result of ListRepository.
+RepositoryListing = RepositoryNames | ZmqTritonError
 #: Models of object stores: an entry for each repository that has the model, with its problem.
 RemoteListing = tuple[tuple[str, str], ...] | ZmqTritonError
 

@@ -154,7 +154,7 @@ class Core:
             self._peers,
             self.staged_files,
             NestedLoads(self.generations, self._context.load_slots),
-            {key: value for each in self._features for key, value in each.never_loaded.items()},
+            next((why for each in self._features if (why := each.why_never_loaded)), None),
             is_explicit=self._policy.control_mode == "explicit",
         )
         self._peers.on_guest_left = loads.guest_left
@@ -283,4 +283,4 @@ class Core:
         for feature in self._features:
             feature.stop()
         for model in self.models.values():
-            model.loads.cancel_all("Server exiting")
+            model.loads.stop()

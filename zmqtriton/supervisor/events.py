@@ -18,6 +18,7 @@ from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Kind, Reason
 
 
 class EventRouter:
@@ -70,7 +71,7 @@ class EventRouter:
     def process_ended(
         self,
         serial: int,
-        reason: str,
+        reason: Reason,
         last_words: str = "",
         crash: str = "",
         had_begun: bool = False,
@@ -93,11 +94,12 @@ class EventRouter:
         if peer is not None:
             self._peers.process_frozen(peer)
             return
-        self._tell_stub(serial, states.KillRequested("the process was stopped by a signal"))
+        frozen = Reason.of(Kind.FROZEN, "the process was stopped by a signal")
+        self._tell_stub(serial, states.KillRequested(frozen))
 
-    def memory_exceeded(self, serial: int, text: str) -> None:
+    def memory_exceeded(self, serial: int, reason: Reason) -> None:
         """The process of an instance has more memory than it may."""
-        self._tell_stub(serial, states.KillRequested(text))
+        self._tell_stub(serial, states.KillRequested(reason))
 
     def messages_malformed(self, messages: int) -> None:
         """Messages were dropped because they were malformed or not allowed from where they came."""
@@ -120,7 +122,8 @@ class EventRouter:
         elif isinstance(message, wire.RegionReleased):
             self._regions.region_released(serial, message.number)
         elif isinstance(message, wire.ExecutionOverdue):
-            self._tell_stub(message.serial, states.KillRequested(message.text, can_dump_stack=True))
+            kill = states.KillRequested(message.reason, can_dump_stack=True)
+            self._tell_stub(message.serial, kill)
         elif isinstance(message, wire.FirstExecutionDone):
             _, instance = self.find_stub(message.serial)
             if instance is not None:

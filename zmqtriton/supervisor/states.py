@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TypeVar
 
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.reasons import Kind, Reason
 
 
 class InstanceState(str, Enum):
@@ -47,9 +48,8 @@ class ModelState(str, Enum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
-#: Why a version is UNAVAILABLE or ended that was unloaded on request; clients and readiness know
-#: it.
-UNLOADED = "unloaded"
+#: Why a version is UNAVAILABLE or ended that was unloaded on request.
+UNLOADED = Reason.of(Kind.UNLOADED, "unloaded")
 
 
 class TransitionError(Exception):
@@ -91,7 +91,7 @@ class ModelLoaded(Event):
 class LoadFailed(Event):
     """The stub reports why it cannot load; it will exit."""
 
-    text: str
+    reason: Reason
     code: int = InternalError.number
 
 
@@ -99,14 +99,14 @@ class LoadFailed(Event):
 class KillRequested(Event):
     """The process hangs or is frozen, and is killed for this reason."""
 
-    reason: str
+    reason: Reason
     #: It runs, so that Python can write its stack.
     can_dump_stack: bool = False
 
 
 @dataclass(frozen=True)
 class ProcessExited(Event):
-    reason: str
+    reason: Reason
     #: The last line of its output.
     last_output_line: str = ""
     #: What Python wrote about its own crash, and where in the model that was.

@@ -14,16 +14,15 @@ from typing import Any
 from zmqtriton_floor.cache_keys import Keys, is_cached
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import (
-    GIVEN_UP,
     InvalidArgument,
     NotFound,
     Unavailable,
     ZmqTritonError,
     closest_match,
 )
-from zmqtriton_floor.members import inside
+from zmqtriton_floor.reasons import Kind
+from zmqtriton_floor.routing import goes_to_canary, inside, is_copied
 from zmqtriton_floor.signature import Signature
-from zmqtriton_floor.traffic import goes_to_canary, is_copied
 from zmqtriton_floor.wire import Correlation, ForgetModel, TrafficSplit, VersionInfo
 from zmqtriton_frontends.inference.client_regions import Regions
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
@@ -33,8 +32,6 @@ STOPPING = "Server is stopping, scheduler for model has stopped accepting new in
 #: What the supervisor tells of models.
 CATALOGUE_MESSAGES = (VersionInfo, TrafficSplit, ForgetModel)
 _READY = "READY"
-#: The reason of a version that was unloaded on request; it does not make a server unready.
-_UNLOADED = "unloaded"
 
 
 #: A guess is not worth the time to compare a name with more than these, or a longer one.
@@ -81,6 +78,7 @@ class ModelVersion:
         self.version = news.version
         self.generation = news.generation
         self.state = news.state
+        #: Why it is not ready, or a newer one is not.
         self.reason = news.reason
         self.ready_instances = news.ready_instances
         #: Its model has an is_ready.
@@ -113,14 +111,23 @@ class ModelVersion:
         return self.state == _READY and self.generation != 0
 
     @property
+    def reason_text(self) -> str:
+        return self.reason.text if self.reason else ""
+
+    @property
     def is_given_up(self) -> bool:
         """True if it has served, and its instances died too often."""
-        return not self.is_loaded and GIVEN_UP in self.reason
+        return not self.is_loaded and self.reason is not None and self.reason.has(Kind.GIVEN_UP)
+
+    @property
+    def is_unloaded(self) -> bool:
+        """True if it was unloaded on request."""
+        return self.reason is not None and self.reason.kind == Kind.UNLOADED
 
     @property
     def may_be_missing(self) -> bool:
         """True if the server is ready without it."""
-        is_meant = self.reason == _UNLOADED or (self.is_on_demand and not self.is_loaded)
+        is_meant = self.is_unloaded or (self.is_on_demand and not self.is_loaded)
         return is_meant or self.is_draining
 
     @property
@@ -267,15 +274,15 @@ class Catalogue:
         if not version:
             for known in self._known(name).values():
                 if known.is_given_up:
-                    raise Unavailable(known.reason)
+                    raise Unavailable(known.reason_text)
             text = f"Request for unknown model: '{name}' has no available versions"
             versions = self._models[name].values()
             # one that has failed, since the others do not serve for that reason
-            told = max(versions, key=lambda v: (v.reason != _UNLOADED, v.version), default=None)
+            told = max(versions, key=lambda v: (not v.is_unloaded, v.version), default=None)
             raise NotFound(text + (_why_not_loaded(told) if told is not None else ""))
         found = self._version(name, version)
         if found.is_given_up:
-            raise Unavailable(found.reason)
+            raise Unavailable(found.reason_text)
         if not found.is_loaded:
             text = (
                 f"Request for unknown model: '{name}' version {found.version} is not at ready state"
@@ -410,6 +417,6 @@ def _tensor(entry: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
 
 def _why_not_loaded(version: ModelVersion) -> str:
     """Return a second sentence for an error about a version that is not loaded."""
-    if version.reason == _UNLOADED:
+    if version.is_unloaded:
         return ". It was unloaded"
     return _WHY_NOT_LOADED.get(version.state, "")

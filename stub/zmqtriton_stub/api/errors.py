@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 import os
 import traceback
+from typing import Tuple
 
 from zmqtriton_floor import errors
+from zmqtriton_floor.reasons import Kind, Reason
 
 _LIBRARY = os.path.dirname(os.__file__)
 _STUB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -22,6 +24,10 @@ _BETWEEN = _OURS | {os.path.join(_LIBRARY, "asyncio"), os.path.join(_LIBRARY, "i
 _BACKENDS = os.path.join(_STUB, "backends") + os.sep
 #: How many of the innermost and of the outermost frames are shown.
 _MAX_FRAMES = 10
+#: File, line and function.
+_Frame = Tuple[str, int, str]
+#: The part of an exception's first line that is a value of its reason.
+_MAX_MESSAGE = 1024
 #: The limit of the wire's type Text.
 _MAX_TEXT = 1 << 16
 
@@ -95,24 +101,53 @@ def describe(error: BaseException) -> str:
 
     Only the text if we complain of the model ourselves.
     """
-    try:
-        text = str(error) or "<EMPTY MESSAGE>"
-    except Exception as failure:  # noqa: BLE001 - a model's own __str__ may raise anything
-        text = f"<MESSAGE UNAVAILABLE DUE TO {type(failure).__name__}>"
+    text = _message(error)
     head = f"{type(error).__name__}: {text}"
-    frames = _frames(error)
-    if not frames and isinstance(error, TritonModelException):
+    if _is_complaint(error):
         return clip(text)
-    # Something that a backend of ours did not foresee; its lines are all that there is.
-    frames = frames or _frames(error, has_backends=True)
+    frames = [f"  {file}({line}): {function}\n" for file, line, function in _all_frames(error)]
     if len(frames) > 2 * _MAX_FRAMES:
         left_out = f"  ... {len(frames) - 2 * _MAX_FRAMES} frames\n"
         frames[_MAX_FRAMES:-_MAX_FRAMES] = [left_out]
     return clip(head + "\n\nAt:\n" + "".join(frames) if frames else head)
 
 
-def _frames(error: BaseException, has_backends: bool = False) -> list[str]:
-    frames: list[str] = []
+def reason_of(error: BaseException) -> Reason:
+    """Return why a model cannot be loaded that has raised this."""
+    text = describe(error)
+    if _is_complaint(error):
+        return Reason.of(Kind.OTHER, text)
+    file, line, function = next(iter(_all_frames(error)), ("", 0, ""))
+    return Reason.of(
+        Kind.EXCEPTION,
+        text,
+        exception=type(error).__name__,
+        message=clip(_message(error).partition("\n")[0][:_MAX_MESSAGE]),
+        file=file,
+        line=line,
+        function=function,
+    )
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error) or "<EMPTY MESSAGE>"
+    except Exception as failure:  # noqa: BLE001 - a model's own __str__ may raise anything
+        return f"<MESSAGE UNAVAILABLE DUE TO {type(failure).__name__}>"
+
+
+def _is_complaint(error: BaseException) -> bool:
+    """Return True if we complain of the model ourselves, so that the text says all."""
+    return isinstance(error, TritonModelException) and not _frames(error)
+
+
+def _all_frames(error: BaseException) -> list[_Frame]:
+    """Return the model's frames; those of a backend of ours that did not foresee the error."""
+    return _frames(error) or _frames(error, has_backends=True)
+
+
+def _frames(error: BaseException, has_backends: bool = False) -> list[_Frame]:
+    frames: list[_Frame] = []
     for frame, number in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
         if not has_backends and code.co_filename.startswith(_BACKENDS):
@@ -121,5 +156,5 @@ def _frames(error: BaseException, has_backends: bool = False) -> list[str]:
         # "<frozen importlib._bootstrap>" has no directory
         skipped = _OURS if frames else _BETWEEN
         if directory not in skipped and not code.co_filename.startswith("<frozen"):
-            frames.append(f"  {code.co_filename}({number}): {code.co_name}\n")
+            frames.append((code.co_filename, number, code.co_name))
     return frames[::-1]

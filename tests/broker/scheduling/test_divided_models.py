@@ -9,7 +9,7 @@ import pytest
 from tests.broker.world import BrokerHarness, request
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton_floor import wire
-from zmqtriton_floor.traffic import ALL
+from zmqtriton_floor.routing import ALL
 
 OVER = wire.TrafficSplit("m", 0, 0, 0)
 

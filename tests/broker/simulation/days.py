@@ -16,7 +16,7 @@ from tests.broker.simulation.promises import ExpectedModel, Invariants
 from tests.broker.world import BrokerHarness, Page, request
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
-from zmqtriton_floor.traffic import ALL
+from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 

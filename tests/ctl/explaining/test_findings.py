@@ -6,17 +6,37 @@ from typing import Any
 
 import pytest
 
+from tests.floor.reasons import because
+from zmqtriton.ctl.explaining.causes import ROWS, explain_reason
 from zmqtriton.ctl.explaining.findings import Facts, Finding, find_all
+from zmqtriton_floor.reasons import Kind, Reason
 
-NOT_HEALTHY = "Internal: Stub process 'm_0' is not healthy."
 FAILED = "Failed to process the request(s) for model 'm_0', message: "
 AT = "\n\nAt:\n  /models/m/1/model.py(8): initialize\n"
-LOST = "depends on 'member' which has no loaded version. Model 'member' loading failed with error:"
 READY = {"name": "m", "version": "1", "state": "READY"}
 
 
-def unavailable(reason: str, name: str = "m") -> dict[str, str]:
-    return {"name": name, "version": "1", "state": "UNAVAILABLE", "reason": reason}
+def unavailable(reason: Reason, name: str = "m") -> dict[str, Any]:
+    entry = {"name": name, "version": "1", "state": "UNAVAILABLE"}
+    return {**entry, "reason": reason.text, "why": reason.document()}
+
+
+def raised(exception: str, message: str) -> Reason:
+    return Reason.of(
+        Kind.EXCEPTION,
+        f"Internal: {exception}: {message}{AT}",
+        exception=exception,
+        message=message,
+        file="/models/m/1/model.py",
+        line=8,
+        function="initialize",
+    )
+
+
+def ended(reason: Reason, output: str) -> Reason:
+    """A process that has written this before its end."""
+    text = f"{reason.text}: {output}"
+    return reason._replace(text=text, values={**reason.values, "output": output})
 
 
 def counts(**figures: Any) -> dict[str, Any]:
@@ -35,68 +55,108 @@ def first(facts: Facts) -> Finding:
     return find_all(facts)[0]
 
 
-REASONS = {
-    f"Internal: ModuleNotFoundError: No module named 'x'{AT}": "cannot import 'x'",
-    "Internal: ImportError: cannot import name 'a' from 'b'": "an import fails: ImportError",
-    "Internal: SyntaxError: invalid syntax (model.py, line 4)": "its code cannot be read",
-    f"Internal: ValueError: bad{AT}": "it raises ValueError: bad (model.py, line 8, in initialize)",
-    f"Internal: torch.OutOfMemoryError: CUDA out of memory.{AT}": "the memory of the GPU",
-    f"Internal: MemoryError: no room{AT}": "it has no memory left: MemoryError: no room",
-    "Internal: PermissionError: [Errno 13] Permission denied: '/data'": "it may not: [Errno 13]",
-    f"Internal: OSError: [Errno 24] Too many open files: '/x'{AT}": "no file descriptors left",
-    f"{NOT_HEALTHY} (killed by SIGSEGV: Segmentation fault{AT})": "it crashes in native code",
-    f"{NOT_HEALTHY} (killed by SIGKILL, by the kernel: out of memory)": "the kernel has killed it",
-    f"{NOT_HEALTHY} (killed by SIGKILL)": "somebody has killed it",
-    f"{NOT_HEALTHY} (exited with status 3)": "its process ends itself, with status 3",
-    f"{NOT_HEALTHY} (it used 300 of at most 200 bytes (max_memory_bytes))": "than its quota",
-    f"{NOT_HEALTHY} (loading took longer than max_load_seconds (1): Aborted{AT})": "1 s (model.py",
-    "instance 'm_0': exited with status 4 (given up after 6 deaths)": "given up after 6 deaths",
-    "instance 'm_0': exited with status 4 (given up after 8 deaths, tried again every 30 s)": (
-        "given up after 8 deaths in a row, tried again every 30 s: "
+SIGKILL = because("killed by SIGKILL")
+SIGSEGV = Reason.of(Kind.CRASHED, "killed by SIGSEGV", signal="SIGSEGV")
+OUT_OF_MEMORY = Reason.of(Kind.OUT_OF_MEMORY, "killed by SIGKILL, by the kernel: out of memory")
+LATE = Reason.of(Kind.LOAD_TIMEOUT, "it took long", limit_s=1.0)
+GIVEN_UP = Reason.of(
+    Kind.GIVEN_UP,
+    "instance 'm_0': exited with status 4 (given up after 6 deaths)",
+    because("exited with status 4"),
+    **{"instance": "m_0", "deaths": 6, "retry_after_s": 0.0},
+)
+TRIED_AGAIN = GIVEN_UP._replace(values={**GIVEN_UP.values, "retry_after_s": 30.0})
+BROKEN = {"python": "/e/bin/python", "problem": "Python runtime state: core initialized"}
+#: What is said, and in part; one of each kind and of the words of models at least.
+REASONS: list[tuple[Reason, str]] = [
+    (raised("ModuleNotFoundError", "No module named 'x'"), "cannot import 'x'"),
+    (raised("ImportError", "cannot import name 'a' from 'b'"), "an import fails: ImportError"),
+    (raised("SyntaxError", "invalid syntax (model.py, line 4)"), "its code cannot be read"),
+    (raised("ValueError", "bad"), "it raises ValueError: bad (model.py, line 8, in initialize)"),
+    (raised("ValueError", "{x} exited with status 3"), "it raises ValueError: {x} exited with"),
+    (raised("OutOfMemoryError", "CUDA out of memory."), "the memory of the GPU"),
+    (raised("MemoryError", "no room"), "it has no memory left: MemoryError: no room"),
+    (raised("PermissionError", "[Errno 13] Permission denied: '/d'"), "it may not: [Errno 13]"),
+    (raised("OSError", "[Errno 24] Too many open files: '/x'"), "no file descriptors left"),
+    (ended(SIGSEGV, f"Segmentation fault{AT}"), "native code, killed by SIGSEGV: Segmentation"),
+    (ended(because("exited with status 1"), "No module named 'zmq'"), "cannot import 'zmq'"),
+    (ended(LATE, f"Aborted{AT}"), "max_load_seconds, 1 s (model.py"),
+    (OUT_OF_MEMORY, "the kernel has killed it"),
+    (SIGKILL, "somebody has killed it (SIGKILL)"),
+    (because("exited with status 3"), "its process ends itself, with status 3"),
+    (Reason.of(Kind.STUB_LOST, "not healthy", SIGKILL, instance="m_0"), "somebody has killed"),
+    (Reason.of(Kind.OVER_MEMORY_QUOTA, "it used 300", limit=200), "its quota: max_memory_bytes is"),
+    (GIVEN_UP, "given up after 6 deaths in a row: its process ends itself"),
+    (TRIED_AGAIN, "given up after 6 deaths in a row, tried again every 30 s: its process ends"),
+    (Reason.of(Kind.ENVIRONMENT_MISSING, "no", path="/no/such.tar.gz"), "environment does not"),
+    (
+        Reason.of(Kind.ENVIRONMENT_FAILED, "no", problem="pip"),
+        "its environment cannot be made: pip",
     ),
-    "Internal: Failed to get the canonical path for /no/such.tar.gz.": "its environment does not",
-    "Internal: environment of /m cannot be prepared (exited with status 1): pip": "cannot be made",
-    "Internal: The interpreter /e/python cannot be run: Permission denied for the user 'm'": (
-        "its Python cannot be run: Permission denied for the user 'm'"
+    (Reason(Kind.INTERPRETER_BROKEN, BROKEN, "no"), "its Python cannot start: Python runtime"),
+    (
+        Reason(Kind.INTERPRETER_FORBIDDEN, {**BROKEN, "action": "cannot be run"}, "no"),
+        "its Python cannot be run: Python runtime",
     ),
-    "Internal: The interpreter /e/python cannot see its packages: Permission denied for the user "
-    "'m' in /e/lib": "its Python cannot see its packages: Permission denied for the user 'm' in",
-    "Internal: The interpreter /e/bin/python does not work: Python runtime state: core initialized "
-    "/ ModuleNotFoundError: No module named 'encodings'": "its Python cannot start: Python runtime",
-    "model appears in two or more repositories": "two repositories have a model of this name",
-    "unexpected directory name 'm' for model 'n', directory name must": "its config.pbtxt calls it",
-    "at least one version must be available under the version policy of model 'm'": "no version",
-    "Invalid argument: Python model file not found in '/m/1/model.py'": "its file /m/1/model.py",
-    "Invalid argument: unable to find backend library for backend 'x', try": "no backend 'x'",
-    "instance group m_0 of model m specifies invalid or unsupported gpu id 7.": "asks for a GPU",
-    "the limit of open files allows 9 instances; there are 8, and": "too few file descriptors",
-    "failed to read text\nc/config.pbtxt:5:1: no field named 'x'": "config.pbtxt, line 5",
-    "Invalid argument: dims must not be 0 (at /m/config.pbtxt:3)": "its configuration is wrong",
-    "model 'm' asks for it in its initialize and would wait for itself": "waits for it",
-    "unloaded": "an operator or a client has unloaded it",
-    "not loaded: waits for its first request": "it sleeps",
-    "not loaded: unloaded after 60 s without requests": "it was unloaded after 60 s",
-    "not loaded: unloaded to make room for 'n'": "it was evicted",
-    "draining": "it is drained",
-    "a reason that nobody has seen": "not ready: a reason that nobody has seen",
-}
+    (Reason.of(Kind.DUPLICATE, "twice"), "two repositories have a model of this name"),
+    (
+        Reason.of(Kind.DIRECTORY_NAME, "no", configured="n", directory="m"),
+        "its config.pbtxt calls it 'n', its directory 'm'",
+    ),
+    (Reason.of(Kind.NO_VERSION, "none"), "it has no version to serve"),
+    (Reason.of(Kind.FILE_MISSING, "no", path="/m/1/model.py"), "its file /m/1/model.py"),
+    (Reason.of(Kind.BACKEND_UNKNOWN, "no", backend="x"), "no backend 'x'"),
+    (Reason.of(Kind.GPU_MISSING, "no"), "asks for a GPU"),
+    (Reason.of(Kind.TOO_FEW_DESCRIPTORS, "9 of 8", limit=8), "too few file descriptors"),
+    (
+        Reason.of(Kind.CONFIG_UNREADABLE, "no", path="c", line=5, detail="no field named 'x'"),
+        "config.pbtxt, line 5: no field named 'x'",
+    ),
+    (
+        Reason.of(Kind.CONFIG_WRONG, "Invalid argument: dims must not be 0", path="", line=0),
+        "its configuration is wrong: Invalid argument: dims must not be 0",
+    ),
+    (because("model 'm' asks for it in its initialize and would wait for itself"), "waits for it"),
+    (Reason.of(Kind.UNLOADED, "unloaded"), "an operator or a client has unloaded it"),
+    (Reason.of(Kind.AWAITS_REQUEST, "not loaded"), "it sleeps"),
+    (Reason.of(Kind.IDLE, "not loaded", idle_s=60), "it was unloaded after 60 s"),
+    (Reason.of(Kind.EVICTED, "not loaded", purpose="to make room for 'n'"), "it was evicted"),
+    (Reason.of(Kind.DRAINING, "draining"), "it is drained"),
+    (because("a reason that nobody has seen"), "not ready: a reason that nobody has seen"),
+]
 
 
 @pytest.mark.row("L12")
-@pytest.mark.parametrize("reason", REASONS)
-def test_each_reason_of_the_server_is_explained(reason: str) -> None:
+@pytest.mark.parametrize(("reason", "cause"), REASONS)
+def test_each_reason_of_the_server_is_explained(reason: Reason, cause: str) -> None:
     found = first(Facts("m", index=[unavailable(reason)]))
 
     assert found.text.startswith("not ready: ")
-    assert REASONS[reason] in found.text
+    assert cause in found.text
     assert found.advice
     assert all(command.split()[0] in ("zmqtriton-ctl", "nvidia-smi") for command in found.commands)
     assert found.commands
 
 
+@pytest.mark.row("L12")
+@pytest.mark.parametrize("kind", Kind)
+def test_each_kind_of_reason_has_a_row_made_of_its_values(kind: Kind) -> None:
+    values = {name: 7 if name.endswith(("_s", "limit", "deaths")) else "7" for name in kind.values}
+    cause = Reason.of(Kind.OTHER, "the cause")
+
+    found = explain_reason("m", Reason.of(kind, "the text", cause, **values))
+
+    assert kind in ROWS
+    assert found.text
+    assert found.advice
+    assert found.commands
+
+
 def test_an_ensemble_names_its_member_and_why_that_is_not_ready() -> None:
-    ensemble = unavailable(f"Invalid argument: ensemble 'm' {LOST} version 1", "m")
-    member = unavailable(f"Internal: OSError: gone{AT}", "member")
+    unknown = Reason.of(Kind.NOT_FOUND, "unknown", model="member", suggestion="members")
+    lost = Reason.of(Kind.MEMBER_NOT_LOADED, "lost", unknown, member="member")
+    ensemble = unavailable(lost)
+    member = unavailable(raised("OSError", "gone"), "member")
 
     found = first(Facts("m", index=[ensemble, member]))
     missing = first(Facts("m", index=[ensemble]))
@@ -104,7 +164,7 @@ def test_an_ensemble_names_its_member_and_why_that_is_not_ready() -> None:
 
     assert "not ready: its member 'member' is not ready: it raises OSError: gone" in found.text
     assert "zmqtriton-ctl explain member" == found.commands[0]
-    assert "its member 'member' does not exist" in missing.text
+    assert "its member 'member' does not exist; did you mean 'members'?" in missing.text
     assert "it is now" in late.text
 
 
@@ -120,7 +180,7 @@ def test_names_and_versions_that_nobody_has_get_a_proposal() -> None:
 
 
 def test_commands_can_be_typed_as_they_are() -> None:
-    named = [{"name": "a model", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}]
+    named = [unavailable(Reason.of(Kind.UNLOADED, "unloaded"), "a model")]
 
     assert ("zmqtriton-ctl load 'a model'",) == first(Facts("a model", index=named)).commands
     assert ("zmqtriton-ctl load 'a model'",) == first(
@@ -142,17 +202,17 @@ def test_a_model_that_was_never_loaded_and_one_that_still_loads() -> None:
 
 
 def test_a_failed_reload_is_told_of_a_model_that_still_serves() -> None:
-    reason = f"still served, the last load failed: Internal: ValueError: bad{AT}"
+    cause = raised("ValueError", "bad")
+    reason = Reason.of(Kind.LAST_LOAD_FAILED, f"still served: {cause.text}", cause)
 
-    found = first(Facts("m", index=[{**READY, "reason": reason}]))
+    found = first(Facts("m", index=[{**READY, "why": reason.document()}]))
 
     assert "ready, but the last load failed, what served before serves: it raises" in found.text
 
 
 def test_instances_that_have_died_are_told_with_their_reasons() -> None:
-    died = stub(
-        "BACKOFF", restarts=2, last_reason="killed by SIGKILL, by the kernel: out of memory"
-    )
+    end = {"last_reason": OUT_OF_MEMORY.text, "why": OUT_OF_MEMORY.document()}
+    died = stub("BACKOFF", restarts=2, **end)
 
     found = find_all(Facts("m", index=[READY], status={"processes": [died, stub()]}))
 
@@ -229,7 +289,7 @@ def test_a_canary_of_a_model_that_is_well_is_told_last() -> None:
 
 def test_a_check_adds_only_what_the_server_has_not_said() -> None:
     problems = [("no field named 'a'", "config.pbtxt:1"), ("no field named 'b'", "config.pbtxt:2")]
-    facts = Facts("m", index=[unavailable("no field named 'a'")], problems=problems)
+    facts = Facts("m", index=[unavailable(because("no field named 'a'"))], problems=problems)
 
     _, added = find_all(facts)
 

@@ -25,7 +25,7 @@ from zmqtriton_frontends.inference.admission import CheckedRequest, Options, pre
 
 TOKEN = b"0123456789abcdef"
 NEWS = wire.VersionInfo(
-    4, "m", 1, "READY", "", 1, json.dumps({"name": "m", "max_batch_size": 0}), b""
+    4, "m", 1, "READY", None, 1, json.dumps({"name": "m", "max_batch_size": 0}), b""
 )
 BODY = wire.RequestBody("r", {}, [], [])
 NO_OPTIONS = Options()
@@ -379,7 +379,7 @@ def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
     async def test() -> None:
         config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
         async with around(tmp_path) as world:
-            world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", "", 1, config, b""))
+            world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", None, 1, config, b""))
             world.lifeline.send(wire.Retire(0))
             await world.until(lambda: world.gateway.is_stopping)
 

@@ -73,7 +73,7 @@ def version_info(
         "output": [tensor_config("OUTPUT0", datatype, [-1])],
         **config,
     }
-    return VersionInfo(version, name, version, "READY", "", 1, json.dumps(whole), b"")
+    return VersionInfo(version, name, version, "READY", None, 1, json.dumps(whole), b"")
 
 
 MODELS = (

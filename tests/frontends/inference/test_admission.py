@@ -17,7 +17,7 @@ from zmqtriton_frontends.inference.catalogue import Catalogue
 def catalogue() -> Catalogue:
     catalogue = Catalogue()
     config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
-    catalogue.update(wire.VersionInfo(1, "m", 1, "READY", "", 1, config, b""))
+    catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
     return catalogue
 
 

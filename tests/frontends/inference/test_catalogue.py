@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.floor.reasons import because
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
+from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.inference.catalogue import Catalogue
 
 
 def news(name: str, **config: Any) -> VersionInfo:
-    return VersionInfo(1, name, 1, "READY", "", 1, json.dumps({"name": name, **config}), b"")
+    return VersionInfo(1, name, 1, "READY", None, 1, json.dumps({"name": name, **config}), b"")
 
 
 def ensemble(name: str, *members: str) -> VersionInfo:
@@ -79,20 +81,23 @@ def test_ensembles_that_name_each_other_are_no_endless_search() -> None:
 @pytest.mark.parametrize("version", ["", "1"])
 def test_a_model_that_was_given_up_is_unavailable_and_says_why(version: str) -> None:
     catalogue = Catalogue()
-    reason = "instance 'm_0': exited with status 7 (given up after 6 deaths)"
+    text = "instance 'm_0': exited with status 7 (given up after 6 deaths)"
+    reason = Reason.of(Kind.GIVEN_UP, text, because("exited with status 7"))
     catalogue.update(news("m"))
     catalogue.update(VersionInfo(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
 
     with pytest.raises(Unavailable) as refused:
         catalogue.find("m", version)
 
-    assert reason == refused.value.text
+    assert text == refused.value.text
     assert not catalogue.is_model_ready("m")
 
 
-def test_a_model_that_never_served_has_no_available_versions() -> None:
+@pytest.mark.parametrize("words", ["ValueError", "the store was given up after 6 deaths"])
+def test_a_model_that_never_served_has_no_available_versions(words: str) -> None:
     catalogue = Catalogue()
-    catalogue.update(VersionInfo(0, "m", 1, "UNAVAILABLE", "Internal: ValueError", 0, "", b""))
+    reason = because(f"Internal: {words}")
+    catalogue.update(VersionInfo(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
 
     with pytest.raises(NotFound, match="'m' has no available versions"):
         catalogue.find("m")
@@ -101,13 +106,17 @@ def test_a_model_that_never_served_has_no_available_versions() -> None:
 @pytest.mark.parametrize(
     ("state", "reason", "told"),
     [
-        ("UNAVAILABLE", "Internal: no", ". Its last load has failed, and the index of the"),
-        ("UNAVAILABLE", "unloaded", ". It was unloaded"),
-        ("LOADING", "", ". It is being loaded, so retry later"),
+        (
+            "UNAVAILABLE",
+            because("Internal: no"),
+            ". Its last load has failed, and the index of the",
+        ),
+        ("UNAVAILABLE", Reason.of(Kind.UNLOADED, "unloaded"), ". It was unloaded"),
+        ("LOADING", None, ". It is being loaded, so retry later"),
     ],
 )
 def test_why_a_model_is_not_loaded_stands_behind_triton_s_text(
-    state: str, reason: str, told: str
+    state: str, reason: Reason | None, told: str
 ) -> None:
     catalogue = Catalogue()
     catalogue.update(VersionInfo(0, "m", 1, state, reason, 0, "", b""))

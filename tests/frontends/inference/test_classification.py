@@ -17,7 +17,7 @@ from zmqtriton_frontends.inference.classification import classify
 def model(batch: int = 0, **labels: list[str]) -> ModelVersion:
     config = json.dumps({"name": "m", "max_batch_size": batch})
     return ModelVersion(
-        VersionInfo(1, "m", 1, "READY", "", 1, config, b"", labels=json.dumps(labels))
+        VersionInfo(1, "m", 1, "READY", None, 1, config, b"", labels=json.dumps(labels))
     )
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from zmqtriton_floor.traffic import ALL
+from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import RequestBody, TrafficSplit, VersionInfo
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
@@ -18,7 +18,7 @@ OVER = TrafficSplit("m", 0, 0, 0)
 def news(version: int, state: str = "READY") -> VersionInfo:
     generation = version if state == "READY" else 0
     config = json.dumps({"name": "m"}) if generation else ""
-    return VersionInfo(generation, "m", version, state, "", generation and 1, config, b"")
+    return VersionInfo(generation, "m", version, state, None, generation and 1, config, b"")
 
 
 def split(weight: int, header: str = "", value: str = "", shadow: int = 0) -> TrafficSplit:

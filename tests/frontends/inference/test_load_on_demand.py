@@ -17,6 +17,7 @@ from zmqtriton_floor.errors import (
     Unavailable,
     ZmqTritonError,
 )
+from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_frontends.http_api.inference.http_inference import HttpInference, InferenceHead
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
@@ -93,9 +94,11 @@ def test_what_somebody_unloaded_is_asked_of_nobody() -> None:
     async def test() -> None:
         catalogue = Catalogue()
         catalogue.demand = OnDemandLoader(Supervisor().call, 60.0)
-        left = version_info("left", generation=0, state="UNAVAILABLE", reason="unloaded")
+        unloaded = Reason.of(Kind.UNLOADED, "unloaded")
+        left = version_info("left", generation=0, state="UNAVAILABLE", reason=unloaded)
         catalogue.update(left)
-        catalogue.update(left._replace(model="idle", reason="not loaded: idle", is_on_demand=1))
+        idle = Reason.of(Kind.IDLE, "not loaded: idle", idle_s=1)
+        catalogue.update(left._replace(model="idle", reason=idle, is_on_demand=1))
 
         with pytest.raises(Unavailable) as refused:
             catalogue.find("left", "1")

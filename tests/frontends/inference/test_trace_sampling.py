@@ -60,7 +60,7 @@ def test_a_clients_span_is_read_from_metadata(metadata: Any, expected: Parent | 
 def followed(parent: Parent | None, mode: str = "opentelemetry", **said: Any) -> CheckedRequest:
     catalogue = Catalogue()
     config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
-    catalogue.update(wire.VersionInfo(1, "m", 1, "READY", "", 1, config, b""))
+    catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
     checked = prepare(catalogue, catalogue.find("m"), wire.RequestBody("", {}, [], []), Options())
     traces = Traces()
     choice = {"levels": ["TENSORS"], "rate": 0, "count": 0, "log_frequency": 0, "changes": [0, 0]}

@@ -12,7 +12,7 @@ from zmqtriton_frontends.metrics_api import readiness
 
 def news(name: str, **changed: Any) -> VersionInfo:
     config = json.dumps({"name": name, "metric_tags": {"team": "a"}})
-    return VersionInfo(1, name, 1, "READY", "", 1, config, b"")._replace(**changed)
+    return VersionInfo(1, name, 1, "READY", None, 1, config, b"")._replace(**changed)
 
 
 def lines(*told: VersionInfo) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.floor.reasons import because
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
@@ -14,6 +15,7 @@ from zmqtriton.supervisor.features.table import FEATURES
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_floor.reasons import Reason
 
 
 class Witness(Feature):
@@ -34,8 +36,8 @@ class Witness(Feature):
         }
 
     @property
-    def never_loaded(self) -> Mapping[str, str]:
-        return {"state": "UNAVAILABLE", "reason": "nobody has looked"}
+    def why_never_loaded(self) -> Reason:
+        return because("nobody has looked")
 
     def start(self) -> None:
         self.calls.append("start")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.floor.reasons import text_of
 from tests.support.scripted import string_parameter
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.quotas import Quota
@@ -92,7 +93,8 @@ def test_what_is_not_there_is_said_as_triton_does(tmp_path: Path, name: str) -> 
     found = refused(tmp_path, name)
 
     assert (
-        found.reason == f"failed to poll model '{name}': model not found in any model repository."
+        found.reason.text
+        == f"failed to poll model '{name}': model not found in any model repository."
     )
     assert found.fingerprint == ""
 
@@ -106,8 +108,9 @@ def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
     found = repository.read_model("m")
 
     assert isinstance(found, ReadFailure)
-    assert found.reason == "failed to poll model 'm': not unique across all model repositories"
-    assert repository.list_names() == {"m": "model appears in two or more repositories"}
+    assert found.reason.text == "failed to poll model 'm': not unique across all model repositories"
+    (duplicate,) = repository.list_names().values()
+    assert "model appears in two or more repositories" == text_of(duplicate)
 
 
 def test_the_same_repository_twice_is_one(tmp_path: Path) -> None:
@@ -116,7 +119,7 @@ def test_the_same_repository_twice_is_one(tmp_path: Path) -> None:
         Options(model_repository=(str(tmp_path), f"{tmp_path}/../{tmp_path.name}"))
     )
 
-    assert repository.list_names() == {"m": ""}
+    assert repository.list_names() == {"m": None}
     assert isinstance(repository.read_model("m"), Blueprint)
 
 
@@ -125,7 +128,7 @@ def test_a_broken_configuration_is_a_reason(tmp_path: Path) -> None:
 
     found = refused(tmp_path, "m")
 
-    assert "failed to read text proto" in found.reason
+    assert "failed to read text proto" in found.reason.text
     assert found.fingerprint
 
 
@@ -135,7 +138,9 @@ def test_a_missing_file_is_the_problem_of_its_version(tmp_path: Path) -> None:
 
     found = read(tmp_path, "m")
 
-    assert found.versions[1].problem == f"Python model file not found in '{model}/1/model.py'"
+    assert (
+        text_of(found.versions[1].problem) == f"Python model file not found in '{model}/1/model.py'"
+    )
 
 
 def test_a_model_without_versions_has_none(tmp_path: Path) -> None:
@@ -160,7 +165,7 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1
 
     assert found.ensemble is not None
     assert (("m", -1),) == found.ensemble.steps
-    assert [""] == [version.problem for version in found.versions.values()]
+    assert [None] == [version.problem for version in found.versions.values()]
     finished = found.ensemble.finalize_config({"m": member})
     assert () == finished.slots
     assert '"decoupled":false' in finished.config
@@ -199,8 +204,8 @@ def test_an_interpreter_that_cannot_be_run_is_the_problem_of_the_model(tmp_path:
 
     version = read(tmp_path, "m").versions[1]
 
-    assert "PYTHON_EXECUTABLE '/nowhere/python' is no program" in version.problem
-    assert version.problem_code == InternalError.number
+    assert "PYTHON_EXECUTABLE '/nowhere/python' is no program" in text_of(version.problem)
+    assert isinstance(version.problem, InternalError)
 
 
 def test_an_environment_beside_the_model_is_used(tmp_path: Path) -> None:
@@ -219,7 +224,7 @@ def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:
     (tmp_path / "env").mkdir()
     add(tmp_path / "models", "m", parameter("EXECUTION_ENV_PATH", str(tmp_path / "env")))
 
-    problem = read(tmp_path / "models", "m").versions[1].problem
+    problem = text_of(read(tmp_path / "models", "m").versions[1].problem)
 
     assert problem == (
         f"Path {tmp_path}/env/bin/activate does not exist. The Python environment should contain "
@@ -236,7 +241,7 @@ def test_a_link_to_itself_does_not_hide_the_models(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "circle").symlink_to("circle")
 
-    assert {"m": ""} == ModelReader(Options(model_repository=(str(tmp_path),))).list_names()
+    assert {"m": None} == ModelReader(Options(model_repository=(str(tmp_path),))).list_names()
 
 
 @pytest.mark.row("F22")
@@ -383,7 +388,7 @@ def test_a_load_may_be_bounded(tmp_path: Path) -> None:
 
     assert (2.5, 0.0) == tuple(read(tmp_path, n).max_load_s for n in ("m", "plain"))
     reason = "max_load_seconds is 'soon', which is no number of seconds"
-    assert reason == refused(tmp_path, "wrong").reason
+    assert reason == refused(tmp_path, "wrong").reason.text
 
 
 @pytest.mark.row("L22")
@@ -394,7 +399,7 @@ def test_a_model_may_have_a_quota(tmp_path: Path) -> None:
 
     assert Quota("m", max_memory_bytes=2 << 30) == read(tmp_path, "m").quota
     assert Quota("plain") == read(tmp_path, "plain").quota
-    reason = read(tmp_path, "wrong").versions[1].problem
+    reason = text_of(read(tmp_path, "wrong").versions[1].problem)
     assert reason.startswith("cpu_weight is 'heavy', which is no whole number from 1 to 10000")
     assert f"(at {wrong}/config.pbtxt:" in reason
 
@@ -451,7 +456,7 @@ def test_a_chat_template_that_is_missing_is_the_reason(tmp_path: Path) -> None:
     named = 'parameters { key: "openai_chat_template" value { string_value: "none.jinja" } }'
     add(tmp_path, "m", f"{CONFIG}\n{named}\n")
 
-    problem = read(tmp_path, "m", allow_openai=True).versions[1].problem
+    problem = text_of(read(tmp_path, "m", allow_openai=True).versions[1].problem)
 
     assert problem.startswith("failed to open text file for read ")
-    assert "" == read(tmp_path, "m").versions[1].problem
+    assert read(tmp_path, "m").versions[1].problem is None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.floor.reasons import text_of
 from tests.supervisor.machine.test_model_reading import CONFIG, add, parameter, read
 from zmqtriton.environments.demand import Environment, variable_overrides
 from zmqtriton.options import parse
@@ -66,7 +67,7 @@ def test_what_is_wrong_is_the_problem_of_every_python_model(
     found = ModelReader(options).read_model("m")
 
     assert [(text, InvalidArgument.number)] == [
-        (version.problem, version.problem_code)
+        (text_of(version.problem), getattr(version.problem, "number", 0))
         for version in found.versions.values()  # type: ignore[union-attr]
     ]
 
@@ -111,7 +112,7 @@ def test_a_stub_beside_the_model_is_ignored_with_a_warning(tmp_path: Path) -> No
 
     found = read(tmp_path, "m")
 
-    assert "" == found.versions[1].problem
+    assert found.versions[1].problem is None
     assert [f"ignore {stub}: a stub for another Python is not needed"] == [
         warning.partition(";")[0] for warning in found.warnings
     ]
@@ -126,9 +127,9 @@ def test_force_cpu_only_is_yes_or_no(tmp_path: Path) -> None:
     found = {name: read(tmp_path, name).versions[1] for name in ("yes", "no", "none", "maybe")}
 
     assert ["", "", "", "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: maybe'"] == [
-        version.problem.partition(" (at ")[0] for version in found.values()
+        text_of(version.problem).partition(" (at ")[0] for version in found.values()
     ]
-    assert Unsupported.number == found["maybe"].problem_code
+    assert isinstance(found["maybe"].problem, Unsupported)
 
 
 @pytest.mark.row("B20")
@@ -149,8 +150,10 @@ def test_the_file_of_the_model_can_be_named_and_must_be_python(tmp_path: Path) -
         found["other"].path,
     ]
     missing = f"{tmp_path}/missing/1/missing.py"
-    assert f"Python model file not found in '{missing}'" == found["missing"].problem
-    assert found["text"].problem == ("Model name must end with '.py'. Model name is \"model.txt\".")
+    assert f"Python model file not found in '{missing}'" == text_of(found["missing"].problem)
+    assert text_of(found["text"].problem) == (
+        "Model name must end with '.py'. Model name is \"model.txt\"."
+    )
 
 
 @pytest.mark.row("B22", "B23")

@@ -34,13 +34,13 @@ def read(reader: ModelReader, override: LoadOverride | None = None) -> Blueprint
 def refused(reader: ModelReader) -> str:
     found = reader.read_model("m")
     assert isinstance(found, ReadFailure), found
-    return found.reason
+    return found.reason.text
 
 
 def test_it_runs_from_where_it_lies(tmp_path: Path, reader: ModelReader) -> None:
     found = read(reader)
 
-    assert {"m": ""} == reader.list_names()
+    assert {"m": None} == reader.list_names()
     assert str(tmp_path / "code") == found.directory
     assert str(tmp_path / "code" / "scale.py") == found.versions[1].path
 

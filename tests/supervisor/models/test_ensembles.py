@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.floor.reasons import text_of
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
@@ -199,14 +200,14 @@ def test_a_member_that_dies_makes_the_ensemble_unready_until_it_is_back() -> Non
     world.kill_process(world.serial("m_0_0"))
     news = world.latest_version_info("e")
     assert ("READY", 0) == (news.state, news.ready_instances)
-    assert "model 'm' of the ensemble is not ready" in news.reason
-    assert "killed by SIGKILL" in news.reason
+    assert "model 'm' of the ensemble is not ready" in text_of(news.reason)
+    assert "killed by SIGKILL" in text_of(news.reason)
     [entry] = [entry for entry in world.index() if entry["name"] == "e"]
     assert "UNAVAILABLE" == entry["state"]
 
     world.tick()
 
-    assert (1, "") == (
+    assert (1, None) == (
         world.latest_version_info("e").ready_instances,
         world.latest_version_info("e").reason,
     )

@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from tests.floor.reasons import because, text_of
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub
@@ -54,7 +55,7 @@ class Bench:
         return self.take()
 
     def die(self, reason: str = "killed by SIGKILL") -> list[Action]:
-        exited = states.ProcessExited(reason, had_begun=True)
+        exited = states.ProcessExited(because(reason), had_begun=True)
         return self.handle(exited) + self.advance(0.0)
 
     def pause_s(self) -> float | None:
@@ -85,7 +86,7 @@ def test_the_first_death_is_followed_by_a_start_at_once(ready: Bench) -> None:
 
     assert [SpawnStub(2, SERVER_ENVIRONMENT, "m", "m_0_0")] == todo
     assert ready.instance.restarts == 1
-    assert ready.instance.death_reason == "killed by SIGKILL"
+    assert text_of(ready.instance.death_reason) == "killed by SIGKILL"
 
 
 def test_further_deaths_are_followed_by_growing_pauses(ready: Bench) -> None:
@@ -93,7 +94,7 @@ def test_further_deaths_are_followed_by_growing_pauses(ready: Bench) -> None:
     pauses = []
     for _ in range(MAX_DEATHS - 1):
         ready.load()
-        ready.handle(states.ProcessExited("killed by SIGKILL", had_begun=True))
+        ready.handle(states.ProcessExited(because("killed by SIGKILL"), had_begun=True))
         pause_s = ready.pause_s()
         assert pause_s is not None
         pauses.append(pause_s)
@@ -111,7 +112,7 @@ def test_too_many_deaths_in_a_minute_are_the_end(ready: Bench) -> None:
     ready.die("killed by SIGSEGV")
 
     assert ready.instance.state is InstanceState.FAILED
-    assert ready.instance.death_reason == "killed by SIGSEGV"
+    assert text_of(ready.instance.death_reason) == "killed by SIGSEGV"
     assert ready.pause_s() is None
 
 
@@ -141,7 +142,7 @@ def test_one_that_was_given_up_is_tried_once_in_a_while_for_ever(given_up: Bench
         assert isinstance(spawned, SpawnStub)
         given_up.handle(states.ProcessStarted(42))
         assert given_up.instance.is_given_up, "so far"
-        given_up.handle(states.LoadFailed("no store"))
+        given_up.handle(states.LoadFailed(because("no store")))
         given_up.die()
 
 
@@ -191,7 +192,7 @@ def test_where_nobody_wants_it_what_was_given_up_is_not_tried_again(seconds: flo
 
 def test_one_that_is_killed_while_idle_is_no_crash_loop(ready: Bench) -> None:
     for _ in range(3 * MAX_DEATHS):
-        ready.handle(states.ProcessExited("killed by SIGKILL"))
+        ready.handle(states.ProcessExited(because("killed by SIGKILL")))
         ready.advance(0.0)
         ready.load()
 
@@ -201,7 +202,7 @@ def test_one_that_is_killed_while_idle_is_no_crash_loop(ready: Bench) -> None:
 
 def test_deaths_of_long_ago_do_not_count(ready: Bench) -> None:
     for _ in range(3 * MAX_DEATHS):
-        ready.handle(states.ProcessExited("killed by SIGKILL"))
+        ready.handle(states.ProcessExited(because("killed by SIGKILL")))
         ready.advance(15.0)
         ready.load()
 
@@ -232,9 +233,12 @@ def test_the_reason_of_a_failed_load_is_what_the_stub_said() -> None:
     bench = Bench()
     bench.handle(states.StartRequested(), states.ProcessStarted(42))
 
-    bench.handle(states.LoadFailed("ValueError: no"), states.ProcessExited("exited with status 1"))
+    bench.handle(
+        states.LoadFailed(because("ValueError: no")),
+        states.ProcessExited(because("exited with status 1")),
+    )
 
-    assert bench.instance.death_reason == "ValueError: no"
+    assert text_of(bench.instance.death_reason) == "ValueError: no"
     assert bench.instance.has_reported_failure
 
 
@@ -242,47 +246,53 @@ def test_a_death_while_loading_shows_its_last_words() -> None:
     bench = Bench()
     bench.handle(states.StartRequested(), states.ProcessStarted(42))
 
-    bench.handle(states.ProcessExited("exited with status 3", "lacks the module 'zmq'"))
+    bench.handle(states.ProcessExited(because("exited with status 3"), "lacks the module 'zmq'"))
 
-    assert bench.instance.death_reason == "exited with status 3: lacks the module 'zmq'"
+    assert text_of(bench.instance.death_reason) == "exited with status 3: lacks the module 'zmq'"
 
 
 def test_a_crash_of_one_that_serves_tells_where_and_its_askers_only_that(ready: Bench) -> None:
     crash = "Segmentation fault\n\nAt:\n  model.py(5): execute"
-    ready.handle(states.ProcessExited("killed by SIGSEGV", "a line of its log", crash))
+    ready.handle(states.ProcessExited(because("killed by SIGSEGV"), "a line of its log", crash))
 
-    assert f"killed by SIGSEGV: {crash}" == ready.instance.death_reason
+    assert f"killed by SIGSEGV: {crash}" == text_of(ready.instance.death_reason)
     assert "killed by SIGSEGV" == ready.instance.death_summary
 
 
 def test_a_death_of_one_that_serves_does_not_repeat_its_log(ready: Bench) -> None:
-    ready.handle(states.ProcessExited("exited with status 1", "a line of its log"))
+    ready.handle(states.ProcessExited(because("exited with status 1"), "a line of its log"))
 
-    assert "exited with status 1" == ready.instance.death_reason
+    assert "exited with status 1" == text_of(ready.instance.death_reason)
 
 
 def test_one_that_hangs_in_its_model_is_asked_where_before_it_is_killed(ready: Bench) -> None:
-    todo = ready.handle(states.KillRequested("took longer than 2 s", can_dump_stack=True))
+    todo = ready.handle(states.KillRequested(because("took longer than 2 s"), can_dump_stack=True))
     late = ready.advance(ABORT_WITHIN_S)
-    ready.handle(states.ProcessExited("killed by SIGABRT", "x", "Aborted\n\nAt:\n  m.py(5): f"))
+    ready.handle(
+        states.ProcessExited(because("killed by SIGABRT"), "x", "Aborted\n\nAt:\n  m.py(5): f")
+    )
 
     assert [Signal(1, signal.SIGABRT)] == todo
     assert [Signal(1, signal.SIGKILL, group=True)] == late
-    assert "took longer than 2 s: Aborted\n\nAt:\n  m.py(5): f" == ready.instance.death_reason
+    assert "took longer than 2 s: Aborted\n\nAt:\n  m.py(5): f" == text_of(
+        ready.instance.death_reason
+    )
     assert "took longer than 2 s" == ready.instance.death_summary
 
 
 def test_a_hanging_one_is_killed_and_dies_for_that_reason(ready: Bench) -> None:
-    todo = ready.handle(states.KillRequested("took longer than 2 s"))
+    todo = ready.handle(states.KillRequested(because("took longer than 2 s")))
     ready.die()
 
     assert [Signal(1, signal.SIGKILL, group=True)] == todo
-    assert ready.instance.death_reason == "took longer than 2 s"
+    assert text_of(ready.instance.death_reason) == "took longer than 2 s"
 
 
 def test_a_stub_that_says_that_it_failed_and_stays_is_killed() -> None:
     bench = Bench()
-    bench.handle(states.StartRequested(), states.ProcessStarted(42), states.LoadFailed("no"))
+    bench.handle(
+        states.StartRequested(), states.ProcessStarted(42), states.LoadFailed(because("no"))
+    )
 
     assert Signal(1, signal.SIGKILL, group=True) in bench.advance(5.0)
     assert bench.instance.state is InstanceState.LOADING
@@ -299,7 +309,7 @@ def test_after_draining_it_finishes_and_is_killed_if_it_does_not(ready: Bench) -
 def test_one_that_finished_is_not_killed_later(ready: Bench) -> None:
     ready.handle(states.DrainRequested(), states.DrainFinished())
 
-    ready.handle(states.ProcessExited("exited with status 0"))
+    ready.handle(states.ProcessExited(because("exited with status 0")))
 
     assert ready.advance(FINALIZE_WITHIN_S) == []
     assert ready.instance.state is InstanceState.STOPPED
@@ -319,7 +329,7 @@ def test_a_stop_before_the_process_is_there_kills_it_when_it_comes() -> None:
 def test_a_stop_during_a_pause_ends_it(ready: Bench) -> None:
     ready.die()
     ready.load()
-    ready.handle(states.ProcessExited("killed by SIGKILL"))
+    ready.handle(states.ProcessExited(because("killed by SIGKILL")))
 
     ready.handle(states.StopRequested())
 

@@ -7,6 +7,7 @@ import gc
 
 import pytest
 
+from tests.floor.reasons import because, text_of
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.repository.scan import no_version_text
 from zmqtriton.supervisor.control.load_calls import NOT_EXPLICIT
@@ -226,10 +227,8 @@ def test_a_version_that_is_not_wanted_any_more_is_unloaded_after_the_new_one_ser
     world.call("load", LOAD_M)
 
     assert world.latest_version_info("m", 2).state == "READY"
-    assert (world.latest_version_info("m", 1).state, world.latest_version_info("m", 1).reason) == (
-        "UNAVAILABLE",
-        "unloaded",
-    )
+    news = world.latest_version_info("m", 1)
+    assert ("UNAVAILABLE", "unloaded") == (news.state, text_of(news.reason))
     assert len(world.living("stub")) == 1
 
 
@@ -278,10 +277,8 @@ def test_an_unload_is_answered_before_requests_under_way_end() -> None:
     assert world.index()[0]["state"] == "UNLOADING"
     (retired,) = world.messages_to("broker", wire.Retire)
     world.receive(world.serial("broker"), wire.Drained(retired.generation))
-    assert (world.latest_version_info("m").state, world.latest_version_info("m").reason) == (
-        "UNAVAILABLE",
-        "unloaded",
-    )
+    news = world.latest_version_info("m")
+    assert ("UNAVAILABLE", "unloaded") == (news.state, text_of(news.reason))
     assert world.living("stub") == []
     assert "I successfully unloaded 'm' version 1" in world.log
 
@@ -300,7 +297,7 @@ def test_an_unload_cancels_a_load_that_hangs() -> None:
     assert unload.result is None
     assert load.error[0] == Unavailable.number
     assert world.living("stub") == []
-    assert world.latest_version_info("m").reason == "unloaded"
+    assert text_of(world.latest_version_info("m").reason) == "unloaded"
 
 
 def test_a_load_during_an_unload_does_not_wait_for_it() -> None:
@@ -359,7 +356,9 @@ def test_a_load_is_tried_again_if_so_wanted() -> None:
     first = world.serial("m_0_0")
     world.stub_behaviours["m"] = LOADS
 
-    world.receive(first, wire.LoadFailed("not yet")).kill_process(first, "exited with status 1")
+    world.receive(first, wire.LoadFailed(because("not yet"))).kill_process(
+        first, "exited with status 1"
+    )
 
     assert call.result is None
     assert world.latest_version_info("m").state == "READY"
@@ -460,7 +459,7 @@ def test_a_poll_tries_again_what_has_failed_because_a_process_was_lost() -> None
     world.stub_behaviours["m"] = LOADS
     world.advance(1.0 + SETTLE_S)
 
-    assert ("READY", "") == world.latest_version_info("m")[3:5]
+    assert ("READY", None) == world.latest_version_info("m")[3:5]
     assert first != world.generation("m").number
 
 

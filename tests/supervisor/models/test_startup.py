@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.floor.reasons import because
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.models.startup import SETTLE_S
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError, NotFound, Unavailable
+from zmqtriton_floor.errors import InternalError, Unavailable
 
 _GONE = InternalError("failed to stat file /models")
 _LOAD = {"model": "m", "parameters": {}}
@@ -91,7 +92,7 @@ def test_a_model_that_goes_between_a_listing_and_its_reading_ends_with_the_next(
             world.call("reload")
 
     read, world.is_busy = world._read, is_busy
-    world._read = lambda *_: ReadFailure("model not found", NotFound.number)  # type: ignore[method-assign]
+    world._read = lambda *_: ReadFailure(because("model not found"))  # type: ignore[method-assign]
     look()
     assert "READY" == world.index()[0]["state"], "so far it is listed"
 

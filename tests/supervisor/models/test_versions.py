@@ -10,6 +10,7 @@ from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_bluepri
 from zmqtriton.config.canaries import CanarySettings
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError
 
 FAILED = "Internal: no file"
 
@@ -21,7 +22,7 @@ def blueprint(
     whole = make_blueprint("m", fingerprint, versions=versions)
     found = dict(whole.versions)
     if broken:
-        found[broken] = replace(found[broken], problem="no file", problem_code=13)
+        found[broken] = replace(found[broken], problem=InternalError("no file"))
     return replace(whole, versions=found)
 
 
@@ -157,7 +158,7 @@ def test_a_change_of_instances_waits_for_the_versions_that_are_new() -> None:
     served = world.generation("m").blueprint.versions[1]
     same = replace(served, fingerprint_without_instances="x")
     world.generation("m").blueprint = replace(world.generation("m").blueprint, versions={1: same})
-    broken = replace(wider.versions[2], problem="no file", problem_code=13)
+    broken = replace(wider.versions[2], problem=InternalError("no file"))
     world.models["m"] = replace(wider, versions={1: same, 2: broken})
 
     assert world.call("load", {"model": "m"}).error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.floor.reasons import because
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 
@@ -54,7 +55,9 @@ def test_one_that_is_no_help_ends_and_is_not_replaced() -> None:
     served = world()
     fork_server = served.serial("fork-server")
 
-    served.receive(fork_server, wire.LoadFailed("sitecustomize.py has to run in each process"))
+    served.receive(
+        fork_server, wire.LoadFailed(because("sitecustomize.py has to run in each process"))
+    )
     served.kill_process(fork_server, "exited with status 0").advance(60.0)
 
     assert [] == served.living("fork-server")

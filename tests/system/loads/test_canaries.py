@@ -21,7 +21,7 @@ from tests.faults.canaries import add_version, canary, try_and_end, versions_of
 from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from zmqtriton_floor.traffic import ALL, goes_to_canary
+from zmqtriton_floor.routing import ALL, goes_to_canary
 from zmqtriton_floor.wire import TrafficSplit
 
 pytestmark = pytest.mark.system

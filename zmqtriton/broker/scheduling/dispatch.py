@@ -17,6 +17,7 @@ from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.progress import EPOCH_SHIFT
+from zmqtriton_floor.reasons import Kind, Reason
 
 _MAY_RUN_OUT = (InstanceState.BUSY, InstanceState.ABSENT, InstanceState.LEAVING)
 
@@ -199,4 +200,5 @@ class Dispatch:
         instance.mark_overdue()
         allowed = generation.max_execution_ns / 1e9
         text = f"execute() took longer than max_execution_seconds ({allowed:g})"
-        self._outbox.supervisor.append(wire.ExecutionOverdue(instance.serial, text))
+        reason = Reason.of(Kind.EXECUTION_TIMEOUT, text, limit_s=allowed)
+        self._outbox.supervisor.append(wire.ExecutionOverdue(instance.serial, reason))

@@ -17,8 +17,7 @@ from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import Unavailable, Unsupported
-from zmqtriton_floor.members import inside
-from zmqtriton_floor.traffic import goes_to_canary
+from zmqtriton_floor.routing import goes_to_canary, inside
 
 _MOST_DEPARTED = 256
 

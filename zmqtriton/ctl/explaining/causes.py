@@ -1,21 +1,28 @@
-"""The meaning of the server's reasons, and what helps: one table, special patterns first.
+"""The meaning of each kind of reason, and what helps: one table, a row for each kind.
 
-A reason is what the index says of a version, the last words of an instance, or a line of the log.
-Does no I/O.
+A model or a library has words of its own; `words.py` knows some of them. Does no I/O.
 """
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton.ctl.explaining.words import (
+    Words,
+    explain_words,
+    find_place,
+    first_line,
+    place_text,
+)
+from zmqtriton_floor.reasons import Kind, Reason
 
 _RESTART = "zmqtriton-ctl restart {model}"
 _LOAD = "zmqtriton-ctl load {model}"
 _LOGS = "zmqtriton-ctl logs {model}"
-_STACKS = "zmqtriton-ctl stacks {model}"
 _STATUS = "zmqtriton-ctl status {model}"
+_INFER = "zmqtriton-ctl infer {model} --zeros"
 _ENVIRONMENT = "zmqtriton-ctl env prepare {model}"
 
 
@@ -27,341 +34,274 @@ class Explanation(NamedTuple):
     commands: tuple[str, ...] = ()
 
 
-class _Cause(NamedTuple):
-    pattern: str
-    #: With the groups of the pattern as {0}, {1} ..., the model as {model} and the place as {at}.
+class Row(NamedTuple):
+    """The explanation of a kind of reason.
+
+    The texts have the values of the kind by name; and the model as {model}, the place in its code
+    as {at}, the first line of the reason's text as {text}, and the explanation of the cause as
+    {cause}.
+    """
+
     text: str
-    advice: str
-    commands: tuple[str, ...]
+    #: Without one the advice and the commands are the cause's.
+    advice: str = ""
+    commands: tuple[str, ...] = ()
+    #: The model or a library may have said more: that comes first, if it is known.
+    has_words: bool = False
 
 
 _CORRECT_CONFIG = "Correct the model's config.pbtxt; `zmqtriton check DIRECTORY` finds all errors."
-_CAUSES = (
-    # ------------------------------------------------------------- not asked to be there
-    _Cause(
-        r"^unloaded$",
+_NOTHING_WRONG = "Nothing is wrong."
+_COMES_BACK = "It is started again by itself; the log says more."
+ROWS: Mapping[Kind, Row] = {
+    Kind.OTHER: Row("{text}", "The log may say more.", (_LOGS,), has_words=True),
+    # ------------------------------------------------------------- it is not to serve
+    Kind.UNLOADED: Row(
         "an operator or a client has unloaded it",
         "Nothing is wrong. Load it if it is needed.",
         (_LOAD,),
     ),
-    _Cause(
-        r"^not loaded: unloaded (after [\d.]+ s without requests)",
-        "it sleeps: it was unloaded {0}",
-        "Nothing is wrong. The next request loads it; --unload-idle-after says how soon it sleeps.",
-        ("zmqtriton-ctl infer {model} --zeros",),
+    Kind.AWAITS_REQUEST: Row(
+        "it sleeps: it is loaded on demand, by its first request",
+        "Nothing is wrong. Ask it, or load it if it should be ready from the start.",
+        (_INFER, _LOAD),
     ),
-    _Cause(
-        r"^not loaded: unloaded (.*)",
-        "it was evicted: memory was needed ({0})",
+    Kind.IDLE: Row(
+        "it sleeps: it was unloaded after {idle_s:g} s without requests",
+        "Nothing is wrong. The next request loads it; --unload-idle-after says how soon it sleeps.",
+        (_INFER,),
+    ),
+    Kind.EVICTED: Row(
+        "it was evicted: memory was needed ({purpose})",
         "The next request loads it again. Raise --model-memory-budget if that happens too often.",
         ("zmqtriton-ctl status",),
     ),
-    _Cause(
-        r"^not loaded: waits for its first request",
-        "it sleeps: it is loaded on demand, by its first request",
-        "Nothing is wrong. Ask it, or load it if it should be ready from the start.",
-        ("zmqtriton-ctl infer {model} --zeros", _LOAD),
-    ),
-    _Cause(
-        r"^draining",
+    Kind.DRAINING: Row(
         "it is drained: it finishes what it has and is announced as not ready",
         "An operator has asked for that, or the server stops; this takes it back.",
         ("zmqtriton-ctl undrain {model}",),
     ),
+    Kind.SERVER_STOPS: Row(
+        "the server stops", "Nothing is loaded any more.", ("zmqtriton-ctl servers",)
+    ),
+    Kind.GUEST_LEFT: Row(
+        "the program that has bound it has ended",
+        "Start that program again; it binds the model.",
+        ("zmqtriton-ctl status",),
+    ),
+    # ------------------------------------------------------------- around another reason
+    Kind.LAST_LOAD_FAILED: Row("the last load failed, what served before serves: {cause}"),
+    Kind.OTHER_VERSION_FAILED: Row(
+        "version {versions} could not be loaded",
+        "All versions of a load serve, or none does.",
+        (_LOGS, _RESTART),
+    ),
+    Kind.STUB_LOST: Row("{cause}"),
+    Kind.RESTARTING: Row("{cause}"),
+    Kind.GIVEN_UP: Row("given up after {deaths} deaths in a row{again}: {cause}"),
+    Kind.MEMBER_NOT_LOADED: Row("its member '{member}' is not loaded: {cause}"),
+    Kind.MEMBER_NOT_READY: Row("its member '{member}' is not ready: {cause}"),
     # ------------------------------------------------------------- repositories
-    _Cause(
-        r"two or more repositories|not unique across all model repositories",
+    Kind.DUPLICATE: Row(
         "two repositories have a model of this name",
         "Remove or rename one of the two directories, then load it.",
         (_RESTART,),
     ),
-    _Cause(
-        r"'([^']*)'[^']*model not found in any model repository",
-        "no repository has a model '{0}'",
+    Kind.NOT_FOUND: Row(
+        "no repository has a model '{model}'",
         "Add its directory to a repository, or correct the name.",
         ("zmqtriton-ctl models",),
     ),
-    _Cause(
-        r"unexpected directory name '([^']*)' for model '([^']*)'",
-        "its config.pbtxt calls it '{1}', its directory '{0}'",
-        "Remove the line `name` from config.pbtxt, or rename the directory.",
-        (_RESTART,),
-    ),
-    _Cause(
-        r"at least one version must be available under the version policy",
+    Kind.NO_VERSION: Row(
         "it has no version to serve",
         "Put model.py in a directory with a number, as in {model}/1/model.py, and look at "
         "version_policy.",
         (_RESTART,),
     ),
-    _Cause(
-        r"version (\d+) is specified for model .* version directory is not present",
-        "version_policy asks for version {0}, which has no directory",
-        "Add the directory, or correct version_policy.",
-        (_RESTART,),
-    ),
-    _Cause(
-        r"model file not found in '([^']*)'",
-        "its file {0} is missing",
+    Kind.FILE_MISSING: Row(
+        "its file {path} is missing",
         "Put the file there, or name another one by default_model_filename.",
         (_RESTART,),
     ),
     # ------------------------------------------------------------- configuration
-    _Cause(
-        r"unable to find backend library for backend '([^']*)'",
-        "there is no backend '{0}'",
+    Kind.CONFIG_UNREADABLE: Row(
+        "config.pbtxt, line {line}: {detail}", _CORRECT_CONFIG, (_RESTART,)
+    ),
+    Kind.CONFIG_WRONG: Row("its configuration is wrong: {text}", _CORRECT_CONFIG, (_RESTART,)),
+    Kind.DIRECTORY_NAME: Row(
+        "its config.pbtxt calls it '{configured}', its directory '{directory}'",
+        "Remove the line `name` from config.pbtxt, or rename the directory.",
+        (_RESTART,),
+    ),
+    Kind.BACKEND_UNKNOWN: Row(
+        "there is no backend '{backend}'",
         'Correct `backend` in config.pbtxt; a model in Python has "python".',
         (_RESTART,),
     ),
-    _Cause(
-        r"unsupported gpu id|instance group .* GPU|no GPU|GPUs with at least",
+    Kind.GPU_MISSING: Row(
         "it asks for a GPU that this machine does not have",
         "Correct instance_group, as in `kind: KIND_CPU`, or look why the GPU is not seen: "
         "`nvidia-smi`, CUDA_VISIBLE_DEVICES.",
         (_RESTART,),
     ),
-    _Cause(
-        r"memory limit set for GPU (\d+) has exceeded",
-        "GPU {0} is fuller than --model-load-gpu-limit allows",
+    Kind.GPU_FULL: Row(
+        "GPU {gpu} is fuller than --model-load-gpu-limit allows",
         "Unload another model of that GPU, or raise the limit.",
         ("nvidia-smi", "zmqtriton-ctl models --ready"),
     ),
-    _Cause(
-        r"the limit of open files allows .*",
-        "there are too few file descriptors for its instances: {whole}",
+    Kind.TOO_MANY_INSTANCES: Row(
+        "it asks for {instances} instances, and {limit} are allowed",
+        "Correct `count` in instance_group.",
+        (_RESTART,),
+    ),
+    Kind.TOO_FEW_DESCRIPTORS: Row(
+        "there are too few file descriptors for its instances: {text}",
         "Raise `ulimit -n` (LimitNOFILE= of systemd) and restart the server, or configure fewer "
         "instances.",
         ("zmqtriton-ctl status",),
     ),
-    _Cause(
-        r"Too many open files",
-        "a process has no file descriptors left: Too many open files{at}",
-        "Raise `ulimit -n` (LimitNOFILE= of systemd), or close files in the model.",
-        (_LOGS,),
-    ),
-    _Cause(
-        r"asks for (\d+) instances, the limit is (\d+)",
-        "it asks for {0} instances, and {1} are allowed",
-        "Correct `count` in instance_group.",
-        (_RESTART,),
-    ),
     # ------------------------------------------------------------- environment
-    _Cause(
-        r"canonical path for (.*?)\.?$",
-        "its environment does not exist: {0}",
+    Kind.ENVIRONMENT_MISSING: Row(
+        "its environment does not exist: {path}",
         "Correct EXECUTION_ENV_PATH in config.pbtxt, or put the archive there.",
         (_RESTART,),
     ),
-    _Cause(
-        r"(.*) cannot be prepared (.*)",
-        "its environment cannot be made: {0} {1}",
+    Kind.ENVIRONMENT_FAILED: Row(
+        "its environment cannot be made: {problem}",
         "Correct requirements.txt or the archive; this shows the whole output:",
         (_ENVIRONMENT, _RESTART),
     ),
-    _Cause(
-        r"The interpreter (\S+) (cannot be run|cannot see its packages): (Permission denied .*)",
-        "its Python {1}: {2}",
+    Kind.INTERPRETER_FORBIDDEN: Row(
+        "its Python {action}: {problem}",
         "That user must be allowed to read it and to enter each directory on the way, also of what "
-        "links lead to: `namei -l {0}` shows who may.",
+        "links lead to: `namei -l {python}` shows who may.",
         (_LOAD,),
     ),
-    _Cause(
-        r"The interpreter (\S+) (?:cannot be run|does not work): (.*)",
-        "its Python cannot start: {1}",
-        "Run `{0} -c 1` as the user of the models to see it; a Python that was moved, or whose "
-        "environment was, must be installed or packed again.",
+    Kind.INTERPRETER_BROKEN: Row(
+        "its Python cannot start: {problem}",
+        "Run `{python} -c 1` as the user of the models to see it; a Python that was moved, or "
+        "whose environment was, must be installed or packed again.",
         (_LOAD,),
     ),
-    _Cause(
-        r"No module named '([^']*)'",
-        "cannot import '{0}'{at}: the module is missing in its environment",
-        "List it in {model}/requirements.txt (with --build-environments), or have it in the "
-        "archive of EXECUTION_ENV_PATH, or install it into the server's Python.",
-        (_RESTART,),
+    # ------------------------------------------------------------- the model
+    Kind.EXCEPTION: Row(
+        "it raises {exception}: {message}{at}",
+        "Correct the model, or what it needs there.",
+        (_LOGS, _RESTART),
+        has_words=True,
     ),
-    _Cause(
-        r"(ImportError: .*)",
-        "an import fails: {0}{at}",
-        "A library is missing or of another version than the model expects.",
+    # ------------------------------------------------------------- the end of a process
+    Kind.EXITED: Row(
+        "its process ends itself, with status {status}{at}",
+        "Something in it calls exit(); the last lines of its log come before.",
+        (_LOGS, _RESTART),
+        has_words=True,
+    ),
+    Kind.CRASHED: Row(
+        "it crashes in native code, {text}{at}",
+        "A library that the model uses is broken, or of another version than it expects.",
         (_LOGS, _RESTART),
     ),
-    _Cause(
-        r"((?:Syntax|Indentation|Tab)Error: .*)",
-        "its code cannot be read: {0}",
-        "Correct model.py; `zmqtriton check DIRECTORY` shows the line.",
-        (_RESTART,),
+    Kind.KILLED: Row(
+        "somebody has killed it ({signal})",
+        "Nobody in the server did. Look into the kernel's log for the memory: `dmesg`.",
+        (_LOGS, _RESTART),
     ),
-    # ------------------------------------------------------------- memory and time
-    _Cause(
-        r"(max_segment_bytes)",
-        "its tensors need more shared memory than max_segment_bytes allows",
-        "Raise the quota, or send smaller tensors.",
-        (_STATUS,),
-    ),
-    _Cause(
-        r"it (?:used|needed).*?(\d+) bytes \(max_memory_bytes\)",
-        "it needs more memory than its quota: max_memory_bytes is {0}",
-        "Raise max_memory_bytes, or find out what the model keeps.",
-        (_STATUS, _LOGS),
-    ),
-    _Cause(
-        r"CUDA out of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY",
-        "the memory of the GPU is exhausted{at}",
-        "Use fewer instances or smaller batches, or unload another model of that GPU.",
-        ("nvidia-smi", _STATUS),
-    ),
-    _Cause(
-        r"by the kernel: out of memory",
+    Kind.OUT_OF_MEMORY: Row(
         "the kernel has killed it: the machine or container is out of memory",
         "Give it more memory, use fewer instances, or unload other models; max_memory_bytes "
         "keeps one model from taking all.",
         (_STATUS, _RESTART),
     ),
-    _Cause(
-        r"(MemoryError.*)",
-        "it has no memory left: {0}{at}",
-        "Give the machine more memory, or the model less to hold.",
-        (_LOGS, _RESTART),
+    Kind.OVER_MEMORY_QUOTA: Row(
+        "it needs more memory than its quota: max_memory_bytes is {limit}",
+        "Raise max_memory_bytes, or find out what the model keeps.",
+        (_STATUS, _LOGS),
     ),
-    _Cause(
-        r"took longer than max_load_seconds \(([\d.]+)\)",
-        "loading took longer than max_load_seconds, {0} s{at}",
+    Kind.NOT_STARTED: Row("{text}", "The log may say more.", (_LOGS,), has_words=True),
+    Kind.LOAD_TIMEOUT: Row(
+        "loading took longer than max_load_seconds, {limit_s:g} s{at}",
         "Raise max_load_seconds if it only needs longer; the line says where it was.",
         (_LOGS, _RESTART),
     ),
-    # ------------------------------------------------------------- other models
-    _Cause(
-        r"asks for it in its initialize and would wait for itself",
-        "its initialize loads a model that waits for it",
-        "Load that model elsewhere: models that load each other wait for ever.",
+    Kind.EXECUTION_TIMEOUT: Row(
+        "a request took longer than max_execution_seconds, {limit_s:g} s{at}",
+        "Raise max_execution_seconds if it only needs longer; the line says where it was.",
         (_LOGS,),
     ),
-    _Cause(
-        r"(?:BLS calls would deadlock): (.*)",
-        "deadlock: models call each other and wait for ever ({0})",
-        "Give the called model another instance, or let no model call itself.",
-        ("zmqtriton-ctl scale {model} 2", _STACKS),
+    Kind.FINALIZE_TIMEOUT: Row(
+        "its finalize took longer than {limit_s:g} s", "The log says what it did.", (_LOGS,)
     ),
-    # ------------------------------------------------------------- deaths
-    _Cause(
-        r"(killed by SIG(?:SEGV|ABRT|BUS|ILL|FPE)[^\n]*)",
-        "it crashes in native code, {0}{at}",
-        "A library that the model uses is broken, or of another version than it expects.",
-        (_LOGS, _RESTART),
+    Kind.EXIT_TIMEOUT: Row(
+        "its process did not end when it should: {text}", "The log may say more.", (_LOGS,)
     ),
-    _Cause(
-        r"killed by SIGKILL",
-        "somebody has killed it (SIGKILL)",
-        "Nobody in the server did. Look into the kernel's log for the memory: `dmesg`.",
-        (_LOGS, _RESTART),
+    Kind.FROZEN: Row("a signal has stopped its process, so it was killed", _COMES_BACK, (_LOGS,)),
+    Kind.CONNECTION_LOST: Row(
+        "its connection to the broker has ended, so it was killed", _COMES_BACK, (_LOGS,)
     ),
-    _Cause(
-        r"exited with status (\d+)",
-        "its process ends itself, with status {0}{at}",
-        "Something in it calls exit(); the last lines of its log come before.",
-        (_LOGS, _RESTART),
+    Kind.RESTARTED: Row("an operator has restarted it", _NOTHING_WRONG, (_STATUS,)),
+    Kind.REPLACED_LATE: Row(
+        "it was drained, and had not finished in time", _NOTHING_WRONG, (_STATUS,)
     ),
-    _Cause(
-        r"PermissionError: (.*)",
-        "it may not: {0}{at}",
-        "Give the user of the models (--stub-user, if set) the right to use that file.",
-        (_LOGS, _RESTART),
-    ),
-    # ------------------------------------------------------------- configuration, anything else
-    _Cause(
-        r"config\.pbtxt:(\d+):\d+: ([^\n]*)",
-        "config.pbtxt, line {0}: {1}",
-        _CORRECT_CONFIG,
-        (_RESTART,),
-    ),
-    _Cause(
-        r"^(?:Invalid argument: )?([^\n]*) \((?:at|in) [^\n]*config\.pbtxt(?::(\d+))?\)",
-        "its configuration is wrong: {whole}",
-        _CORRECT_CONFIG,
-        (_RESTART,),
-    ),
-    _Cause(
-        r"\b((?:\w+\.)*\w*(?:Error|Exception|Exit)\b(?::[^\n]*)?)",
-        "it raises {0}{at}",
-        "Correct the model, or what it needs there.",
-        (_LOGS, _RESTART),
-    ),
-)
-_COMPILED = tuple((re.compile(cause.pattern, re.MULTILINE), cause) for cause in _CAUSES)
-_PLACE = re.compile(r"At:\s+(\S+?)\((\d+)\): ([\w<>.]+)")
-_GIVEN_UP = re.compile(r"\(given up after (\d+) deaths(?:, tried again every ([\d.]+) s)?\)")
-_STILL_SERVED = re.compile(r"still served, the last load failed: ")
-_DEPENDENCY = re.compile(r"depends on '([^']*)' which has no loaded version")
-_SUGGESTION = re.compile(r"Did you mean '([^']*)'\?")
+}
+#: Of a cause that is not known.
+_UNKNOWN = Explanation("the server gives no reason", "The log may say more.", (_LOGS,))
 
 
-def missing_member(reason: str) -> str:
-    """Return the model that an ensemble lacks; "" if that is not the reason."""
-    found = _DEPENDENCY.search(reason)
-    return found[1] if found else ""
+def reason_of(entry: Mapping[str, Any]) -> Reason | None:
+    """Return the reason of an entry of the index, or the last one of a process in the status."""
+    if "why" in entry:
+        return Reason.from_document(entry["why"])
+    text = entry.get("reason", "") or entry.get("last_reason", "")
+    return Reason.of(Kind.OTHER, text) if text else None
 
 
-def suggested_name(reason: str) -> str:
-    """Return the name that the server believes was meant, or ""."""
-    found = _SUGGESTION.search(reason)
-    return found[1] if found else ""
-
-
-def is_still_served(reason: str) -> bool:
-    """Return True if an older load serves, because the last one failed."""
-    return _STILL_SERVED.match(reason) is not None
-
-
-def explain_reason(model: str, reason: str) -> Explanation:
+def explain_reason(model: str, reason: Reason | None) -> Explanation:
     """Explain a reason of the server; one that is unknown is repeated."""
-    found = _match(model, reason)
-    if given_up := _GIVEN_UP.search(reason):
-        tried = f", tried again every {given_up[2]} s" if given_up[2] else ""
-        text = f"given up after {given_up[1]} deaths in a row{tried}: {found.text}"
-        found = found._replace(text=text)
-    if is_still_served(reason):
-        found = found._replace(
-            text=f"the last load failed, what served before serves: {found.text}"
-        )
-    return found
+    found = _UNKNOWN if reason is None else _explain(model, reason)
+    word = shlex.quote(model)
+    return found._replace(commands=tuple(_typed(found.commands, word)))
 
 
-def _match(model: str, reason: str) -> Explanation:
-    for pattern, cause in _COMPILED:
-        match = pattern.search(reason)
-        if match is not None:
-            words = {"model": model, "at": _place(reason), "whole": _first_line(reason)}
-            groups = [group or "" for group in match.groups()]
-            return Explanation(
-                _fill(cause.text, groups, words),
-                _fill(cause.advice, groups, words),
-                _commands(cause.commands, model),
-            )
-    return Explanation(
-        _first_line(reason) or "the server gives no reason",
-        "The log may say more.",
-        _commands((_LOGS,), model),
-    )
+def explain_text(model: str, text: str) -> Explanation:
+    """Explain what a log says of a request that has failed."""
+    return explain_reason(model, Reason.of(Kind.OTHER, text))
 
 
-def _fill(template: str, groups: Sequence[str], words: dict[str, str]) -> str:
-    return template.format(*groups, **words)
+def _explain(model: str, reason: Reason) -> Explanation:
+    """Return the explanation; its commands still have {model} in them."""
+    row = ROWS.get(reason.kind) or ROWS[Kind.OTHER]  # type: ignore[call-overload]
+    if row.has_words and (known := _explain_words(reason)):
+        return Explanation(known.text, known.advice.format(model=model), known.commands)
+    cause = _UNKNOWN if reason.cause is None else _explain(model, reason.cause)
+    retry_after_s = reason.values.get("retry_after_s", 0.0)
+    words = {
+        "model": model,
+        "text": first_line(reason.text),
+        "at": _place(reason),
+        "again": f", tried again every {retry_after_s:g} s" if retry_after_s else "",
+        "cause": cause.text,
+        **reason.values,
+    }
+    text = row.text.format(**words)
+    if not row.advice:
+        return cause._replace(text=text)
+    return Explanation(text, row.advice.format(**words), row.commands)
 
 
-def _commands(templates: Sequence[str], model: str) -> tuple[str, ...]:
-    return tuple(template.format(model=shlex.quote(model)) for template in templates)
+def _explain_words(reason: Reason) -> Words | None:
+    """Explain what the model or a library says, as far as that is known."""
+    text = reason.values.get("output", reason.text)
+    return explain_words(text, _place(reason), is_any=reason.kind == Kind.OTHER)
 
 
-def _place(reason: str) -> str:
+def _place(reason: Reason) -> str:
     """Return the place in the model, as in ` (model.py, line 8, in initialize)`; "" if unknown."""
-    found = _PLACE.search(reason)
-    if found is None:
-        return ""
-    file, line, function = found[1].rpartition("/")[2], found[2], found[3]
-    where = "" if function.startswith("<") else f", in {function}"
-    return f" ({file}, line {line}{where})"
+    if not reason.values.get("file"):
+        return find_place(reason.text)
+    file, line, function = (reason.values[key] for key in ("file", "line", "function"))
+    return place_text(file, line, function)
 
 
-def _first_line(reason: str) -> str:
-    lines = reason.strip().splitlines()
-    return lines[0] if lines else ""
+def _typed(commands: Iterable[str], model: str) -> Iterable[str]:
+    return (command.format(model=model) for command in commands)

@@ -12,12 +12,12 @@ import click
 
 from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl.explaining.causes import is_still_served
 from zmqtriton.ctl.explaining.findings import Facts, Finding, find_all, no_models
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.status import needs_attention
 from zmqtriton_floor.errors import NotFound
+from zmqtriton_floor.reasons import Kind
 
 _LOG_LINES = 1000
 #: In this time something should have ended.
@@ -47,17 +47,17 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
 def explain_model(client: Client, model: str, version: int = 0) -> list[Finding]:
     """Return the findings about a model, the most important first; 0 is all versions."""
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
+    index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
     return find_all(_collect(client, model, version, status, index))
 
 
 def _explain(client: Client, model: str, version: int) -> list[tuple[str, list[Finding]]]:
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
+    index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
     troubled = [
         entry["name"]
         for entry in index
-        if needs_attention(entry) or is_still_served(entry.get("reason", ""))
+        if needs_attention(entry) or entry.get("why", {}).get("kind") == Kind.LAST_LOAD_FAILED
     ]
     if not (model or index):
         return [("the server", [no_models(status)])]

@@ -12,11 +12,12 @@ from typing import Any
 from zmqtriton.ctl.explaining.causes import (
     Explanation,
     explain_reason,
-    missing_member,
-    suggested_name,
+    explain_text,
+    reason_of,
 )
 from zmqtriton.ctl.tables import format_duration
 from zmqtriton_floor.errors import closest_match
+from zmqtriton_floor.reasons import Kind, Reason
 
 _FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
 #: A start that takes longer is worth a look.
@@ -155,7 +156,7 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
     entries = facts.entries
     for entry in entries:
         whose = f"version {entry['version']} is " if len(entries) > 1 else ""
-        state, reason = entry.get("state", ""), entry.get("reason", "")
+        state, reason = entry.get("state", ""), reason_of(entry)
         if state == "READY":
             if reason:
                 yield Finding.of("ready, but ", explain_reason(facts.model, reason))
@@ -171,10 +172,9 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
             yield from _unavailable(facts, f"{whose}not ready: ", reason)
 
 
-def _unavailable(facts: Facts, prefix: str, reason: str) -> Iterator[Finding]:
-    member = missing_member(reason)
-    if member and member != facts.model:
-        yield _missing_member(facts, prefix, member, reason)
+def _unavailable(facts: Facts, prefix: str, reason: Reason | None) -> Iterator[Finding]:
+    if reason is not None and reason.kind == Kind.MEMBER_NOT_LOADED:
+        yield _missing_member(facts, prefix, reason)
         return
     explanation = explain_reason(facts.model, reason)
     if len(facts.directories) > 1:
@@ -183,17 +183,18 @@ def _unavailable(facts: Facts, prefix: str, reason: str) -> Iterator[Finding]:
     yield Finding.of(prefix, explanation)
 
 
-def _missing_member(facts: Facts, prefix: str, member: str, reason: str) -> Finding:
+def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
     """Explain why a member of an ensemble is not there."""
+    member: str = reason.values["member"]
     again = f"zmqtriton-ctl restart {facts.word}"
     entries = [entry for entry in facts.index if entry["name"] == member]
     if not entries:
-        meant = suggested_name(reason)
+        meant = reason.cause.values.get("suggestion", "") if reason.cause else ""
         hint = f"; did you mean '{meant}'?" if meant else ""
         advice = "Correct model_name of that step, or add the model to a repository."
         return Finding(f"{prefix}its member '{member}' does not exist{hint}", advice, (again,))
-    reasons = [entry["reason"] for entry in entries if entry.get("reason")]
-    why = explain_reason(member, reasons[0] if reasons else reason.partition("with error: ")[2])
+    reasons = [known for entry in entries if (known := reason_of(entry))]
+    why = explain_reason(member, reasons[0] if reasons else reason.cause)
     if any(entry.get("state") == "READY" for entry in entries):
         text = f"{prefix}its member '{member}' was not ready when it was loaded; it is now"
         return Finding(text, "Load it again.", (again,))
@@ -236,7 +237,7 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
     for stub in stubs:
         if not stub.get("last_reason") or has_given_up:
             continue
-        explanation = explain_reason(facts.model, stub["last_reason"])
+        explanation = explain_reason(facts.model, reason_of(stub))
         times = stub.get("restarts", 0)
         how = {"FAILED": "is given up", "BACKOFF": "waits for its restart"}.get(
             stub.get("state", ""), f"was restarted ({_count(times, 'time')})"
@@ -279,7 +280,7 @@ def _failure_findings(facts: Facts, counts: Iterable[Document]) -> Iterator[Find
     if texts and not _is_of_a_death(texts[-1]):
         answered = sum(row["succeeded"] + row["failed"] for row in counts)
         share = f"{faults} of {_count(answered, 'request')} failed" if faults else "requests failed"
-        why = explain_reason(facts.model, texts[-1])
+        why = explain_text(facts.model, texts[-1])
         yield Finding.of(f"{share}, the last because ", why._replace(commands=why.commands[:1]))
     elif faults and not any(stub.get("last_reason") for stub in _stubs(facts)):
         yield Finding(

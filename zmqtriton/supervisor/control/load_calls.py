@@ -21,6 +21,7 @@ from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.reasons import Reason
 
 #: Triton's text, in whichever mode the server is.
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
@@ -57,16 +58,16 @@ class LoadCalls:
         peers: Peers,
         staged_files: StagedFiles,
         nested_loads: NestedLoads,
-        never_loaded: dict[str, str],
+        why_never_loaded: Reason | None,
         *,
         is_explicit: bool,
     ) -> None:
-        """Set up; `never_loaded` is what the index says of a model that was never tried."""
+        """Set up; `why_never_loaded` is the reason of a model that was never tried."""
         self._server = server
         self._peers = peers
         self._staged_files = staged_files
         self._nested_loads = nested_loads
-        self._never_loaded = never_loaded
+        self._why_never_loaded = why_never_loaded
         self._is_explicit = is_explicit
 
     @property
@@ -77,17 +78,21 @@ class LoadCalls:
             "unload": Verb(self._unload, needs_repository=True, of_models=True),
         }
 
-    def guest_left(self, guest: int, reason: str) -> None:
+    def guest_left(self, guest: int, reason: Reason) -> None:
         """End what a process of the user's has bound."""
         end_bindings(self._server.models.values(), guest, reason)
 
     def _index(self, call: ControlCall) -> None:
-        is_ready = bool(call.arguments.get("ready", False))
-        self._server.list_repository(partial(self._answer_index, call, is_ready))
+        self._server.list_repository(partial(self._answer_index, call))
 
-    def _answer_index(self, call: ControlCall, is_ready: bool, listing: RepositoryListing) -> None:
-        entries = repository_index(listing, self._server.models, self._never_loaded)
-        call.answer([e for e in entries if not is_ready or e.get("state") == "READY"])
+    def _answer_index(self, call: ControlCall, listing: RepositoryListing) -> None:
+        entries = repository_index(listing, self._server.models, self._why_never_loaded)
+        if call.arguments.get("ready"):
+            entries = [entry for entry in entries if entry.get("state") == "READY"]
+        if not call.arguments.get("reasons"):  # only programs of ours read more than the text
+            for entry in entries:
+                entry.pop("why", None)
+        call.answer(entries)
 
     def _load(self, call: ControlCall) -> None:
         caller, arguments = call.caller, call.arguments

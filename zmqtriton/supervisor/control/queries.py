@@ -13,7 +13,7 @@ from zmqtriton.supervisor.models.model_report import is_ready, serving_config
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.members import inside
+from zmqtriton_floor.routing import inside
 from zmqtriton_floor.signature import takes_gpu
 
 

@@ -11,6 +11,7 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.server_processes.peers import Peer
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor.endpoints import door_path
+from zmqtriton_floor.reasons import Reason
 
 #: The services for clients, by the names that their settings begin with.
 _SERVICES = ("http", "grpc", "metrics")
@@ -71,7 +72,7 @@ def describe_processes(
                 "pid": peer.pid,
                 "started_s": peer.started_s,
                 "restarts": peer.restarts,
-                "last_reason": peer.last_death_reason,
+                **_last_reason(peer.last_death_reason),
             }
         )
     for generation in generations:
@@ -90,9 +91,16 @@ def describe_processes(
                     "device": instance.slot.device,
                     "state": instance.state.value,
                     "restarts": instance.restarts,
-                    "last_reason": shorten(instance.death_reason),
+                    **_last_reason(instance.death_reason),
                     "last_pid": instance.last_pid,
                     "retry_after_s": instance.retry_after_s if instance.is_given_up else 0.0,
                 }
             )
     return processes
+
+
+def _last_reason(reason: Reason | None) -> dict[str, Any]:
+    """Return why a process ended, for people and for programs."""
+    if reason is None:
+        return {"last_reason": ""}
+    return {"last_reason": shorten(reason.text), "why": reason.document()}

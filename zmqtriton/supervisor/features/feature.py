@@ -24,6 +24,7 @@ from zmqtriton.supervisor.server_processes.audience import Audience
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
+from zmqtriton_floor.reasons import Reason
 
 
 class Server(Protocol):
@@ -89,9 +90,9 @@ class Feature:
         return None
 
     @property
-    def never_loaded(self) -> Mapping[str, str]:
-        """The state and the reason of a model that was never loaded, for the repository index."""
-        return {}
+    def why_never_loaded(self) -> Reason | None:
+        """The reason of a model that was never loaded, for the repository index."""
+        return None
 
     # ------------------------------------------------------- the server's life
 

@@ -26,6 +26,7 @@ from zmqtriton.supervisor.opened import OpenedServer
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: The supervisor's logger, whichever module writes to it.
 _log = logging.getLogger("zmqtriton.supervisor.service")
@@ -88,11 +89,12 @@ class ActionRunner:
         """End what an action was for that could not be performed."""
         failure = InternalError(str(error))
         if isinstance(action, actions.Spawn | actions.SpawnStub | actions.PrepareEnvironment):
-            self._core.events.process_ended(action.serial, f"it cannot be started: {error}")
+            reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
+            self._core.events.process_ended(action.serial, reason)
         elif isinstance(action, actions.Send | actions.Signal):
             self._children.kill(action.serial, f"it cannot be reached: {error}")
         elif isinstance(action, actions.ReadModel):
-            self._core.plan.answer(action.ticket, ReadFailure(failure.text, failure.number))
+            self._core.plan.answer(action.ticket, ReadFailure(failure.reason))
         elif isinstance(action, actions.ListRepository):
             self._core.plan.answer(action.ticket, failure)
         elif isinstance(action, actions.LookAtFiles):

@@ -50,13 +50,13 @@ from zmqtriton.options import Options
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.place import ModelPlace, place_of_file
 from zmqtriton.repository.scan import (
-    DUPLICATE_REASON,
+    DUPLICATE,
     NO_EXCEPTIONS,
     ScannedModel,
     VersionSelection,
     code_fingerprint,
-    not_found_text,
-    not_unique_text,
+    not_found,
+    not_unique,
     repository_hint,
     subdirectories,
 )
@@ -66,7 +66,7 @@ from zmqtriton.repository.tried_versions import (
     policy_versions,
 )
 from zmqtriton.storage.places import is_remote
-from zmqtriton.supervisor.actions import LoadOverride, LocalCopy
+from zmqtriton.supervisor.actions import LoadOverride, LocalCopy, RepositoryNames
 from zmqtriton.supervisor.machine.directories.staged import take_over
 from zmqtriton.supervisor.machine.fingerprints import with_fingerprints
 from zmqtriton.supervisor.machine.instance_slots import (
@@ -89,7 +89,6 @@ from zmqtriton_floor.errors import (
     InvalidArgument,
     NotFound,
     ZmqTritonError,
-    closest_match,
 )
 
 #: The stub lies beside the floor package; it is started by path and imported by nobody.
@@ -164,23 +163,24 @@ class ModelReader:
             raise NotFound(f"failed to unregister '{path}', repository not found")
         self._names.pop(self._paths.pop(self.paths.index(wanted)), None)
 
-    def list_names(self, remote: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
-        """List every model directory and the models of object stores, each with its problem or "".
+    def list_names(self, remote: Iterable[tuple[str, str]] = ()) -> RepositoryNames:
+        """List every model directory and the models of object stores, each with its problem.
 
         Raises InternalError.
         """
-        found: dict[str, str] = {}
+        found: RepositoryNames = {}
         places: dict[str, Path] = {}
         for repository in self._paths:
             for path in subdirectories(repository):
                 name = self._names.get(repository, {}).get(path.name, path.name)
                 place = path.resolve()
                 if places.setdefault(name, place) != place:
-                    found[name] = DUPLICATE_REASON
+                    found[name] = DUPLICATE
                 else:
-                    found.setdefault(name, "")
+                    found.setdefault(name, None)
         for name, problem in (*remote, *((name, "") for name in self._files)):
-            found[name] = DUPLICATE_REASON if name in found else problem
+            stated = InternalError(problem).reason if problem else None
+            found[name] = DUPLICATE if name in found else stated
         return dict(sorted(found.items()))
 
     def read_model(
@@ -200,14 +200,9 @@ class ModelReader:
         if not places and not urls:
             if copied.problem:
                 return self._read_stored_copy(name, copied, override, selection)
-            text = not_found_text(name)
-            if meant := closest_match(name, self._known_names()):
-                text += f" Did you mean '{meant}'?"
-            return ReadFailure(text, NotFound.number)
+            return ReadFailure(not_found(name, self._known_names()).reason)
         if len(places) + len(urls) > 1:
-            return ReadFailure(
-                not_unique_text(name), InternalError.number, "duplicate", is_duplicate=True
-            )
+            return ReadFailure(not_unique(name).reason, "duplicate", is_duplicate=True)
         if urls:
             return self._read_stored_copy(name, copied, override, selection)
         (place,) = places
@@ -246,7 +241,7 @@ class ModelReader:
         selection: VersionSelection,
     ) -> Blueprint | ReadFailure:
         if copied.problem:
-            return ReadFailure(copied.problem, InternalError.number, copied.digest)
+            return ReadFailure(InternalError(copied.problem).reason, copied.digest)
         path = Path(copied.directory)
         place = ModelPlace(path, path.parent)
         return self._read(name, place, override, selection, copied.digest)
@@ -269,9 +264,9 @@ class ModelReader:
             scanned = replace(scanned, fingerprint=fingerprint, selection=selection)
             return self._blueprint(scanned, override)
         except ZmqTritonError as error:
-            return ReadFailure(error.text, error.number, fingerprint)
+            return ReadFailure(error.reason, fingerprint)
         except OSError as error:
-            return ReadFailure(str(error), InternalError.number, fingerprint)
+            return ReadFailure(InternalError(str(error)).reason, fingerprint)
 
     def _blueprint(self, scanned: ScannedModel, override: LoadOverride | None) -> Blueprint:
         completed: list[str] = []
@@ -297,9 +292,7 @@ class ModelReader:
             if not is_ensemble:
                 environment = self._environment(config, scanned, source, override)
         except ZmqTritonError as error:
-            versions = {
-                n: VersionBlueprint(v.path, error.text, error.number) for n, v in versions.items()
-            }
+            versions = {n: VersionBlueprint(v.path, error) for n, v in versions.items()}
         ensemble = _ensemble(config, files, source) if is_ensemble else None
         backend, of_backend = self._backend(config)
         expected = expected_slots(config, self._host)
@@ -433,9 +426,9 @@ class ModelReader:
         try:
             file = find_model_file(config, scanned.path.absolute(), number, self._backends)
         except ConfigError as error:
-            return VersionBlueprint("", locate_error(error, source).text, error.number)
+            return VersionBlueprint("", locate_error(error, source))
         except ZmqTritonError as error:
-            return VersionBlueprint("", error.text, error.number)
+            return VersionBlueprint("", error)
         return VersionBlueprint(str(file))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.server_processes.peers import Peer
 from zmqtriton.supervisor.server_processes.roles import GUEST
+from zmqtriton_floor.reasons import Kind, Reason
 
 
 def is_guest(peer: Peer | None) -> bool:
@@ -21,8 +22,9 @@ def guests_of(model: Model) -> set[int]:
     return {host.guest for host in hosts if host is not None}
 
 
-def end_bindings(models: Iterable[Model], guest: int, reason: str) -> None:
+def end_bindings(models: Iterable[Model], guest: int, reason: Reason) -> None:
     """Unload what a guest has bound that has left; the index says so."""
+    text = f"the process that has bound it has left: {reason.text}"
     for model in models:
         if guest in guests_of(model):
-            model.evict(f"the process that has bound it has left: {reason}")
+            model.evict(Reason.of(Kind.GUEST_LEFT, text, reason))

@@ -15,6 +15,7 @@ from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.reasons import Reason
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,10 @@ class FinalConfig:
 
 @dataclass(frozen=True)
 class VersionBlueprint:
-    """A version directory; `problem` is why it cannot be loaded, or ""."""
+    """A version directory; `problem` is why it cannot be loaded."""
 
     path: str
-    problem: str = ""
-    #: The error number of the problem (`ZmqTritonError.number`).
-    problem_code: int = 0
+    problem: ZmqTritonError | None = None
     #: Covers everything but the instance groups and the version policy; "" never matches.
     fingerprint_without_instances: str = ""
     #: Covers everything but the version's own files; "" if they cannot be changed by themselves.
@@ -151,8 +150,7 @@ class Blueprint:
 class ReadFailure:
     """Why there is no blueprint of a model."""
 
-    reason: str
-    code: int
+    reason: Reason
     #: Covers what was found anyway; "" if there is no such directory.
     fingerprint: str = ""
     #: Several repositories have it.

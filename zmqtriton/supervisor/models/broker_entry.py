@@ -8,6 +8,7 @@ from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.instance import Instance
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Reason
 
 
 class BrokerEntry:
@@ -40,8 +41,8 @@ class BrokerEntry:
             numbers = (self._number,) if instance is None else (self._number, instance.serial)
             self._introductions.send_to_broker(wire.Retire(*numbers))
 
-    def remove(self, reason: str) -> None:
+    def remove(self, reason: Reason | None) -> None:
         if self.is_announced:
             self.is_announced = False
-            message = wire.RemoveGeneration(self._number, shorten(reason))
+            message = wire.RemoveGeneration(self._number, shorten(reason.text if reason else ""))
             self._introductions.send_to_broker(message)

@@ -21,12 +21,14 @@ def log_death(
 
     `label` names the version, `before` is the state in which the stub died.
     """
-    what = f"stub '{instance.name}' of {label} has died: {shorten(instance.death_reason)}"
+    death = instance.death_reason
+    text = shorten(death.text if death else "")
+    what = f"stub '{instance.name}' of {label} has died: {text}"
     if instance.state is InstanceState.FAILED and instance.can_restart:
         plan.log("E", f"{what}; {describe_giving_up(instance)}")
     elif instance.state is InstanceState.BACKOFF:
         plan.log("W", f"{what}; it is started again")
     elif before is InstanceState.DRAINING or (
-        before is InstanceState.STOPPING and instance.death_reason != event.reason
+        before is InstanceState.STOPPING and death != event.reason
     ):
         plan.log("W", what)

@@ -22,9 +22,11 @@ from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: Ensembles may contain ensembles; each level costs the broker a part of its stack.
 MAX_DEPTH = 32
+_UNKNOWN_MODEL = Reason.of(Kind.OTHER, "unknown model")
 
 
 class Member(Protocol):
@@ -38,8 +40,8 @@ class Member(Protocol):
         """True if it was loaded for its own sake and not only for a caller's."""
 
     @property
-    def why_not_loaded(self) -> str:
-        """Return the reasons of the versions that do not serve."""
+    def why_not_loaded(self) -> Reason:
+        """Return the reason of the first version that does not serve; the text has all."""
 
     def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
         """Call `then` once the model was loaded, or tried."""
@@ -90,11 +92,15 @@ class EnsembleMembers:
             served = self._serving(model, -1)
             if served is None:
                 known = self._models.get(model)
-                why = known.why_not_loaded if known else "unknown model"
-                raise ensemble.step_error(index, no_loaded_version_text(name, model, shorten(why)))
+                why = known.why_not_loaded if known else _UNKNOWN_MODEL
+                text = no_loaded_version_text(name, model, shorten(why.text))
+                error = ensemble.step_error(index, text)
+                raise error.because(Kind.MEMBER_NOT_LOADED, why, member=model)
             served = self._serving(model, number)
             if served is None:
-                raise ensemble.step_error(index, version_not_loaded_text(name, model, number))
+                text = version_not_loaded_text(name, model, number)
+                error = ensemble.step_error(index, text)
+                raise error.because(Kind.MEMBER_NOT_LOADED, member=model)
             generation = served.generation
             assert generation is not None
             assert generation.final_config is not None
@@ -139,14 +145,15 @@ class EnsembleMembers:
                 )
         return list(found.values())
 
-    def why_not_ready(self, ensemble: EnsembleBlueprint) -> str:
-        """Return why the first unavailable step cannot be executed now, or ""."""
+    def why_not_ready(self, ensemble: EnsembleBlueprint) -> Reason | None:
+        """Return why the first unavailable step cannot be executed now."""
         for model, number in ensemble.steps:
             if not self._ready(model, number):
                 known = self._models.get(model)
-                why = known.why_not_loaded if known else "unknown model"
-                return f"model '{model}' of the ensemble is not ready: {shorten(why)}"
-        return ""
+                why = known.why_not_loaded if known else _UNKNOWN_MODEL
+                text = f"model '{model}' of the ensemble is not ready: {shorten(why.text)}"
+                return Reason.of(Kind.MEMBER_NOT_READY, text, why, member=model)
+        return None
 
     def notify_ensembles(self, name: str) -> None:
         """Tell the ensembles that call a model that it has changed."""
@@ -212,7 +219,7 @@ class EnsembleReadiness:
         return self._members.count_ready_instances(self._ensemble)
 
     @property
-    def why_not_ready(self) -> str:
+    def why_not_ready(self) -> Reason | None:
         return self._members.why_not_ready(self._ensemble)
 
     def with_is_ready(self) -> list[Instance]:

@@ -8,8 +8,10 @@ from zmqtriton_floor.errors import (
     NotFound,
     Unavailable,
     Unsupported,
+    ZmqTritonError,
     from_number,
 )
+from zmqtriton_floor.reasons import Reason
 
 _WORDS = {
     InternalError.code: "Internal",
@@ -22,10 +24,10 @@ _WORDS = {
 MAX_REASON = 4096
 
 
-def describe_error(code: int, text: str) -> str:
+def describe_error(error: ZmqTritonError) -> Reason:
     """Return the reason as tables, the index and the log show it."""
-    word = _WORDS.get(from_number(code, "").code, "Internal")
-    return f"{word}: {shorten(text)}"
+    word = _WORDS.get(from_number(error.number, "").code, "Internal")
+    return error.reason._replace(text=f"{word}: {shorten(error.text)}")
 
 
 def shorten(text: str) -> str:

@@ -28,6 +28,7 @@ from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.reasons import Reason
 
 #: How long it waits for the instances of generations that end, whose descriptors it needs.
 _ROOM_WITHIN_S = 30.0
@@ -69,8 +70,8 @@ class Readiness(Protocol):
     def ready_count(self) -> int: ...
 
     @property
-    def why_not_ready(self) -> str:
-        """Return why no instance is ready, or ""."""
+    def why_not_ready(self) -> Reason | None:
+        """Return why no instance is ready; None if one is."""
 
     @property
     def have_all_failed(self) -> bool:
@@ -228,7 +229,7 @@ class Generation:
 
     # --------------------------------------------------------------- the end
 
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: Reason | None) -> None:
         """End it now."""
         if self.state is GenerationState.ENDED:
             return
@@ -409,7 +410,7 @@ class Generation:
 
     def _fail(self, error: ZmqTritonError) -> None:
         self.owner.generation_failed(self, error)
-        self.abort(error.text)
+        self.abort(error.reason)
 
 
 def discard_ended(generations: dict[int, Generation]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.reasons import Kind
 
 _GPU = "GPU"
 
@@ -40,10 +41,11 @@ class GpuLimits:
         full = {gpu for gpu in {place.device for place in new.values()} if self._is_full(gpu)}
         for place in new.values():
             if place.device in full:
-                raise Unavailable(
+                text = (
                     f"can not create model '{place.name}': memory limit set for GPU "
                     f"{place.device} has exceeded, model loading is rejected."
                 )
+                raise Unavailable(text).because(Kind.GPU_FULL, gpu=place.device)
         self._admitted[generation] = known | new.keys()
 
     def _is_full(self, gpu: int) -> bool:

@@ -7,21 +7,24 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import RepositoryListing
 from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.models.model_report import index_entries
+from zmqtriton.supervisor.models.model_report import index_entries, unavailable_entry
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.reasons import Reason
 
 
 def repository_index(
-    found: RepositoryListing, models: Mapping[str, Model], never_loaded: Mapping[str, str]
+    found: RepositoryListing, models: Mapping[str, Model], never_loaded: Reason | None
 ) -> list[dict[str, Any]]:
-    """Return the entries; `never_loaded` makes the entry of a model that was never tried."""
+    """Return the entries; `never_loaded` is why a model was never tried, where it may be."""
     names = {} if isinstance(found, ZmqTritonError) else found
     entries: list[dict[str, Any]] = []
     for name in sorted({*names, *models}):
-        if names.get(name):
-            entries.append({"name": name, "state": "UNAVAILABLE", "reason": names[name]})
+        problem = names.get(name)
+        if problem is not None:
+            entries.append(unavailable_entry(name, problem))
         elif name in models:
             entries += index_entries(models[name])
         else:
-            entries.append({"name": name, **never_loaded})
+            entry = unavailable_entry(name, never_loaded) if never_loaded else {"name": name}
+            entries.append(entry)
     return entries

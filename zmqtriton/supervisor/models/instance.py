@@ -23,12 +23,16 @@ from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.states import ALIVE_STATES, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: For `finalize`, and for a stub that has announced its exit.
 FINALIZE_WITHIN_S = 10.0
 EXIT_WITHIN_S = 2.0
 #: For a stub that was told to write its stack before it is killed.
 ABORT_WITHIN_S = 1.0
+
+
+_EXCEPTION_TYPES = {**dict.fromkeys(Kind.EXCEPTION.values, str), "line": int}
 
 
 class ProcessLost(InternalError):
@@ -67,8 +71,8 @@ class Instance:
     ) -> None:
         self.slot = place
         self.state = InstanceState.STOPPED
-        #: Includes where in the model it happened.
-        self.death_reason = ""
+        #: Its text includes where in the model it happened.
+        self.death_reason: Reason | None = None
         #: A short form of the reason, for those whose requests it had.
         self.death_summary = ""
         self.serial = 0
@@ -100,7 +104,7 @@ class Instance:
         self._backoff = Backoff()
         #: The deaths after which it was given up, and since then; 0 unless it is.
         self._deaths_when_given_up = 0
-        self._stated_reason = ""
+        self._stated_reason: Reason | None = None
         #: It was told to write its stack.
         self._was_stack_requested = False
         self._timer: Timer | None = None
@@ -133,10 +137,12 @@ class Instance:
 
     def load_failure(self, suffix: str = "") -> ZmqTritonError:
         """Return why the instance could not be loaded; the suffix is added to the text."""
+        death = self.death_reason
+        why = death.text if death else ""
         if self.has_reported_failure:
-            return from_number(self.failure_code, f"{self.death_reason}{suffix}")
-        text = f"Stub process '{self.name}' is not healthy. ({self.death_reason})"
-        return ProcessLost(f"{text}{suffix}")
+            return from_number(self.failure_code, f"{why}{suffix}", death)
+        lost = ProcessLost(f"Stub process '{self.name}' is not healthy. ({why}){suffix}")
+        return lost.because(Kind.STUB_LOST, death, instance=self.name)
 
     def drained(self) -> None:
         """The broker has its last answer."""
@@ -168,18 +174,20 @@ class Instance:
             self._timer.cancel()
         self.state = state
 
-    def _explain_exit(self, exited: states.ProcessExited) -> str:
+    def _explain_exit(self, exited: states.ProcessExited) -> Reason:
         """Return why the process ended.
 
         Its own report, or the reason it was killed for, comes first.
         """
-        verdict, self._stated_reason = self._stated_reason, ""
+        verdict, self._stated_reason = self._stated_reason, None
         # while it serves, its last line is about something else
         words = exited.last_output_line if self.state is InstanceState.LOADING else exited.crash
-        self.death_summary = verdict or exited.reason
-        if verdict and not self._was_stack_requested:
-            return verdict
-        return f"{self.death_summary}: {words}" if words else self.death_summary
+        reason = verdict or exited.reason
+        self.death_summary = reason.text
+        if not words or (verdict and not self._was_stack_requested):
+            return reason
+        values = {**reason.values, "output": words}
+        return reason._replace(text=f"{reason.text}: {words}", values=values)
 
     # ------------------------------------------------- what follows an event
 
@@ -209,8 +217,10 @@ class Instance:
         if self.state is InstanceState.STOPPING:
             self._kill()
         elif self._load_within_s:
-            reason = f"loading took longer than max_load_seconds ({self._load_within_s:g})"
-            self._kill_after(self._load_within_s, reason, can_tell=True)
+            limit_s = self._load_within_s
+            text = f"loading took longer than max_load_seconds ({limit_s:g})"
+            reason = Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s)
+            self._kill_after(limit_s, reason, can_tell=True)
 
     def _on_model_loaded(self, event: states.ModelLoaded) -> None:
         if self.state is InstanceState.READY:
@@ -223,10 +233,11 @@ class Instance:
             self._plan.log("V", f"TRITONBACKEND_ModelInstanceInitialize: {text}")
 
     def _on_load_failed(self, event: states.LoadFailed) -> None:
-        self._stated_reason = event.text
+        self._stated_reason = event.reason
         self.has_reported_failure = True
         self.failure_code = event.code
-        self._kill_after(EXIT_WITHIN_S, "it did not exit after its load had failed")
+        reason = Reason.of(Kind.EXIT_TIMEOUT, "it did not exit after its load had failed")
+        self._kill_after(EXIT_WITHIN_S, reason)
 
     def _on_kill_requested(self, event: states.KillRequested) -> None:
         # A stub's own report is worth more than the reason for which it is killed.
@@ -234,7 +245,7 @@ class Instance:
             # Python writes the stack before it dies of this signal.
             self._was_stack_requested = True
             self._plan.enqueue(Signal(self.serial, int(signal.SIGABRT)))
-            self._kill_after(ABORT_WITHIN_S, "it did not end")
+            self._kill_after(ABORT_WITHIN_S, Reason.of(Kind.EXIT_TIMEOUT, "it did not end"))
         else:
             self._kill()
         self._stated_reason = self._stated_reason or event.reason
@@ -265,9 +276,9 @@ class Instance:
     def _finish(self, _: states.DrainFinished) -> None:
         def begin() -> None:
             self._plan.enqueue(Send(self.serial, wire.Finalize()))
-            self._kill_after(
-                FINALIZE_WITHIN_S, f"finalize took more than {FINALIZE_WITHIN_S:g} seconds"
-            )
+            text = f"finalize took more than {FINALIZE_WITHIN_S:g} seconds"
+            reason = Reason.of(Kind.FINALIZE_TIMEOUT, text, limit_s=FINALIZE_WITHIN_S)
+            self._kill_after(FINALIZE_WITHIN_S, reason)
 
         self._finalize_turns.request(self.serial, self.pid, begin)
 
@@ -276,7 +287,7 @@ class Instance:
         if self.state is InstanceState.STOPPING and self.pid:
             self._kill()
 
-    def _kill_after(self, within_s: float, reason: str, *, can_tell: bool = False) -> None:
+    def _kill_after(self, within_s: float, reason: Reason, *, can_tell: bool = False) -> None:
         self._schedule_event(within_s, states.KillRequested(reason, can_tell))
 
     def _schedule_event(self, delay_s: float, event: states.Event) -> None:
@@ -309,5 +320,16 @@ def stub_event(message: Any) -> states.Event | None:
     if isinstance(message, wire.ModelLoaded):
         return states.ModelLoaded(bool(message.has_is_ready))
     if isinstance(message, wire.LoadFailed):
-        return states.LoadFailed(message.text, message.code)
+        return states.LoadFailed(_believable(message.reason), message.code)
     return None
+
+
+def _believable(reason: Reason) -> Reason:
+    """Return what a stub says as far as it may be: that the model has raised, or a text.
+
+    A model can make its stub send anything.
+    """
+    types = {name: type(value) for name, value in reason.values.items()}
+    if reason.kind == Kind.EXCEPTION and types == _EXCEPTION_TYPES:
+        return reason._replace(cause=None)
+    return Reason.of(Kind.OTHER, reason.text)

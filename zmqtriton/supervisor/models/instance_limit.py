@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.reasons import Kind
 
 
 class InstanceLimit:
@@ -17,10 +18,11 @@ class InstanceLimit:
         """Count the instances of a generation. Raises Unavailable if there would be too many."""
         others = sum(count for number, count in self._counts.items() if number != generation)
         if others + instances > self.most:
-            raise Unavailable(
+            text = (
                 f"the limit of open files allows {self.most:g} instances; there are {others}, and "
                 f"the load needs {instances} more (see ulimit -n, LimitNOFILE)"
             )
+            raise Unavailable(text).because(Kind.TOO_FEW_DESCRIPTORS, limit=int(self.most))
         self._counts[generation] = instances
 
     def is_room_coming(self, instances: int) -> bool:

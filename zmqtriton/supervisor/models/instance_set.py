@@ -6,14 +6,36 @@ from zmqtriton.supervisor.backoff import MAX_DEATHS
 from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.instance import Instance
 from zmqtriton.supervisor.states import InstanceState
-from zmqtriton_floor.errors import GIVEN_UP
+from zmqtriton_floor.reasons import Kind, Reason
 
 
 def describe_giving_up(instance: Instance) -> str:
     """Return after how much an instance was given up, and when it is tried again."""
-    text = f"{GIVEN_UP} {instance.recent_deaths} deaths"
+    text = f"given up after {instance.recent_deaths} deaths"
     pause_s = instance.retry_after_s
     return f"{text}, tried again every {pause_s:g} s" if pause_s else text
+
+
+def _downtime(instance: Instance, death: Reason) -> Reason:
+    """Return why an instance is not there that has died: what becomes of it."""
+    text, deaths = f"instance '{instance.name}': {shorten(death.text)}", instance.recent_deaths
+    if instance.is_given_up:
+        return Reason.of(
+            Kind.GIVEN_UP,
+            f"{text} ({describe_giving_up(instance)})",
+            death,
+            instance=instance.name,
+            deaths=deaths,
+            retry_after_s=instance.retry_after_s,
+        )
+    return Reason.of(
+        Kind.RESTARTING,
+        f"{text}, restarting ({deaths}/{MAX_DEATHS})",
+        death,
+        instance=instance.name,
+        deaths=deaths,
+        max_deaths=MAX_DEATHS,
+    )
 
 
 class InstanceSet(list[Instance]):
@@ -47,17 +69,11 @@ class InstanceSet(list[Instance]):
         return {i.state for i in self.active if not i.is_being_removed} == {InstanceState.FAILED}
 
     @property
-    def why_not_ready(self) -> str:
-        """Return why no instance is ready, or ""."""
+    def why_not_ready(self) -> Reason | None:
+        """Return why no instance is ready; None if one is, or none has died."""
         if self.ready_count:
-            return ""
-        for instance in self.active:
-            if instance.death_reason:
-                reason = f"instance '{instance.name}': {shorten(instance.death_reason)}"
-                if instance.is_given_up:
-                    return f"{reason} ({describe_giving_up(instance)})"
-                return f"{reason}, restarting ({instance.recent_deaths}/{MAX_DEATHS})"
-        return ""
+            return None
+        return next((_downtime(i, i.death_reason) for i in self.active if i.death_reason), None)
 
     def with_is_ready(self) -> list[Instance]:
         """Return the ready instances whose models must be asked, too."""

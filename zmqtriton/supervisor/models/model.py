@@ -22,9 +22,10 @@ from zmqtriton.supervisor.models.loads.loading import ModelLoad, ignore_result
 from zmqtriton.supervisor.models.version import ModelVersion, serving_generations
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
 from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Kind, Reason
 
-#: The text for a model without a version in the table of models.
-NO_VERSION = "Not loaded: No model version was found"
+#: Of a model without a version, in the table of models.
+NO_VERSION = Reason.of(Kind.NO_VERSION, "Not loaded: No model version was found")
 
 
 class Model(GenerationOwner):
@@ -101,13 +102,13 @@ class Model(GenerationOwner):
         peers = {around.introductions.broker_serial, *around.serving_frontends()} - {0}
         around.acknowledgements.sync(peers, lambda: done(None))
 
-    def evict(self, why: str) -> None:
+    def evict(self, why: Reason) -> None:
         """Unload what serves, in order; the index shows the reason."""
         self.history.record_unloaded()
         for version in self.versions.values():
             self.unload_version(version, why)
 
-    def unload_version(self, version: ModelVersion, why: str = UNLOADED) -> None:
+    def unload_version(self, version: ModelVersion, why: Reason = UNLOADED) -> None:
         """Unload one version; requests that it has are finished."""
         generation = version.generation
         is_given_up = generation is not None and version.state is ModelState.UNAVAILABLE
@@ -184,17 +185,21 @@ class Model(GenerationOwner):
                 self._finish_unload(version)
 
     @property
-    def why_not_loaded(self) -> str:
-        """Return the reasons of the versions that do not serve, or cannot now."""
-        shown = {
-            number: version.reported_state for number, version in sorted(self.versions.items())
-        }
+    def why_not_loaded(self) -> Reason:
+        """Return the reason of the first version that does not serve, or cannot now.
+
+        The text has those of all.
+        """
+        shown = [(n, *version.reported_state) for n, version in sorted(self.versions.items())]
+        missing = [each for each in shown if each[1] is not ModelState.READY]
+        if not missing:
+            return self.history.read_problem or NO_VERSION
         texts = [
-            f"version {number} is at {state.value} state: {reason};"
-            for number, (state, reason) in shown.items()
-            if state is not ModelState.READY
+            f"version {number} is at {state.value} state: {reason.text if reason else ''};"
+            for number, state, reason in missing
         ]
-        return "\n".join(texts) or self.history.read_problem or NO_VERSION
+        first = missing[0][2] or Reason.of(Kind.OTHER, "")
+        return first._replace(text="\n".join(texts))
 
     # ------------------------------------------------------- what is shown
 
@@ -208,8 +213,10 @@ class Model(GenerationOwner):
     @property
     def was_unloaded(self) -> bool:
         """True if it was unloaded on request."""
-        reasons = {version.reason for version in self.versions.values()}
-        return self.has_ended and (reasons == {UNLOADED} or self.is_on_demand)
+        is_unloaded = bool(self.versions) and all(
+            version.reason == UNLOADED for version in self.versions.values()
+        )
+        return self.has_ended and (is_unloaded or self.is_on_demand)
 
     @property
     def is_on_demand(self) -> bool:

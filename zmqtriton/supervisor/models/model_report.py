@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.models.model import NO_VERSION, Model
-from zmqtriton.supervisor.models.version import LAST_LOAD_FAILED
+from zmqtriton.supervisor.models.version import last_load_failed
 from zmqtriton.supervisor.states import UNLOADED, ModelState
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: Why a model is not ready that answers whoever comes.
-DRAINING = "draining"
+DRAINING = Reason.of(Kind.DRAINING, "draining")
 
 
 def is_ready(model: Model, version: int) -> bool:
@@ -62,14 +63,21 @@ def index_entries(model: Model) -> Iterator[dict[str, Any]]:
         if state is ModelState.READY and model.is_draining:
             state, reason = ModelState.UNAVAILABLE, DRAINING
         elif state is ModelState.READY and read_problem:
-            reason = f"{LAST_LOAD_FAILED}: {read_problem}"
+            reason = last_load_failed(read_problem)
         entry = {"name": model.name, "version": str(number), "state": state.value}
-        yield {**entry, "reason": reason} if reason else entry
+        yield {**entry, **_shown(reason)}
     if not model.versions:
-        entry = {"name": model.name}
-        if read_problem:
-            entry |= {"state": ModelState.UNAVAILABLE.value, "reason": read_problem}
-        yield entry
+        yield unavailable_entry(model.name, read_problem) if read_problem else {"name": model.name}
+
+
+def unavailable_entry(name: str, reason: Reason) -> dict[str, Any]:
+    """Return the entry of a model that has no version."""
+    return {"name": name, "state": ModelState.UNAVAILABLE.value, **_shown(reason)}
+
+
+def _shown(reason: Reason | None) -> dict[str, Any]:
+    """Return a reason for people, and for programs."""
+    return {} if reason is None else {"reason": reason.text, "why": reason.document()}
 
 
 def table_rows(model: Model) -> list[tuple[str, str, str]]:
@@ -82,9 +90,9 @@ def table_rows(model: Model) -> list[tuple[str, str, str]]:
         status = _status(ModelState.UNAVAILABLE, model.history.read_problem)
         rows.append((model.name, "-", status))
     elif not rows:
-        rows.append((model.name, "-", NO_VERSION))
+        rows.append((model.name, "-", NO_VERSION.text))
     return rows
 
 
-def _status(state: ModelState, reason: str) -> str:
-    return f"{state.value}: {reason}" if reason else state.value
+def _status(state: ModelState, reason: Reason | None) -> str:
+    return f"{state.value}: {reason.text}" if reason else state.value

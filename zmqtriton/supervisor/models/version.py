@@ -11,9 +11,13 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Kind, Reason
 
-#: A serving version stays when a load of something newer fails; its reason begins with this.
-LAST_LOAD_FAILED = "still served, the last load failed"
+
+def last_load_failed(cause: Reason) -> Reason:
+    """Return the reason of a version that still serves, since a load of something newer failed."""
+    text = f"still served, the last load failed: {cause.text}"
+    return Reason.of(Kind.LAST_LOAD_FAILED, text, cause)
 
 
 class ModelVersion:
@@ -21,21 +25,21 @@ class ModelVersion:
         self.model = model
         self.number = number
         self.state = ModelState.UNAVAILABLE
-        self.reason = UNLOADED
+        self.reason: Reason | None = UNLOADED
         #: The generation that serves, or did until it was unloaded or given up.
         self.generation: Generation | None = None
 
-    def transition(self, event: states.Event, reason: str = "") -> bool:
+    def transition(self, event: states.Event, reason: Reason | None = None) -> bool:
         """Change the state; True if anything is different now."""
         before = (self.state, self.reason)
         whose = f"model '{self.model}' version {self.number}"
         self.state = states.next_state(states.MODEL_TRANSITIONS, self.state, event, whose)
         if self.state is not ModelState.READY:
             self.reason = reason
-        elif isinstance(event, states.GenerationFailed):
-            self.reason = f"{LAST_LOAD_FAILED}: {reason}"
+        elif isinstance(event, states.GenerationFailed) and reason is not None:
+            self.reason = last_load_failed(reason)
         else:
-            self.reason = ""
+            self.reason = None
         return before != (self.state, self.reason)
 
     @property
@@ -43,7 +47,7 @@ class ModelVersion:
         return self.state is ModelState.READY and self.generation is not None
 
     @property
-    def reported_state(self) -> tuple[ModelState, str]:
+    def reported_state(self) -> tuple[ModelState, Reason | None]:
         """Return state and reason for the index: a version that cannot execute now is not ready."""
         if (
             self.is_serving

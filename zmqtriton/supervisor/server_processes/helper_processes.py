@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Reason
 
 
 class HelperOwner(Protocol):
@@ -12,7 +13,7 @@ class HelperOwner(Protocol):
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None: ...
 
-    def process_ended(self, serial: int, reason: str, last_words: str) -> None: ...
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None: ...
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
         """Take a result; False if it is not of one of the owner's processes."""

@@ -16,6 +16,7 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.states import InstanceState
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: A dying process closes its connections before its death is seen.
 _DEATH_WITHIN_S = 0.2
@@ -48,8 +49,9 @@ class LostConnections:
             return
         instance = self._find_instance(serial)
         if instance is not None and instance.state in _CONNECTED_STATES:
-            reason = "its connection to the broker has ended"
-            self._plan.log("E", f"stub {instance.name} is killed: {reason}")
+            text = "its connection to the broker has ended"
+            reason = Reason.of(Kind.CONNECTION_LOST, text)
+            self._plan.log("E", f"stub {instance.name} is killed: {text}")
             self._tell_stub(serial, states.KillRequested(reason))
         peer = self._peers.find_peer(serial)
         if peer is not None and self._peers.find_peer(broker) and not self._peers.is_stopping:

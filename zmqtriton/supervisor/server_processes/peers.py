@@ -34,6 +34,7 @@ from zmqtriton.supervisor.server_processes.roles import (
 )
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.reasons import Reason
 
 #: The longest pause before the next broker: nobody is served meanwhile.
 BROKER_PAUSE_S = 2.0
@@ -55,7 +56,7 @@ class Peer:
     #: On the plan's clock.
     alive_since_s: float = 0.0
     restarts: int = 0
-    last_death_reason: str = ""
+    last_death_reason: Reason | None = None
 
 
 class Peers:
@@ -87,7 +88,7 @@ class Peers:
         self.region_messages: Callable[[], Iterable[wire.AddRegion]] = tuple
         self.on_broker_lost: Callable[[], None]
         #: Called with the serial of a guest and the reason.
-        self.on_guest_left: Callable[[int, str], None]
+        self.on_guest_left: Callable[[int, Reason], None]
         self.on_statistics: Callable[[wire.Statistics], None]
 
     def start(self) -> None:
@@ -155,7 +156,7 @@ class Peers:
         self._plan.log("E", text)
         self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
 
-    def process_ended(self, peer: Peer, reason: str) -> None:
+    def process_ended(self, peer: Peer, reason: Reason) -> None:
         del self._peers[peer.serial]
         had_worked = self._plan.now_s - peer.alive_since_s >= PROVEN_AFTER_S
         if peer.role == BROKER:
@@ -166,12 +167,12 @@ class Peers:
             self._introductions.on_broker_ended()
         else:
             self._acknowledgements.peer_ended(peer.serial)
-            self._introductions.report_death(peer.serial, reason)
+            self._introductions.report_death(peer.serial, reason.text)
         if peer.role == GUEST:
             self.on_guest_left(peer.serial, reason)
         if not self._is_wanted(peer.role):
             return
-        self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason}")
+        self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason.text}")
         if peer.backoff is not None:
             peer.backoff.record_death(self._plan.now_s, had_worked=had_worked)
             if peer.role == BROKER and self._is_broker_given_up(peer.backoff):
@@ -195,7 +196,7 @@ class Peers:
             return False
         return not (self._is_finishing if role == BROKER else self.is_stopping)
 
-    def _replace(self, dead: Peer, reason: str) -> None:
+    def _replace(self, dead: Peer, reason: Reason) -> None:
         if self._is_wanted(dead.role):
             serial, restarts = self._plan.new_serial(), dead.restarts + 1
             self._spawn(
@@ -222,7 +223,7 @@ class Peers:
             self.metrics_process.handle_result(message)
         elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
             self._before = ()
-            self._plan.log("V", f"every stub is spawned: {message.text}")
+            self._plan.log("V", f"every stub is spawned: {message.reason.text}")
         elif isinstance(message, wire.Listening):
             self.opening.record(peer.role, message)
 

@@ -15,7 +15,8 @@ import falcon
 import falcon.asgi
 
 from zmqtriton_floor.access.token_file import CONTROL, Grant
-from zmqtriton_floor.errors import ASLEEP, InvalidArgument, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.reasons import ASLEEP
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
@@ -69,7 +70,7 @@ class Status:
     async def status(self, req: Request, resp: falcon.asgi.Response) -> None:
         found, index, latest = await asyncio.gather(
             self._gateway.call("status", {}),
-            self._gateway.call("index", {"ready": False}),
+            self._gateway.call("index", {"ready": False, "reasons": True}),
             self._latest(),
         )
         now_s = time.time()
@@ -184,7 +185,7 @@ def _models(
                 "version": version,
                 "state": entry.get("state", ""),
                 "reason": entry.get("reason", ""),
-                "is_asleep": entry.get("reason", "").startswith(ASLEEP),
+                "is_asleep": entry.get("why", {}).get("kind") in ASLEEP,
                 **_counts(row),
                 **(rates or {}).get(f"{name}:{version}", at_rest),
             }

@@ -16,16 +16,16 @@ _RESTRICTED, _UNAUTHORIZED = 403, 401
 class RefusedField(InvalidArgument):
     """Raised when a field of the request is wrong; names the field."""
 
-    def __init__(self, text: str, field: str, reason: str | None = None) -> None:
+    def __init__(self, text: str, field: str, openai_code: str | None = None) -> None:
         super().__init__(text)
         self.field = field
-        self.reason = reason
+        self.openai_code = openai_code
 
 
 class ModelNotFound(NotFound):
     """Raised when the request names no model that serves."""
 
-    field, reason = "model", "model_not_found"
+    field, openai_code = "model", "model_not_found"
 
     def __init__(self, model: str) -> None:
         super().__init__(f"The model '{model}' does not exist or is not loaded.")
@@ -33,8 +33,8 @@ class ModelNotFound(NotFound):
 
 def told(error: ZmqTritonError) -> tuple[int, bytes]:
     """Return the status and the body."""
-    field, reason = getattr(error, "field", None), getattr(error, "reason", None)
-    return error.http_status, document(error.http_status, problems.shortened(error), field, reason)
+    field, code = getattr(error, "field", None), getattr(error, "openai_code", None)
+    return error.http_status, document(error.http_status, problems.shortened(error), field, code)
 
 
 def refusal(status: int, text: str) -> tuple[int, bytes]:
@@ -54,9 +54,9 @@ def event(error: ZmqTritonError) -> bytes:
     return b"data: %b\n\n" % told(error)[1]
 
 
-def document(status: int, text: str, field: str | None = None, reason: str | None = None) -> bytes:
+def document(status: int, text: str, field: str | None = None, code: str | None = None) -> bytes:
     kind = "server_error" if status >= 500 else "invalid_request_error"
     if status == _UNAUTHORIZED:
-        kind, reason = "authentication_error", reason or "invalid_auth"
-    error = {"message": text, "type": kind, "param": field, "code": reason}
+        kind, code = "authentication_error", code or "invalid_auth"
+    error = {"message": text, "type": kind, "param": field, "code": code}
     return orjson.dumps({"error": error})

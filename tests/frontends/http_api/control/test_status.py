@@ -32,7 +32,12 @@ FOUND = {
     "drains": [],
 }
 INDEX = [
-    {"name": "asleep", "state": "UNAVAILABLE", "reason": "not loaded: waits for its first request"},
+    {
+        "name": "asleep",
+        "state": "UNAVAILABLE",
+        "reason": "not loaded: waits for its first request",
+        "why": {"kind": "AWAITS_REQUEST", "values": {}},
+    },
     {"name": "good", "version": "1", "state": "READY", "reason": ""},
     {"name": "other", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"},
 ]

@@ -11,7 +11,7 @@ from tests.supervisor.model_directory import PLAIN, ModelDirectory, load
 from tests.supervisor.world import SupervisorHarness
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, NotFound
-from zmqtriton_floor.traffic import ALL
+from zmqtriton_floor.routing import ALL
 
 OVER = wire.TrafficSplit("m", 0, 0, 0)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.floor.reasons import because
 from tests.supervisor.features.core_parts import core_parts
 from zmqtriton.supervisor.actions import (
     ListRepository,
@@ -170,7 +171,7 @@ def test_a_model_that_nobody_wants_any_more_is_not_read() -> None:
 def test_what_was_read_is_told_once_to_whom_it_was_read_for_and_still_wants_it() -> None:
     watched = Watched("/models")
     first, second, third = (watched.read("m") for _ in range(3))
-    nothing, something = ReadFailure("nothing", 13), ReadFailure("something", 13)
+    nothing, something = ReadFailure(because("nothing")), ReadFailure(because("something"))
 
     watched.readings.cancel_read(second)
     watched.plan.answer(second, nothing)
@@ -273,7 +274,7 @@ def test_when_the_process_dies_its_questions_fail_and_the_next_starts_another() 
     watched.act()
     first = watched.serial
 
-    watched.stores.process_ended(first, "killed by SIGKILL", "")
+    watched.stores.process_ended(first, because("killed by SIGKILL"), "")
 
     (read,) = watched.act()
     text = "the process that asks object stores has died: killed by SIGKILL"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.floor.reasons import because
 from zmqtriton.supervisor.machine.processes.out_of_memory import OomDetector
 
 KILLED = "killed by SIGKILL"
@@ -43,32 +44,33 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
 def test_a_death_by_the_kernel_for_want_of_memory_is_told(machine: Machine) -> None:
     machine.kill(4)
 
-    assert TOLD == machine.watched.explain_death(KILLED, 1.0)
+    assert TOLD == machine.watched.explain_death(because(KILLED), 1.0).text
 
 
 def test_a_death_that_is_found_after_the_counter_was_looked_at_is_told(machine: Machine) -> None:
     machine.kill(4)
     machine.watched.poll(1.0)
 
-    assert TOLD == machine.watched.explain_death(KILLED, 2.0)
+    assert TOLD == machine.watched.explain_death(because(KILLED), 2.0).text
 
 
 def test_who_is_killed_long_after_another_had_no_memory_is_not_blamed(machine: Machine) -> None:
     machine.kill(4)
     machine.watched.poll(1.0)
 
-    assert KILLED == machine.watched.explain_death(KILLED, 60.0)
+    assert KILLED == machine.watched.explain_death(because(KILLED), 60.0).text
 
 
 def test_kills_from_before_the_start_do_not_count(machine: Machine) -> None:
-    assert KILLED == machine.watched.explain_death(KILLED, 0.0)
+    assert KILLED == machine.watched.explain_death(because(KILLED), 0.0).text
 
 
 def test_who_died_of_something_else_was_not_killed_for_memory(machine: Machine) -> None:
     machine.kill(4)
 
-    assert "exited with status 1" == machine.watched.explain_death("exited with status 1", 1.0)
+    exited = because("exited with status 1")
+    assert exited == machine.watched.explain_death(exited, 1.0)
 
 
 def test_where_nothing_can_be_read_nothing_is_told(tmp_path: Path) -> None:
-    assert KILLED == OomDetector(tmp_path, tmp_path).explain_death(KILLED, 1.0)
+    assert KILLED == OomDetector(tmp_path, tmp_path).explain_death(because(KILLED), 1.0).text

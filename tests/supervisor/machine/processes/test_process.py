@@ -20,7 +20,7 @@ def end_of(process: Process) -> str:
     """Return how it ended; waits for the pidfd as the loop does."""
     readable, _, _ = select.select([process.pidfd], [], [], 20)
     assert readable
-    return process.reap()
+    return process.reap().text
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_death_has_a_reason(code: str, reason: str) -> None:
 
 
 def test_a_signal_without_a_name_has_its_number() -> None:
-    assert processes.describe_exit_status(-77) == "killed by signal 77"
+    assert processes.describe_exit_status(-77).text == "killed by signal 77"
 
 
 def test_a_program_that_is_not_there_is_an_error() -> None:

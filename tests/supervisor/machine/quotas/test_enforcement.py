@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.floor.reasons import because
 from tests.support.waiting import eventually
 from zmqtriton.config.quotas import Quota
 from zmqtriton.supervisor.machine.processes.child import Child
@@ -17,6 +18,7 @@ from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement, ni
 from zmqtriton.supervisor.machine.quotas.process_memory import own_memory_bytes
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
 from zmqtriton_floor import wire
+from zmqtriton_floor.reasons import Reason
 
 MIB = 1 << 20
 #: Takes as many MiB as each line says; a fork has them, too, where it says `fork`.
@@ -40,7 +42,7 @@ class World(NamedTuple):
     enforcement: QuotaEnforcement
     segments: SegmentRegistry
     child: Child
-    told: list[tuple[int, str]]
+    told: list[tuple[int, Reason]]
 
     def tell(self, line: str) -> None:
         assert self.process.stdin is not None
@@ -53,7 +55,7 @@ class World(NamedTuple):
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    told: list[tuple[int, str]] = []
+    told: list[tuple[int, Reason]] = []
     children: dict[int, Child] = {}
     segments = SegmentRegistry(1 << 30, lambda serial, message, descriptor: None)
     enforcement = QuotaEnforcement(children, segments, lambda *what: told.append(what))
@@ -78,9 +80,12 @@ def test_a_process_that_grows_beyond_its_limit_is_reported_once(world: World) ->
     world.tell("60")
     world.enforcement.poll()
 
-    [(serial, text)] = world.told
+    [(serial, reason)] = world.told
     used = world.enforcement.use_of("m").memory_bytes
-    assert (5, f"it used {used} of at most {100 * MIB} bytes (max_memory_bytes)") == (serial, text)
+    assert (5, f"it used {used} of at most {100 * MIB} bytes (max_memory_bytes)") == (
+        serial,
+        reason.text,
+    )
     assert 1 == world.enforcement.use_of("m").memory_excesses
 
 
@@ -101,7 +106,8 @@ def test_the_dead_have_no_memory(world: World) -> None:
     world.process.kill()
     world.process.wait()
 
-    assert "killed by SIGKILL" == world.enforcement.end(world.child, "killed by SIGKILL")
+    killed = because("killed by SIGKILL")
+    assert killed == world.enforcement.end(world.child, killed)
     world.enforcement.poll()
 
     assert 0 == world.enforcement.use_of("m").memory_bytes

@@ -33,7 +33,7 @@ def read_server(client: Client) -> tuple[RunningServer, dict[str, Any], dict[str
     """Ask a server; return it, its status, and its options."""
     identity = client.identity  # first, since who is stopped is not waited for long
     status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
-    index = client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
+    index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
     rows = []
     with suppress(ZmqTritonError):  # one of an older version does not know the call
         rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)

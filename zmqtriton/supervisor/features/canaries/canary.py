@@ -17,7 +17,7 @@ from zmqtriton.config.canaries import CanarySettings
 from zmqtriton.supervisor.features.canaries.comparisons import Comparisons
 from zmqtriton.supervisor.features.canaries.judge import Judge, VersionCounts
 from zmqtriton.supervisor.states import TransitionError
-from zmqtriton_floor.traffic import ALL
+from zmqtriton_floor.routing import ALL
 from zmqtriton_floor.wire import TrafficSplit
 
 

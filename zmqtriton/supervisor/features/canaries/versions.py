@@ -29,7 +29,8 @@ def why_not_serving(model: Model, canary: Canary) -> str:
         if version is None:
             return f"version {number} is not in the model's directory"
         if not version.is_serving:
-            return f"version {number} does not serve: {version.reason or version.state.value}"
+            why = version.reason.text if version.reason else version.state.value
+            return f"version {number} does not serve: {why}"
     return ""
 
 

@@ -12,6 +12,7 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance
 from zmqtriton.supervisor.states import GenerationState, InstanceState
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.reasons import Reason
 
 
 class Replacement:
@@ -35,7 +36,7 @@ class Replacement:
         """True if the generation has ended, or does: nothing of it returns."""
         return self._generation.state is not GenerationState.SERVING
 
-    def end_now(self, reason: str) -> None:
+    def end_now(self, reason: Reason) -> None:
         """Do not wait for what the old instances execute."""
         for instance in self._leaving:
             if instance.state is InstanceState.DRAINING:

@@ -22,10 +22,11 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: An entry of the broker's counts.
 Count = Mapping[str, Any]
-_LATE = "the time for its drain was over"
+_LATE = Reason.of(Kind.REPLACED_LATE, "the time for its drain was over")
 #: What is executed when the time is over may end by itself for so long: clients that never stop
 #: coming are no reason to fail their requests.
 GRACE_S = 1.0

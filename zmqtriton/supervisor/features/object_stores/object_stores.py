@@ -19,6 +19,7 @@ from zmqtriton.supervisor.models.loads.readings import ModelSource
 from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
+from zmqtriton_floor.reasons import Reason
 
 ROLE = "storage"
 #: For a request for all names, a listing of this age is as good as a new one.
@@ -223,17 +224,17 @@ class ObjectStores(Feature):
             then(error or json.loads(answer.result))
         return True
 
-    def process_ended(self, serial: int, reason: str, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
         """Take note of a death. The next question starts another process."""
         if serial != self._serial:
             return
         self._serial, self._process = 0, {}
-        self._introductions.report_death(serial, reason)
+        self._introductions.report_death(serial, reason.text)
         self._copying.clear()
         self._copy_status.clear()
         asked, self._pending_calls = self._pending_calls, {}
         for then in asked.values():
-            then(InternalError(f"the process that asks object stores has died: {reason}"))
+            then(InternalError(f"the process that asks object stores has died: {reason.text}"))
 
     def describe_processes(self) -> list[dict[str, Any]]:
         """Describe the process, for the status."""

@@ -16,7 +16,8 @@ from zmqtriton.supervisor.features.on_demand.usage import ModelUsage
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
-from zmqtriton_floor.errors import ASLEEP, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_floor.reasons import Kind, Reason
 
 IDLE, MEMORY = "idle", "memory"
 
@@ -108,17 +109,18 @@ class Evictor:
                 f"{_mib(budget)} that --model-memory-budget allows{wants}, and nothing that "
                 "could be unloaded is idle"
             )
-        self._evict(names, MEMORY, f"to make room for '{name}'")
+        self._evict_for_memory(names, f"to make room for '{name}'")
         return names
 
     def enforce_limits(self) -> None:
         """Evict what was idle for too long, and what exceeds the budget."""
         for name in self.usage.overdue_models():
             idle_s = self._plan.now_s - self.usage.last_used_s(name)
-            self._evict([name], IDLE, f"after {idle_s:.0f} s without requests")
+            why = f"after {idle_s:.0f} s without requests"
+            self._evict(name, IDLE, why, Reason.of(Kind.IDLE, _text(why), idle_s=round(idle_s)))
         if self.has_budget:
             names, _ = self._choose_victims(self._used_bytes - self._budget, ())
-            self._evict(names, MEMORY, "models took more than their memory budget")
+            self._evict_for_memory(names, "models took more than their memory budget")
 
     @property
     def _used_bytes(self) -> int:
@@ -167,12 +169,16 @@ class Evictor:
             )
         return names
 
-    def _evict(self, names: Collection[str], kind: str, why: str) -> None:
+    def _evict_for_memory(self, names: Collection[str], why: str) -> None:
+        reason = Reason.of(Kind.EVICTED, _text(why), purpose=why)
         for name in names:
-            self._plan.log("I", f"unloading '{name}': {why}")
-            self._note(name, kind, f"unloaded {why}")
-            self._bytes.pop(name, None)
-            self._models[name].evict(f"{ASLEEP}unloaded {why}")
+            self._evict(name, MEMORY, why, reason)
+
+    def _evict(self, name: str, kind: str, why: str, reason: Reason) -> None:
+        self._plan.log("I", f"unloading '{name}': {why}")
+        self._note(name, kind, f"unloaded {why}")
+        self._bytes.pop(name, None)
+        self._models[name].evict(reason)
 
     # --------------------------------------------------------------- showing
 
@@ -194,6 +200,10 @@ class Evictor:
             for name, history in sorted(self._history.items())
         ]
         return {"models": rows, "budget_bytes": self._budget, "used_bytes": self._used_bytes}
+
+
+def _text(why: str) -> str:
+    return f"not loaded: unloaded {why}"
 
 
 def _mib(size: int) -> str:

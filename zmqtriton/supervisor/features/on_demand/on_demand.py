@@ -20,10 +20,11 @@ from zmqtriton.supervisor.features.on_demand.evictions import Evictor
 from zmqtriton.supervisor.models.memory_measurements import MemoryReport, measure_memory
 from zmqtriton.supervisor.plan import Timer
 from zmqtriton.supervisor.server_processes.broker_counts import CountsReport
-from zmqtriton_floor.errors import ASLEEP, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: The text of the index for a model that was never requested.
-AWAITING_FIRST_REQUEST = f"{ASLEEP}waits for its first request"
+AWAITING_FIRST_REQUEST = Reason.of(Kind.AWAITS_REQUEST, "not loaded: waits for its first request")
 #: The pause after a failed load, doubled each time.
 FIRST_RETRY_PAUSE_S, MAX_RETRY_PAUSE_S = 1.0, 60.0
 #: Unknown names are looked up in the repositories no more often than this.
@@ -257,5 +258,5 @@ class OnDemandLoader(Feature):
         return {"on_demand": {**self._evictions.describe(), "waiting": waiting}}
 
     @property
-    def never_loaded(self) -> dict[str, str]:
-        return {"state": "UNAVAILABLE", "reason": AWAITING_FIRST_REQUEST} if self._is_on else {}
+    def why_never_loaded(self) -> Reason | None:
+        return AWAITING_FIRST_REQUEST if self._is_on else None

@@ -17,10 +17,11 @@ from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance
 from zmqtriton.supervisor.states import InstanceState
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: A signal that is ignored by processes that have not installed a handler yet.
 DUMP_STACKS_SIGNAL = signal.SIGURG
-_REASON = "it was restarted by an operator"
+_REASON = Reason.of(Kind.RESTARTED, "it was restarted by an operator")
 #: In these states an instance comes back by itself.
 _RECOVERING_STATES = frozenset(
     {InstanceState.STARTING, InstanceState.LOADING, InstanceState.BACKOFF}

@@ -60,5 +60,7 @@ def _follows_files(model: Model) -> bool:
 
 def _why_not_loaded(model: Model) -> str:
     """Return why the last load has failed; "" if nobody knows."""
-    reasons = [v.reason for v in model.versions.values() if v.reason not in ("", UNLOADED)]
-    return model.history.read_problem or "; ".join(reasons)
+    if model.history.read_problem:
+        return model.history.read_problem.text
+    reasons = [v.reason for v in model.versions.values() if v.reason not in (None, UNLOADED)]
+    return "; ".join(reason.text for reason in reasons if reason)

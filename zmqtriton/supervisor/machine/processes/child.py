@@ -9,6 +9,7 @@ from zmqtriton.config.quotas import NO_QUOTA, Quota
 from zmqtriton.supervisor.machine.processes.output import StubOutput
 from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.reasons import Reason
 
 
 @dataclass
@@ -57,7 +58,7 @@ class ChildListener(Protocol):
     def process_ended(
         self,
         serial: int,
-        reason: str,
+        reason: Reason,
         last_words: str = "",
         crash: str = "",
         had_begun: bool = False,
@@ -67,7 +68,7 @@ class ChildListener(Protocol):
     def process_frozen(self, serial: int) -> None:
         """The process was stopped by a signal and does not go on."""
 
-    def memory_exceeded(self, serial: int, text: str) -> None:
+    def memory_exceeded(self, serial: int, reason: Reason) -> None:
         """The process has more memory than its model may have."""
 
     def worker_forked(self, pid: int, started_s: float) -> int:

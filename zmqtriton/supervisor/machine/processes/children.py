@@ -164,7 +164,7 @@ class Children:
         try:
             process, reading = _start(child, command, inherited, stub, **how)
         except OSError as error:
-            self._listener.process_ended(serial, f"it cannot be started: {error}")
+            self._listener.process_ended(serial, processes.not_started(error))
         else:
             self._start_watching(child, process, reading, stub)
 
@@ -179,7 +179,7 @@ class Children:
             process.reap()
             if reading is not None and child.output is None:
                 os.close(reading)
-            self._remove_child(child, f"it cannot be watched: {error}")
+            self._remove_child(child, processes.ended(f"it cannot be watched: {error}"))
         else:
             self._listener.process_started(child.serial, process.pid, time.time())
 
@@ -221,7 +221,7 @@ class Children:
             listener = self.stream_sockets.listen(spec.serial)
         except OSError as error:
             os.close(page)
-            self._listener.process_ended(spec.serial, f"it cannot be started: {error}")
+            self._listener.process_ended(spec.serial, processes.not_started(error))
             return
 
         def command(line: int) -> list[str]:
@@ -298,7 +298,7 @@ class Children:
             _log.error("process %d is killed: %s", child.pid, reason)
             self.signal(serial, signal.SIGKILL, group=child.process is not None)
         else:
-            self._remove_child(child, reason)
+            self._remove_child(child, processes.ended(reason))
 
     # --------------------------------------------------------------- talking
 
@@ -350,7 +350,7 @@ class Children:
             if child.process is None:
                 # Nothing else shows the end of a caller, or of a process that is not our child.
                 what = "thread" if child.guest else "lifeline"
-                self._remove_child(child, f"its {what} has ended")
+                self._remove_child(child, processes.ended(f"its {what} has ended"))
 
     def _receive(self, child: Child) -> None:
         before = child.lifeline.malformed
@@ -439,7 +439,7 @@ class Children:
                 self._receive(child)
             self._remove_child(child, child.process.reap())
 
-    def _remove_child(self, child: Child, reason: str) -> None:
+    def _remove_child(self, child: Child, reason: wire.Reason) -> None:
         del self._children[child.serial]
         reason = self.quotas.end(child, reason)
         self.segments.process_died(child.serial, time.monotonic())
@@ -477,7 +477,7 @@ class Children:
         for child in list(self._children.values()):
             if child.process is None:
                 if child.serial in self._children:  # an instance leaves with its guest
-                    self._remove_child(child, "the server has ended")
+                    self._remove_child(child, processes.ended("the server has ended"))
                 continue
             with selectors.DefaultSelector() as waiting:
                 waiting.register(child.process.pidfd, selectors.EVENT_READ)

@@ -22,10 +22,11 @@ from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
 from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.reasons import Kind, Reason
 
 _log = logging.getLogger(__name__)
 
-_GONE = "the process that has bound it has ended"
+_GONE = Reason.of(Kind.GUEST_LEFT, "the process that has bound it has ended")
 #: The signals that would end a process.
 _DEADLY = (signal.SIGKILL, signal.SIGABRT)
 
@@ -40,7 +41,7 @@ class Guests:
         *,
         receive: Callable[[Child], None],
         watch: Callable[[Child], None],
-        remove: Callable[[Child, str], None],
+        remove: Callable[[Child, Reason], None],
     ) -> None:
         """Set up.
 
@@ -63,7 +64,8 @@ class Guests:
         try:
             guest.pidfd = os.pidfd_open(guest.pid)
         except OSError as error:  # it is dead, or in a namespace that is not seen from here
-            self._remove(guest, f"it cannot be watched: {error}")
+            reason = Reason.of(Kind.NOT_STARTED, f"it cannot be watched: {error}")
+            self._remove(guest, reason)
             return
         # a fork of it may hold its lifeline open
         self._selector.register(guest.pidfd, selectors.EVENT_READ, lambda: self._handle_exit(guest))
@@ -73,7 +75,7 @@ class Guests:
         if guest.serial in self._children:
             with guarded(f"what process {guest.pid} has sent"):
                 self._receive(guest)
-            self._remove(guest, "its process has ended")
+            self._remove(guest, Reason.of(Kind.OTHER, "its process has ended"))
 
     # ------------------------------------------------------------- instances
 
@@ -115,9 +117,9 @@ class Guests:
         time.sleep(progress.FENCE_NS / 1e9)
         with guarded("what an instance has sent"):
             self._receive(instance)
-        self._remove(instance, "it was ended")
+        self._remove(instance, Reason.of(Kind.OTHER, "it was ended"))
 
-    def end_instances(self, guest: int, reason: str) -> None:
+    def end_instances(self, guest: int, reason: Reason) -> None:
         """Forget the instances of a guest that has left."""
         for child in list(self._children.values()):
             if child.guest == guest:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from zmqtriton_floor.reasons import Kind, Reason
+
 #: An older kill belongs to another death.
 _RECENT_KILL_S = 3.0
 _COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
@@ -36,14 +38,14 @@ class OomDetector:
             self._kill_count = killed
             self._changed_s = now_s
 
-    def explain_death(self, reason: str, now_s: float) -> str:
+    def explain_death(self, reason: Reason, now_s: float) -> Reason:
         """Return the probable reason of a death, or `reason` if it was something else."""
-        if reason != "killed by SIGKILL":
+        if reason.values.get("signal") != "SIGKILL":
             return reason
         self.poll(now_s)
         if now_s - self._changed_s > _RECENT_KILL_S:
             return reason
-        return f"{reason}, by the kernel: out of memory"
+        return Reason.of(Kind.OUT_OF_MEMORY, f"{reason.text}, by the kernel: out of memory")
 
     def _count(self) -> int:
         for path in (*self._cgroup_counter_files(), self._proc / "vmstat"):

@@ -21,6 +21,7 @@ import psutil
 from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine.descriptors import restore_limit
 from zmqtriton_floor import prctl, stub_mark
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: The notify socket is the supervisor's; a child that used it would speak for the whole server.
 _NOT_INHERITED = (
@@ -126,7 +127,7 @@ class Process:
             # Its group has a process of another user; the leader alone may still be in reach.
             signal.pidfd_send_signal(self.pidfd, number)
 
-    def reap(self) -> str:
+    def reap(self) -> Reason:
         """Reap a dead process and kill what is left of its group; return how it ended."""
         self.signal(signal.SIGKILL, group=True)
         status = self._reap_child()
@@ -135,14 +136,30 @@ class Process:
         return describe_exit_status(status)
 
 
-def describe_exit_status(status: int) -> str:
+#: A process sends these to itself, when its native code fails.
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
+
+
+def not_started(error: Exception) -> Reason:
+    """Return why there is no process that was to be started."""
+    return Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
+
+
+def ended(text: str) -> Reason:
+    """Return why a process is gone whose exit status is not seen."""
+    return Reason.of(Kind.OTHER, text)
+
+
+def describe_exit_status(status: int) -> Reason:
     """Return `killed by SIGKILL` or `exited with status 1`."""
     if status >= 0:
-        return f"exited with status {status}"
+        return Reason.of(Kind.EXITED, f"exited with status {status}", status=status)
     try:
-        return f"killed by {signal.Signals(-status).name}"
+        name = signal.Signals(-status).name
     except ValueError:
-        return f"killed by signal {-status}"
+        name = f"signal {-status}"
+    kind = Kind.CRASHED if -status in _CRASHES else Kind.KILLED
+    return Reason.of(kind, f"killed by {name}", signal=name)
 
 
 def spawn(

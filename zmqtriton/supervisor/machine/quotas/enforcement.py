@@ -25,6 +25,7 @@ from zmqtriton.supervisor.machine.quotas.control_groups import (
 from zmqtriton.supervisor.machine.quotas.own_group import NoControlGroups
 from zmqtriton.supervisor.machine.quotas.process_memory import own_memory_bytes
 from zmqtriton.supervisor.machine.segments import SegmentRegistry
+from zmqtriton_floor.reasons import Kind, Reason
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ _NICE_RATIO = 1.25
 _LEAST_NICE, _MOST_NICE = -20, 19
 
 #: Gets the serial of a process that has taken too much, and by how much.
-Report = Callable[[int, str], object]
+Report = Callable[[int, Reason], object]
 
 
 def nice_value(weight: int, usual: int = 0) -> int:
@@ -111,7 +112,7 @@ class QuotaEnforcement:
             what = (quota.model, CPU_WEIGHT, quota.cpu_weight, nice, error.strerror)
             _log.warning(text, *what)
 
-    def end(self, child: Child, reason: str) -> str:
+    def end(self, child: Child, reason: Reason) -> Reason:
         """Take note of a death; return its reason, which may be a limit."""
         now_s = time.monotonic()
         reason = self._out_of_memory.explain_death(reason, now_s)
@@ -124,7 +125,8 @@ class QuotaEnforcement:
         if not (is_over and most):
             return reason
         self._count_excess(child.quota)
-        return f"it needed more than {most} bytes ({MAX_MEMORY_BYTES}): {reason}"
+        text = f"it needed more than {most} bytes ({MAX_MEMORY_BYTES}): {reason.text}"
+        return Reason.of(Kind.OVER_MEMORY_QUOTA, text, reason, limit=most)
 
     def _count_excess(self, quota: Quota) -> None:
         self._excesses[quota.model] = self._excesses.get(quota.model, 0) + 1
@@ -149,7 +151,8 @@ class QuotaEnforcement:
         self._memory[serial] = used
         if used > most and not was_over:
             self._count_excess(child.quota)
-            self._report(serial, f"it used {used} of at most {most} bytes ({MAX_MEMORY_BYTES})")
+            text = f"it used {used} of at most {most} bytes ({MAX_MEMORY_BYTES})"
+            self._report(serial, Reason.of(Kind.OVER_MEMORY_QUOTA, text, limit=most))
 
     def use_of(self, model: str) -> QuotaUse:
         """Return what a model has, as of the last look."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
 from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton_floor.reasons import Reason
 
 #: How often polls try the same files again after a process was lost: a model that ends its own
 #: processes would be tried for ever.
@@ -25,8 +26,8 @@ class LoadHistory:
         #: The model's directory is gone: the model is forgotten once it has ended, which this alone
         #: does not bring about.
         self.is_directory_gone = False
-        #: Why the model could not be read the last time; "" if it could.
-        self.read_problem = ""
+        #: Why the model could not be read the last time; None if it could.
+        self.read_problem: Reason | None = None
         #: The last blueprint has no version.
         self.has_no_version = False
         #: The members of the last blueprint, if it is an ensemble.
@@ -99,13 +100,13 @@ class LoadHistory:
         self._attempted_fingerprint = blueprint.fingerprint
         self.backend = blueprint.backend
         self.override = override
-        self.read_problem = ""
+        self.read_problem = None
         self.is_directory_gone = False
         self.has_no_version = not blueprint.versions
 
     def record_unchanged(self, blueprint: Blueprint) -> None:
         """Record that the files are those that serve, whatever they were meanwhile."""
-        self._attempted_fingerprint, self.read_problem = blueprint.fingerprint, ""
+        self._attempted_fingerprint, self.read_problem = blueprint.fingerprint, None
 
     def record_lost_process(self) -> None:
         """Record that a process of the last attempt ended without saying why."""

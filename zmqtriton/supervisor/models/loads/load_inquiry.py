@@ -138,7 +138,7 @@ class LoadInquiry:
         elif isinstance(found, ReadFailure):
             self._record_read_failure(found)
             text = f"failed to load '{self._model.name}', failed to poll from model repository"
-            text += f": {found.reason}" if found.fingerprint else _NOT_THERE
+            text += f": {found.reason.text}" if found.fingerprint else _NOT_THERE
             self._listener.end(InternalError(text))
         elif self._is_current(found):
             self._model.history.record_unchanged(found)
@@ -154,7 +154,7 @@ class LoadInquiry:
 
     def _record_read_failure(self, failure: ReadFailure) -> None:
         self._model.history.record_read_failure(failure)
-        text = failure.reason
+        text = failure.reason.text
         if not failure.is_duplicate and failure.fingerprint:
             text = f"Poll failed for model directory '{self._model.name}': {text}"
         self._context.plan.log("E", text)

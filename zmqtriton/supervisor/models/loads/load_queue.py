@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from zmqtriton_floor.reasons import Kind, Reason
+
 
 class QueuedLoad(Protocol):
     """A load, as far as the queue needs it."""
@@ -16,7 +18,7 @@ class QueuedLoad(Protocol):
 
     def begin(self) -> None: ...
 
-    def cancel(self, why: str) -> None: ...
+    def cancel(self, why: Reason) -> None: ...
 
     def drop_version(self, number: int) -> None: ...
 
@@ -65,9 +67,13 @@ class LoadQueue:
         if self._current is not None:
             self._current.drop_version(number)
 
-    def cancel_all(self, why: str) -> None:
+    def cancel_all(self, why: Reason) -> None:
         """Cancel every load: a model that hangs in its initialize must be stoppable."""
         loads = [*([self._current] if self._current else []), *self._waiting]
         self._waiting.clear()
         for load in loads:
             load.cancel(why)
+
+    def stop(self) -> None:
+        """Cancel every load, since the server stops."""
+        self.cancel_all(Reason.of(Kind.SERVER_STOPS, "Server exiting"))

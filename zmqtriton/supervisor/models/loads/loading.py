@@ -32,6 +32,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     from_number,
 )
+from zmqtriton_floor.reasons import Kind, Reason
 
 #: Changes the instances of a serving generation to those of the blueprint. Raises ZmqTritonError.
 InstanceChange = Callable[[Blueprint, ChangeCallback], None]
@@ -76,7 +77,7 @@ class ModelLoad(GenerationOwner):
         #: Versions whose new generation serves, but not every frontend knows.
         self._unacknowledged_versions: set[int] = set()
         self._retries: dict[int, int] = {}
-        self._failures: dict[int, str] = {}
+        self._failures: dict[int, Reason] = {}
         self._has_ended = False
 
     @property
@@ -187,8 +188,9 @@ class ModelLoad(GenerationOwner):
         for number, generation in generations.items():
             version = self._model.versions[number]
             is_first = version.generation is None
-            reason = UNLOADED if is_first else f"version {failed} could not be loaded"
-            if version.transition(states.GenerationFailed(), reason):
+            text = f"version {failed} could not be loaded"
+            reason = Reason.of(Kind.OTHER_VERSION_FAILED, text, versions=failed)
+            if version.transition(states.GenerationFailed(), UNLOADED if is_first else reason):
                 self._model.publish(version)
             generation.abort(UNLOADED)
 
@@ -239,7 +241,7 @@ class ModelLoad(GenerationOwner):
         plan = self._blueprint.versions[number]
         combined = self._combined
         if plan.problem:
-            self._fail_unstarted(generation, from_number(plan.problem_code, plan.problem))
+            self._fail_unstarted(generation, plan.problem)
         elif isinstance(combined, ZmqTritonError):
             self._fail_unstarted(generation, combined)
         elif isinstance(self._environment, ZmqTritonError):
@@ -256,7 +258,7 @@ class ModelLoad(GenerationOwner):
     def _fail_unstarted(self, generation: Generation, error: ZmqTritonError) -> None:
         """Fail a version for which nothing can be started."""
         self._fail(generation.version, error)
-        generation.abort(error.text)
+        generation.abort(error.reason)
 
     # ------------------------------------- what becomes of a new generation
 
@@ -310,15 +312,17 @@ class ModelLoad(GenerationOwner):
             self._fail(number, error)
 
     def generation_given_up(self, generation: Generation) -> None:
-        self.generation_failed(generation, InternalError(generation.readiness.why_not_ready))
-        generation.abort(generation.readiness.why_not_ready)
+        reason = generation.readiness.why_not_ready
+        error = from_number(InternalError.number, reason.text if reason else "", reason)
+        self.generation_failed(generation, error)
+        generation.abort(reason)
 
     def _fail(self, number: int, error: ZmqTritonError) -> None:
-        reason = describe_error(error.number, error.text)
+        reason = describe_error(error)
         if isinstance(error, ProcessLost):
             self._model.history.record_lost_process()
         name = self._model.name
-        self._context.plan.log("E", f"failed to load '{name}' version {number}: {reason}")
+        self._context.plan.log("E", f"failed to load '{name}' version {number}: {reason.text}")
         self._failures[number] = reason
         self._generations.pop(number, None)
         assert self._blueprint is not None
@@ -330,7 +334,7 @@ class ModelLoad(GenerationOwner):
 
     # ----------------------------------------------------------------- the end
 
-    def cancel(self, why: str = UNLOADED) -> None:
+    def cancel(self, why: Reason = UNLOADED) -> None:
         """Cancel the load: what is not swapped in yet ends now."""
         self._context.preparations.cancel(self._preparing)
         self._preparing = 0
@@ -341,8 +345,8 @@ class ModelLoad(GenerationOwner):
             generation.abort(why)
         name = self._model.name
         numbers = sorted(generations)
-        texts = "".join(f"version {n} is at UNAVAILABLE state: {why};\n" for n in numbers)
-        self.end(Unavailable(f"load failed for model '{name}': {texts or why}"))
+        texts = "".join(f"version {n} is at UNAVAILABLE state: {why.text};\n" for n in numbers)
+        self.end(Unavailable(f"load failed for model '{name}': {texts or why.text}"))
 
     def drop_version(self, number: int) -> None:
         """Go on without a version that is being unloaded."""
@@ -373,7 +377,7 @@ class ModelLoad(GenerationOwner):
             texts = f"{self._combined.text}\n"
         else:
             texts = "".join(
-                f"version {number} is at UNAVAILABLE state: {reason};"
+                f"version {number} is at UNAVAILABLE state: {reason.text};"
                 for number, reason in sorted(self._failures.items())
             )
             texts += "\n"

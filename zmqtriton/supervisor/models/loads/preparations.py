@@ -19,6 +19,7 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
+from zmqtriton_floor.reasons import Kind, Reason
 
 _ROLE = "environment"
 #: Gets the environment, or why there is none.
@@ -100,17 +101,18 @@ class EnvironmentPreparations:
             return False
         then = self._waiting.pop(serial).then
         if answer.code:
-            then(from_number(answer.code, answer.text))
+            then(from_number(answer.code, answer.text, answer.reason))
         else:
             then(Environment(*json.loads(answer.result)))
         return True
 
-    def process_ended(self, serial: int, reason: str, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
         """Take note that the process is dead; it may have answered."""
         if self._processes.pop(serial, None) is not None:
-            self._introductions.report_death(serial, reason)
+            self._introductions.report_death(serial, reason.text)
         if serial not in self._waiting:
             return
         _, demand, then, _ = self._waiting.pop(serial)
         words = f": {last_words}" if last_words else ""
-        then(InternalError(f"{demand} cannot be prepared ({reason}){words}"))
+        problem = f"{demand} cannot be prepared ({reason.text}){words}"
+        then(InternalError(problem).because(Kind.ENVIRONMENT_FAILED, reason, problem=problem))

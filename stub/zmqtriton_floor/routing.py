@@ -1,0 +1,46 @@
+"""The models that a request leads to, alike in all processes.
+
+An ensemble leads to its members. The requests of a model may be divided between two of its
+versions: frontends choose for clients' requests, the broker for those of models and of ensembles'
+steps. A sequence is divided by its id, so that all of its requests go the same way.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from typing import Any, Callable, Iterator, Mapping, Optional
+
+from zmqtriton_floor.wire import Correlation, TrafficSplit
+
+#: A weight of this is all requests.
+ALL = 10_000
+_HASHES = 1 << 32
+#: Returns the configuration for a name and version (-1: the newest), or None.
+Find = Callable[[str, int], Optional[Mapping[str, Any]]]
+
+
+def inside(
+    find: Find, model: str, version: int, around: frozenset[str] = frozenset()
+) -> Iterator[Mapping[str, Any]]:
+    """Return the known configurations of the model and of all that it leads to."""
+    config = find(model, version) if model not in around else None
+    if config is None:
+        return
+    yield config
+    for step in config.get("ensemble_scheduling", {}).get("step", []):
+        name, wanted = step["model_name"], int(step.get("model_version", -1))
+        yield from inside(find, name, wanted, around | {model})
+
+
+def goes_to_canary(split: TrafficSplit, correlation: Correlation) -> bool:
+    """Choose the version of a request: by its sequence if it has one, else by chance."""
+    if correlation:
+        hashed = zlib.crc32(f"{split.model}\n{correlation}".encode("utf-8", "surrogatepass"))
+        return hashed * ALL < split.weight * _HASHES
+    return random.random() * ALL < split.weight
+
+
+def is_copied(split: TrafficSplit) -> bool:
+    """Choose whether a request of the stable version is copied to the canary."""
+    return random.random() * ALL < split.shadow
