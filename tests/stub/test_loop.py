@@ -194,7 +194,11 @@ def test_a_model_that_fails_to_load_says_why(tmp_path: Path) -> None:
         stub.load(_PATH, stub.config)
         stub.send_message(wire.Initialize(json.dumps(stub.config)))
 
-        assert "RuntimeError: no weights" in stub.receive_message(wire.LoadFailed).text
+        reason = stub.receive_message(wire.LoadFailed).reason
+        assert "RuntimeError: no weights" in reason.text
+        raised = ("EXCEPTION", "RuntimeError", "no weights", "initialize")
+        values = [reason.values[name] for name in ("exception", "message", "function")]
+        assert raised == (reason.kind, *values)
         stub.thread.join(60)
 
     assert 1 == stub.status
@@ -214,7 +218,7 @@ def test_a_sample_that_fails_fails_the_load_with_its_code(tmp_path: Path) -> Non
         failure = stub.receive_message(wire.LoadFailed)
 
         assert InvalidArgument.number == failure.code
-        assert "failed to run warmup sample 's': cold; " == failure.text
+        assert "failed to run warmup sample 's': cold; " == failure.reason.text
         stub.thread.join(60)
     assert 1 == stub.status
 

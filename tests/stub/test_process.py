@@ -138,7 +138,7 @@ def test_a_model_that_fails_to_load_says_why_and_ends(
 
         failed = stub.receive_message(wire.LoadFailed)
 
-        assert failed.text == text.replace("{}", path)
+        assert failed.reason.text == text.replace("{}", path)
         assert stub.process.wait(30) == 1
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_frontends.gateway.readiness import Readiness
 
 
@@ -18,7 +19,13 @@ def gateway() -> FakeGateway:
         version_info("m", 1, generation=4, is_asked=1),
         version_info("m", 2, generation=7, is_asked=1),
         version_info("n", generation=5),
-        version_info("left", generation=0, state="UNAVAILABLE", reason="unloaded", is_asked=1),
+        version_info(
+            "left",
+            generation=0,
+            state="UNAVAILABLE",
+            reason=Reason.of(Kind.UNLOADED, "unloaded"),
+            is_asked=1,
+        ),
     )
     gateway.control_results["is_ready"] = False
     return gateway

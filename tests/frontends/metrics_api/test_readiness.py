@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.floor.reasons import because
+from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.metrics_api import readiness
@@ -28,7 +30,7 @@ def of(model: str) -> str:
 
 def test_a_version_without_an_instance_or_that_could_not_be_loaded_is_not_ready() -> None:
     found = lines(
-        news("failed", generation=0, state="UNAVAILABLE", reason="no weights"),
+        news("failed", generation=0, state="UNAVAILABLE", reason=because("no weights")),
         news("good"),
         news("restarting", ready_instances=0),
     )
@@ -38,7 +40,7 @@ def test_a_version_without_an_instance_or_that_could_not_be_loaded_is_not_ready(
 
 
 def test_a_model_that_cannot_be_read_is_not_ready_and_has_no_version() -> None:
-    unread = news("odd", generation=0, version=0, state="UNAVAILABLE", reason="bad config")
+    unread = news("odd", generation=0, version=0, state="UNAVAILABLE", reason=because("bad config"))
 
     expected = ["zmqtriton_ready 0", 'zmqtriton_model_ready{model="odd",version=""} 0']
     assert expected == lines(unread)
@@ -48,7 +50,12 @@ def test_what_need_not_serve_is_not_told_of_but_what_drains_is() -> None:
     found = lines(
         news("asleep", generation=0, state="UNAVAILABLE", is_on_demand=1),
         news("draining", is_draining=1),
-        news("unloaded", generation=0, state="UNAVAILABLE", reason="unloaded"),
+        news(
+            "unloaded",
+            generation=0,
+            state="UNAVAILABLE",
+            reason=Reason.of(Kind.UNLOADED, "unloaded"),
+        ),
     )
 
     assert ["zmqtriton_ready 1", f"{of('draining')} 0"] == found
