@@ -129,7 +129,8 @@ def _memory() -> Iterator[Row]:
         "does not read what a decoupled model sends",
         "all",
         f"for each request {window} of responses, or a larger one, of {budget}; "
-        f"{_size(ledger.BORROWED_BYTES)} more for all, half of it for an address",
+        f"{_size(ledger.BORROWED_BYTES)} more for all, half of it for an address; as much of each "
+        "instance while the process has not come to it",
         "the model waits; requests whose responses find no room are refused",
     )
     yield (

@@ -22,6 +22,7 @@ from zmqtriton_stub.execution.responses import INTERNAL, OutcomeWithBody, Pendin
 
 if TYPE_CHECKING:
     from zmqtriton_stub.execution.protocols import BrokerLink
+    from zmqtriton_stub.memory.client_memory import ClientMemory
 
 #: How many responses a stream buffers for a slow reader.
 MAX_BUFFERED = 1024
@@ -112,6 +113,9 @@ class Stream(Pending):
             _sender.stream = self
         if self._is_full and not flags and not self._is_closed:
             self._await_reader()  # before it takes memory
+        memory = self._link.instance.memory
+        if self._has_window and memory is not None and memory.for_clients.is_full(self.route[0]):
+            self._await_room(memory.for_clients)
         changes = changed_states(self._link.instance.states, self, response)
         if response is None:
             answer: OutcomeWithBody = wire.Outcome(*self.route, 0, "", flags), b""
@@ -231,6 +235,9 @@ class Stream(Pending):
         """Give a response its index; whoever has the link's lock, or turns it next, sends it."""
         (peer, own_id, code, text, flags, _, blocks), body = answer
         outcome = wire.Outcome(peer, own_id, code, text, flags, self._number, blocks)
+        memory = self._link.instance.memory
+        if blocks and self._has_window and memory is not None:
+            memory.for_clients.add(peer, memory.own(blocks))
         if flags:
             self.finish((outcome, body))
             self.leave_inputs()
@@ -273,6 +280,17 @@ class Stream(Pending):
                 return
             if time.monotonic() > self._patient_until(begun_s):
                 return
+            link.wait(_LOOK_MS)
+
+    def _await_room(self, for_clients: ClientMemory) -> None:
+        """Wait until its reader's process has come to what it was sent, but not for ever."""
+        link = self._link
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while for_clients.is_full(self.route[0]) and time.monotonic() < deadline_s:
+            if self.is_cancelled or self.is_answered or link.is_closed:
+                return
+            link.poll_while_executing()
+            link.turn()
             link.wait(_LOOK_MS)
 
     def _patient_until(self, begun_s: float) -> float:

@@ -16,6 +16,7 @@ from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.wire import Block, Reference, Tensor
 from zmqtriton_stub.memory import gpu
+from zmqtriton_stub.memory.client_memory import ClientMemory
 from zmqtriton_stub.memory.gpu import Span
 from zmqtriton_stub.memory.tensor_forwarding import Found, TensorForwarding
 from zmqtriton_stub.supervisor_client import NO_ANSWER, SupervisorClient
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 _TRIES = 8
 #: Models are seldom loaded anew, and one that takes no GPU's tensor then copies it itself.
 _KNOWN_S = 1.0
+_ENDLESS = 1 << 62
+#: So much more than their option a frontend may hold of what has come.
+_BEYOND = 64 << 20
 
 
 class TensorMemory:
@@ -34,6 +38,7 @@ class TensorMemory:
 
     def __init__(self, supervisor: SupervisorClient) -> None:
         self.arena = Arena(0)
+        self.for_clients = ClientMemory(self.arena, _ENDLESS)
         self.mappings = Mappings(is_private=True, on_release=self._released)
         self.passing = TensorForwarding(self.mappings, self._lease_own)
         self.release: Callable[[wire.Release], None] = lambda message: None
@@ -50,6 +55,9 @@ class TensorMemory:
         """Begin: from here on others may be told of what is in the arena."""
         settings = json.loads(bootstrap.settings)
         self.arena = Arena.configured(bootstrap.serial, settings)
+        self.for_clients = ClientMemory(
+            self.arena, settings.get("client_bytes", _ENDLESS) + _BEYOND
+        )
         self.keys = keys_of(settings)
 
     # ------------------------------------------------------------------ arena

@@ -181,3 +181,43 @@ def test_a_thread_with_other_streams_waits_a_while_for_a_client_that_goes_on(
     wait_for(world, monkeypatch, heard_every_s=0.5, taken_after_s=taken_after_s)
 
     assert is_kept == (len(world.numbers) == 2 and not world.sender.is_cancelled())
+
+
+class Memory:
+    """A model's memory of which clients have too much for a while."""
+
+    def __init__(self, link: Any, *, full_turns: int) -> None:
+        self.for_clients = self
+        self.placed = 0
+        self._full_turns = full_turns
+        link.instance.memory = self
+
+    def is_full(self, peer: int) -> bool:
+        assert not self.placed, "there is room before anything is made"
+        self._full_turns -= 1
+        return self._full_turns >= 0
+
+    def place(self, rows: Any, *_: Any) -> Any:
+        self.placed += 1
+        return rows, []
+
+
+def test_a_response_waits_for_its_readers_process_to_come_to_what_it_has() -> None:
+    world = to_client()
+    memory = Memory(world.link, full_turns=5)
+
+    world.sender.send(response(MIB), FINAL)
+
+    assert 1 == memory.placed
+    assert (0, 0, "") == world.end
+
+
+@pytest.mark.usefixtures("impatient")
+def test_it_does_not_wait_for_ever() -> None:
+    world = to_client()
+    memory = Memory(world.link, full_turns=1 << 30)
+
+    world.sender.send(response(MIB), FINAL)
+
+    assert 1 == memory.placed
+    assert (0, 0, "") == world.end
