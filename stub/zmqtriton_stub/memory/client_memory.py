@@ -1,4 +1,4 @@
-"""What of this arena is on its way to clients, by the process that serves them.
+"""Memory of this arena on its way to clients, by the process that serves them.
 
 That process books what has come and refuses what it has no room for. What it has not come to yet is
 bounded here, by as much as it may hold.

@@ -1,4 +1,4 @@
-"""What of an arena is on its way to clients."""
+"""Memory of an arena on its way to clients."""
 
 from __future__ import annotations
 
