@@ -13,6 +13,7 @@ from tests.faults import stub_death, supervisor_death
 from tests.faults.load import Load
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
+from zmqtriton_floor import progress
 
 pytestmark = pytest.mark.system
 
@@ -44,8 +45,8 @@ def scribble():
     for line in open("/proc/self/maps"):
         place, rights, *_ = line.split()
         begin, end = (int(part, 16) for part in place.split("-"))
-        if rights == "rw-s" and end - begin == 4096:
-            ctypes.memset(begin, BYTE, 4096)
+        if rights == "rw-s" and end - begin == SIZE:
+            ctypes.memset(begin, BYTE, SIZE)
 
 class TritonPythonModel:
     def execute(self, requests):
@@ -61,7 +62,7 @@ class TritonPythonModel:
 def test_a_model_that_overwrites_its_progress_page_is_replaced(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["add_sub"])
     code = server.repository / "add_sub" / "1" / "model.py"
-    code.write_text(_SCRIBBLES.replace("BYTE", "0xFF"))
+    code.write_text(_SCRIBBLES.replace("BYTE", "0xFF").replace("SIZE", str(progress.SIZE)))
 
     with server:
         first = server.stub_pids("add_sub")
