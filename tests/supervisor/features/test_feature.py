@@ -15,7 +15,7 @@ from zmqtriton.supervisor.features.table import FEATURES
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
-from zmqtriton_floor.reasons import Reason
+from zmqtriton_floor.reasons import Kind, Reason
 
 
 class Witness(Feature):
@@ -161,6 +161,21 @@ def test_a_call_of_a_feature_is_allowed_to_whom_its_verb_names() -> None:
     world.core.stop()
     assert (Unavailable.number, "Server exiting") == world.call("look.operators").error
     assert ["m", "n"] == world.call("look").result
+
+
+def test_a_model_is_ready_when_no_feature_has_clients_avoid_it_any_more() -> None:
+    world = SupervisorHarness(make_blueprint("m")).start()
+    model = world.core.models["m"]
+    model.avoidances = [Reason.of(Kind.OTHER, "paused")]
+
+    world.call("drain", {"model": "m", "wait": False})
+    world.call("undrain", {"model": "m"})
+
+    assert not world.call("ready", {"model": "m"}).result
+    assert "paused" == world.index()[0]["reason"]
+    assert 1 == world.latest_version_info("m").is_draining
+    model.avoidances = []
+    assert world.call("ready", {"model": "m"}).result
 
 
 def test_a_verb_has_one_answer() -> None:

@@ -40,8 +40,8 @@ class Model(GenerationOwner):
         self.selection = NO_EXCEPTIONS
         #: It was loaded on request, not only for an ensemble that calls it.
         self.was_explicitly_loaded = False
-        #: Clients are to avoid it: it is not ready, though it answers.
-        self.is_draining = False
+        #: Why clients are to avoid it: it is not ready, though it answers.
+        self.avoidances: list[Reason] = []
         #: It was unloaded on request, so that it is not loaded on demand.
         self._was_explicitly_unloaded = False
 
@@ -239,5 +239,5 @@ class Model(GenerationOwner):
         return [self._news_of(version) for version in self.versions.values()]
 
     def _news_of(self, version: ModelVersion) -> wire.VersionInfo:
-        news = version.version_info()._replace(is_draining=int(self.is_draining))
+        news = version.version_info()._replace(is_draining=int(bool(self.avoidances)))
         return news._replace(is_on_demand=1) if self.is_on_demand else news

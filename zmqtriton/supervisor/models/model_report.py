@@ -9,17 +9,14 @@ from typing import Any
 from zmqtriton.supervisor.models.model import NO_VERSION, Model
 from zmqtriton.supervisor.models.version import last_load_failed
 from zmqtriton.supervisor.states import UNLOADED, ModelState
-from zmqtriton_floor.reasons import Kind, Reason
-
-#: Why a model is not ready that answers whoever comes.
-DRAINING = Reason.of(Kind.DRAINING, "draining")
+from zmqtriton_floor.reasons import Reason
 
 
 def is_ready(model: Model, version: int) -> bool:
     """True if this version can execute now; -1 means any version."""
     meant = [one for number, one in model.versions.items() if version in (-1, number)]
     is_able = any(one.reported_state[0] is ModelState.READY for one in meant)
-    return is_able and not model.is_draining
+    return is_able and not model.avoidances
 
 
 def is_loaded(model: Model) -> bool:
@@ -60,8 +57,8 @@ def index_entries(model: Model) -> Iterator[dict[str, Any]]:
     read_problem = model.history.read_problem
     for number, version in sorted(model.versions.items()):
         state, reason = version.reported_state
-        if state is ModelState.READY and model.is_draining:
-            state, reason = ModelState.UNAVAILABLE, DRAINING
+        if state is ModelState.READY and model.avoidances:
+            state, reason = ModelState.UNAVAILABLE, model.avoidances[0]
         elif state is ModelState.READY and read_problem:
             reason = last_load_failed(read_problem)
         entry = {"name": model.name, "version": str(number), "state": state.value}

@@ -26,6 +26,8 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 #: An entry of the broker's counts.
 Count = Mapping[str, Any]
+#: Why a model is not ready that answers all requests.
+_DRAINING = Reason.of(Kind.DRAINING, "draining")
 _LATE = Reason.of(Kind.REPLACED_LATE, "the time for its drain was over")
 #: What is executed when the time is over may end by itself for so long: clients that never stop
 #: coming are no reason to fail their requests.
@@ -123,7 +125,8 @@ class ModelTarget:
         done(None)
 
     def _change(self, *, is_draining: bool) -> None:
-        self._model.is_draining = is_draining
+        others = [reason for reason in self._model.avoidances if reason != _DRAINING]
+        self._model.avoidances = [*others, _DRAINING] if is_draining else others
         for version in self._model.versions.values():
             self._model.publish(version)
 
