@@ -183,7 +183,8 @@ def _connections() -> Iterator[Row]:
         "opens connections",
         "HTTP, gRPC",
         "descriptors of the process less 96",
-        "those of the address with the most make room that are idle, or have not gone on for "
+        f"those make room that were not answered within {room.NEW_S:.1f} s; then those of the "
+        "address with the most that are idle, or have not gone on for "
         f"{room.STILL_S:.0f} s; if none, new ones wait over HTTP, and are closed over gRPC",
     )
     yield (

@@ -2,7 +2,8 @@
 
 Those make room whose clients have not gone on for longest, idle or amid a request, all of one
 address: that with the most of them. However many connections a client has, it does not close those
-of others; and one that waits for the server keeps its own.
+of others; and one that waits for the server keeps its own. Those come first that were never
+answered: while many connect and ask nothing, who is served keeps what it has.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from zmqtriton_frontends.process.ledger import Client
 
 #: A connection that is not idle makes room when its client has hardly gone on for so long.
 STILL_S = 5.0
+#: If it was never answered, for so long.
+NEW_S = 0.5
 #: Or, if it waits for the server, for so long: it may be a stream that is forgotten.
 WAITING_S = 300.0
 #: A client that sends less between two checks does not go on.
@@ -31,6 +34,10 @@ class Occupant(Protocol):
     def is_idle(self) -> bool:
         """Return whether nothing is in flight on it."""
 
+    @property
+    def answered_at(self) -> float:
+        """Return when it was answered last, or any time before that; 0 if never."""
+
 
 T = TypeVar("T", bound=Occupant)
 
@@ -38,9 +45,11 @@ T = TypeVar("T", bound=Occupant)
 class Room(Generic[T]):
     """The open connections of one kind, the oldest first."""
 
-    def __init__(self, most: int, now: Callable[[], float]) -> None:
+    def __init__(self, most: int, now: Callable[[], float], *, looks_always: bool = False) -> None:
+        """Set up; `looks_always` is whether check() looks at all while there is much room."""
         self.most = most
         self._now = now
+        self._looks_always = looks_always
         #: How much each client had moved when it went on last, and when that was.
         self._open: dict[T, tuple[int, float]] = {}
 
@@ -62,7 +71,7 @@ class Room(Generic[T]):
 
     def check(self) -> None:
         """Note who has gone on. To be called once a second."""
-        if len(self._open) * 2 < self.most:
+        if len(self._open) * 2 < self.most and not self._looks_always:
             return
         now = self._now()
         for connection, (moved, _) in self._open.items():
@@ -73,20 +82,34 @@ class Room(Generic[T]):
     def take_still(self) -> list[T]:
         """Remove those that make room, and return them to be closed; none if all go on."""
         now = self._now()
-        by_address: dict[int, list[tuple[float, T]]] = {}
+        #: Those that ask nothing, that stop amid the first request, that do not go on, that have
+        #: come and not yet asked, and are idle.
+        kinds = tuple[list[tuple[float, T]], ...](([], [], [], [], []))
+        are_new = False
         for connection, (moved, since) in self._open.items():
-            client = connection.client
-            if not connection.is_idle:
-                if client.moved() - moved >= _LEAST_BYTES:
-                    continue
-                if now - since < (STILL_S if client.owes() else WAITING_S):
-                    continue
-            by_address.setdefault(id(client.address), []).append((since, connection))
+            client, waited = connection.client, now - max(since, connection.answered_at)
+            is_idle, is_new = connection.is_idle, not connection.answered_at
+            goes_on = not is_idle and client.moved() - moved >= _LEAST_BYTES
+            if goes_on or (not is_idle and waited < WAITING_S and not client.owes()):
+                continue
+            if is_new and waited >= NEW_S:
+                kinds[0 if is_idle else 1].append((since, connection))
+            elif waited >= STILL_S:
+                kinds[2].append((since, connection))
+            elif is_idle:
+                kinds[3 if is_new else 4].append((since, connection))
+            are_new |= is_new and waited < NEW_S
+        if are_new:
+            kinds[4].clear()  # those that have only just come have their turn before
+        still = next(filter(None, kinds), [])
+        by_address: dict[int, list[tuple[float, T]]] = {}
+        for pair in still:
+            by_address.setdefault(id(pair[1].client.address), []).append(pair)
         if not by_address:
             return []
-        found = max(by_address.values(), key=len)
-        found.sort(key=lambda pair: pair[0])
-        taken = [connection for _, connection in found[: max(1, len(self._open) // _PART)]]
+        most = max(by_address.values(), key=len)
+        most.sort(key=lambda pair: pair[0])
+        taken = [connection for _, connection in most[: max(1, len(self._open) // _PART)]]
         for connection in taken:
             del self._open[connection]
         return taken

@@ -9,10 +9,13 @@ from zmqtriton_frontends.process.room import STILL_S, WAITING_S, Room
 class Visitor:
     """A connection of which the test says how it goes on."""
 
-    def __init__(self, ledger: Ledger, place: str, *, is_idle: bool = False) -> None:
+    def __init__(
+        self, ledger: Ledger, place: str, *, is_idle: bool = False, was_answered: bool = True
+    ) -> None:
         self.moved = 0
         self.owes = True
         self.is_idle = is_idle
+        self.answered_at = 1.0 if was_answered else 0.0
         self.client = Client(ledger, place, lambda: self.moved, lambda: self.owes)
 
 
@@ -22,8 +25,8 @@ class House:
         self.ledger = Ledger(1 << 30)
         self.room: Room[Visitor] = Room(most, lambda: self.now)
 
-    def add(self, place: str = "a", *, is_idle: bool = False) -> Visitor:
-        visitor = Visitor(self.ledger, place, is_idle=is_idle)
+    def add(self, place: str = "a", *, is_idle: bool = False, was_answered: bool = True) -> Visitor:
+        visitor = Visitor(self.ledger, place, is_idle=is_idle, was_answered=was_answered)
         self.room.add(visitor)
         return visitor
 
@@ -100,3 +103,40 @@ def test_nobody_closes_connections_of_another_address(is_idle: bool) -> None:
 
     assert set(taken) < set(many)
     assert not set(others) & set(taken)
+
+
+def test_who_asks_nothing_makes_room_before_who_is_served_wherever_they_come_from() -> None:
+    house = House(60)
+    served = [house.add("proxy", is_idle=True) for _ in range(20)]
+    new = [house.add(f"n{number}", was_answered=False) for number in range(40)]
+
+    assert [] == house.room.take_still()  # they have only just come
+    house.wait(1)
+    taken = [one for _ in new for one in house.room.take_still()]
+
+    assert set(new) == set(taken)
+    assert house.room.take_still()[0] in served
+
+
+def test_a_first_request_that_comes_slowly_or_is_executed_keeps_its_place() -> None:
+    house = House(2)
+    slow, waiting = house.add(was_answered=False), house.add(was_answered=False)
+    waiting.owes = False
+    for _ in range(3):
+        slow.moved += 2000
+        house.wait(1)
+
+    slow.moved += 2000
+    assert [] == house.room.take_still()
+
+
+def test_who_was_answered_lately_keeps_its_place_while_others_come() -> None:
+    house = House(100)
+    served = house.add(is_idle=True)
+    house.wait(STILL_S + 1)  # while there is much room, nobody looks who goes on
+    served.answered_at = house.now
+    new = [house.add(f"n{number}", was_answered=False) for number in range(99)]
+
+    assert [] == house.room.take_still()
+    house.wait(1)
+    assert set(house.room.take_still()) < set(new)

@@ -52,7 +52,7 @@ class NativeServer:
         self.turns = Turns(asyncio.get_running_loop().call_soon)
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
         most = min(_MOST_CONNECTIONS, most_connections())
-        self._connections: Room[ClientConnection] = Room(most, time.monotonic)
+        self._connections: Room[ClientConnection] = Room(most, time.monotonic, looks_always=True)
         self._handshakes = handshakes_of(settings, "grpc", "h2", PlainCalls)
         self._bound: Sequence[socket.socket] = ()
         self._listening: list[asyncio.AbstractServer] = []

@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._is_last = False
         self.is_closed = self._is_leaving = False
         #: When it was made, or was last answered; 0 where a time is not set.
-        self._idle_since = self._head_since = self._closing_since = 0.0
+        self._idle_since = self._head_since = self._closing_since = self.answered_at = 0.0
         self._progress = Progress()
         #: The client, for what is held for it; and where it is, or the proxy that it comes by.
         self.client: Client
@@ -231,7 +231,7 @@ class Connection(asyncio.Protocol):
             self.close(is_amid_request=not reader.is_whole or bool(reader.held))
             return
         reader.end()
-        self._idle_since = self._host.now()
+        self._idle_since = self.answered_at = self._host.now()
         if self.channel.is_half_closed and not reader.held:
             self.close()
         elif reader.held or self.channel.is_paused:
