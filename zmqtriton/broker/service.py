@@ -15,6 +15,7 @@ import select
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +29,9 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
 
 _log = logging.getLogger(__name__)
+
+#: Takes a peer's message, by the peer's serial, at a time.
+_TakeOfPeer = Callable[[int, Any, int], object]
 
 #: How many messages are taken from one socket before the other socket and the answers get their
 #: turn.
@@ -72,6 +76,49 @@ class Service:
         self._epoll.register(lifeline, select.EPOLLIN)
         #: Shows the supervisor's death.
         self._supervisor = os.pidfd_open(os.getppid())
+        self._fill_tables()
+
+    def _fill_tables(self) -> None:
+        core = self._core
+        of_all: dict[type, _TakeOfPeer] = {
+            wire.Release: lambda serial, message, _: core.blocks.release(serial, message.blocks),
+            wire.Lease: self._lease,
+            wire.HeldBlocks: lambda serial, message, _: core.recovery.take_held_blocks(
+                serial, message
+            ),
+        }
+        #: What takes the rarer messages of frontends, and of stubs as callers of other models.
+        self._of_clients: dict[type, _TakeOfPeer] = {
+            **of_all,
+            wire.StreamAcks: lambda serial, message, _: core.acknowledge(serial, message),
+            wire.WaitReport: core.deadlocks.take_report,
+            wire.AskStatistics: self._ask_statistics,
+        }
+        #: What takes those of stubs as executors.
+        self._of_stubs: dict[type, _TakeOfPeer] = {
+            **of_all,
+            wire.Synced: lambda serial, *_: self._idle_checks.answered(serial),
+            wire.Call: lambda serial, message, _: core.model_metrics.take_call(serial, message),
+        }
+        #: What takes the messages of the supervisor that come without descriptors.
+        self._of_supervisor: dict[type, Callable[[Any], object]] = {
+            wire.ExpectPeer: self._expect,
+            wire.AddGeneration: core.add_generation,
+            wire.Retire: core.retire,
+            wire.RemoveGeneration: lambda message: core.remove(message, time.monotonic_ns()),
+            wire.TrafficSplit: core.generations.divide,
+            wire.PeerDied: self._remove_dead_peer,
+            wire.Sync: self._acknowledge,
+            wire.Bootstrap: self._take_bootstrap,
+            wire.Shutdown: self._end,
+            wire.CallResult: lambda message: core.waiting_for_load.take_result(
+                message, time.monotonic_ns()
+            ),
+            wire.LogSettings: lambda message: logs.change(
+                logs.LogOptions.of(json.loads(message.settings))
+            ),
+            wire.AskStatistics: lambda message: self._ask_statistics(SUPERVISOR, message),
+        }
 
     def run(self) -> int:
         """Run the broker and return its exit status."""
@@ -191,7 +238,10 @@ class Service:
                 elif kind is wire.Cancel and router is self._requests:
                     self._core.cancel(serial, message.ids, now_ns)
                 else:
-                    self._take_rare_message(router, serial, message, now_ns)
+                    rarer = self._of_clients if router is self._requests else self._of_stubs
+                    if kind not in rarer:
+                        raise ProtocolError(f"{kind.__name__} is unexpected on this socket")
+                    rarer[kind](serial, message, now_ns)
             except ProtocolError as error:
                 self._core.traffic.malformed += 1
                 _log.debug("dropped a message: %s", error.text)
@@ -200,26 +250,11 @@ class Service:
                 _log.exception("a message could not be handled, and its connection is closed")
                 router.close(connection)
 
-    def _take_rare_message(self, router: Router, serial: int, message: Any, now_ns: int) -> None:
-        kind = type(message)
-        if kind is wire.Release:
-            self._core.blocks.release(serial, message.blocks)
-        elif kind is wire.Lease and (instance := self._core.instances.get(serial)):
-            self._core.blocks.grant_requested_lease(instance, message.blocks, self._requests.send)
-        elif kind is wire.Synced and router is self._stubs:
-            self._idle_checks.answered(serial)
-        elif kind is wire.HeldBlocks:
-            self._core.recovery.take_held_blocks(serial, message)
-        elif kind is wire.Call and router is self._stubs:
-            self._core.model_metrics.take_call(serial, message)
-        elif kind is wire.StreamAcks and router is self._requests:
-            self._core.acknowledge(serial, message)
-        elif kind is wire.WaitReport and router is self._requests:
-            self._core.deadlocks.take_report(serial, message, now_ns)
-        elif kind is wire.AskStatistics and router is self._requests:
-            self._ask_statistics(serial, message, now_ns)
-        else:
-            raise ProtocolError(f"{kind.__name__} is unexpected on this socket")
+    def _lease(self, serial: int, message: wire.Lease, _: int) -> None:
+        instance = self._core.instances.get(serial)
+        if instance is None:
+            raise ProtocolError(f"Lease: {serial} has no instance")
+        self._core.blocks.grant_requested_lease(instance, message.blocks, self._requests.send)
 
     def _ask_statistics(self, serial: int, message: wire.AskStatistics, *now_ns: int) -> None:
         core, routers = self._core, (self._requests, self._stubs)
@@ -262,46 +297,26 @@ class Service:
                 os.close(descriptor)
 
     def _take_supervisor_message(self, message: Any, descriptors: list[int]) -> None:
-        core, now_ns = self._core, time.monotonic_ns()
         kind = type(message)
-        if kind is wire.ExpectPeer:
-            core.expect(message)
-            if message.pid:
-                self._groups[message.serial] = message.pid
-        elif kind is wire.AddGeneration:
-            core.add_generation(message)
-        elif kind is wire.AttachInstance:
-            core.attach(message, now_ns, _open_progress(descriptors))
-        elif kind is wire.Retire:
-            core.retire(message)
-        elif kind is wire.RemoveGeneration:
-            core.remove(message, now_ns)
-        elif kind is wire.TrafficSplit:
-            core.generations.divide(message)
-        elif kind is wire.PeerDied:
-            self._remove_dead_peer(message)
-        elif kind is wire.Sync:
-            core.recovery.await_lease_reports()
-            self._sending.flush()
-            self._lifeline.send(wire.Synced(message.number))
+        if kind is wire.AttachInstance:
+            self._core.attach(message, time.monotonic_ns(), _open_progress(descriptors))
+        elif kind in self._of_supervisor:
+            self._of_supervisor[kind](message)
         else:
-            self._take_own_message(message)
+            raise ProtocolError(f"{kind.__name__} is unexpected on the lifeline of the broker")
 
-    def _take_own_message(self, message: Any) -> None:
-        if type(message) is wire.Bootstrap:
-            self._take_bootstrap(message)
-        elif type(message) is wire.Shutdown:
-            self._is_over = True
-        elif type(message) is wire.CallResult:
-            self._core.waiting_for_load.take_result(message, time.monotonic_ns())
-        elif type(message) is wire.LogSettings:
-            logs.change(logs.LogOptions.of(json.loads(message.settings)))
-        elif type(message) is wire.AskStatistics:
-            self._ask_statistics(SUPERVISOR, message)
-        else:
-            raise ProtocolError(
-                f"{type(message).__name__} is unexpected on the lifeline of the broker"
-            )
+    def _expect(self, peer: wire.ExpectPeer) -> None:
+        self._core.expect(peer)
+        if peer.pid:
+            self._groups[peer.serial] = peer.pid
+
+    def _acknowledge(self, sync: wire.Sync) -> None:
+        self._core.recovery.await_lease_reports()
+        self._sending.flush()
+        self._lifeline.send(wire.Synced(sync.number))
+
+    def _end(self, _: wire.Shutdown) -> None:
+        self._is_over = True
 
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
         self._bootstrap = bootstrap

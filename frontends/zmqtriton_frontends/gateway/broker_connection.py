@@ -49,8 +49,10 @@ class BrokerConnection:
     def read(self) -> None:
         """Read all that is here."""
         dealer = self._dealer
+        messages = dealer.messages
         while dealer.has_input():
-            self._on_message(dealer.receive())
+            while messages:
+                self._on_message(messages.popleft())
         if not dealer.is_open:
             self._unwatch()
             self._on_end()

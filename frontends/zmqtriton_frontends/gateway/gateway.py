@@ -29,7 +29,7 @@ from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import CATALOGUE_MESSAGES, STOPPING, Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.tensors.payload import Payload
+from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload
 from zmqtriton_frontends.tensors.placement import Placement
 from zmqtriton_frontends.tensors.references import PlacedBody, is_large, read_response
 from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
@@ -54,7 +54,7 @@ class Gateway:
         self._supervisor = SupervisorLine(lifeline, self._take_from_supervisor)
         self._loop: asyncio.AbstractEventLoop
         self._bootstrap: wire.Bootstrap
-        self._next_id = 0
+        self._next_id = self.serial = 0
         #: Of the broker to connect to, 0 while there is none; and of the last that has welcomed us.
         self._epoch = self._welcome_epoch = 0
         self._welcomed: asyncio.Future[None]
@@ -66,12 +66,10 @@ class Gateway:
         self._questions = Questions(self._supervisor.send, self._outbox.send)
         self._stages = StageReceivers()
         self.payload: Payload  # there from the Bootstrap on
-        self.serial = 0
         self.settings: dict[str, Any] = {}
         self.traces, self.catalogue = Traces(), Catalogue()
-        self.catalogue.regions.on_left = lambda number: self._supervisor.send(
-            wire.RegionReleased(number)
-        )
+        send = self._supervisor.send
+        self.catalogue.regions.on_left = lambda number: send(wire.RegionReleased(number))
         self.streams = Streams(
             *(self._replies, self._outbox.grant, self.cancel),
             lambda body: self.payload.discard(body),
@@ -89,6 +87,29 @@ class Gateway:
         self.on_stop: Callable[[int], None] = lambda within_ms: None
         #: Answers what the supervisor asks of this process.
         self.on_call: Callable[[wire.Call], wire.CallResult] = _refuse_call
+        #: What takes each message of the broker but replies.
+        self._of_broker: dict[type, Callable[[Any], object]] = {
+            wire.Statistics: self._questions.settle,
+            wire.StageTimes: self._stages.take,
+            wire.Welcome: self._take_welcome,
+            **dict.fromkeys(BLOCK_MESSAGES, lambda message: self.payload.hear_of_blocks(message)),
+        }
+        #: What takes each message of the supervisor that comes without descriptors.
+        self._of_supervisor: dict[type, Callable[[Any], object]] = {
+            **dict.fromkeys(CATALOGUE_MESSAGES, self.catalogue.hear),
+            wire.RemoveRegion: lambda message: self.catalogue.regions.remove(message.number),
+            wire.LogSettings: lambda message: self.settings.update(
+                request_log.change(json.loads(message.settings))
+            ),
+            wire.TraceSettings: lambda message: self.traces.change(json.loads(message.settings)),
+            wire.Sync: self._acknowledge,
+            wire.CallResult: self._questions.settle,
+            wire.Call: lambda call: send(self.on_call(call)),
+            wire.Bootstrap: self._take_bootstrap,
+            wire.NewEpoch: lambda message: self._change_broker(message.epoch),
+            wire.Listen: lambda _: self.on_open(),
+            **dict.fromkeys((wire.Retire, wire.Shutdown), self._stop),
+        }
 
     @property
     def in_flight(self) -> int:
@@ -253,8 +274,11 @@ class Gateway:
     def _take_from_broker(self, frames: list[bytes]) -> None:
         try:
             message = wire.decode(frames[0], wire.MAX_CONTROL_BYTES)  # statistics may be long
-            if type(message) is not wire.Replies:
-                self._take(message)
+            kind = type(message)
+            if kind is not wire.Replies:
+                if kind not in self._of_broker:
+                    raise ProtocolError(f"{kind.__name__} is unexpected in a frontend")
+                self._of_broker[kind](message)
                 return
             bodies = frames[1:]
             if len(bodies) != len(message.replies):
@@ -265,19 +289,11 @@ class Gateway:
             self.malformed += 1
             _log.warning("dropped a message from the broker: %s", error.text)
 
-    def _take(self, message: Any) -> None:
-        kind = type(message)
-        if kind is wire.Statistics:
-            self._questions.settle(message)
-        elif kind is wire.StageTimes:
-            self._stages.take(message)
-        elif kind is wire.Welcome:
-            self.catalogue.has_broker = True
-            self._welcome_epoch = message.epoch
-            if not self._welcomed.done():
-                self._welcomed.set_result(None)
-        elif not self.payload.hear_of_blocks(message):
-            raise ProtocolError(f"{kind.__name__} is unexpected in a frontend")
+    def _take_welcome(self, welcome: wire.Welcome) -> None:
+        self.catalogue.has_broker = True
+        self._welcome_epoch = welcome.epoch
+        if not self._welcomed.done():
+            self._welcomed.set_result(None)
 
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
         if row.id not in self._replies:
@@ -309,44 +325,19 @@ class Gateway:
         self._supervisor.send(wire.Listening(service, address))
 
     def _take_from_supervisor(self, message: Any, descriptors: list[int]) -> None:
-        if type(message) is wire.AddRegion and descriptors:
-            self.catalogue.regions.add(message, descriptors.pop())
-        elif type(message) in SEGMENT_MESSAGES:
-            self.payload.segments.receive(message, descriptors)
-        elif type(message) is wire.RepositoryState:
-            self.catalogue.is_repository_missing = bool(message.is_missing)
-        elif type(message) is wire.ServerDraining:
-            self.catalogue.is_draining = bool(message.is_draining)
-        elif type(message) is wire.LogSettings:
-            self.settings.update(request_log.change(json.loads(message.settings)))
-        elif type(message) is wire.TraceSettings:
-            self.traces.change(json.loads(message.settings))
-        else:
-            self._hear(message)
-
-    def _hear(self, message: Any) -> None:
         kind = type(message)
-        if kind in CATALOGUE_MESSAGES:
-            self.catalogue.hear(message)
-        elif kind is wire.RemoveRegion:
-            self.catalogue.regions.remove(message.number)
-        elif kind is wire.Sync:
-            # what was checked against older states goes before the word
-            self._loop.call_soon(self._supervisor.acknowledge, message.number, self._outbox.flush)
-        elif kind is wire.CallResult:
-            self._questions.settle(message)
-        elif kind is wire.Call:
-            self._supervisor.send(self.on_call(message))
-        elif kind is wire.Bootstrap:
-            self._take_bootstrap(message)
-        elif kind is wire.NewEpoch:
-            self._change_broker(message.epoch)
-        elif kind is wire.Listen:
-            self.on_open()
-        elif kind is wire.Retire or kind is wire.Shutdown:
-            self._stop(message)
+        if kind is wire.AddRegion and descriptors:
+            self.catalogue.regions.add(message, descriptors.pop())
+        elif kind in SEGMENT_MESSAGES:
+            self.payload.segments.receive(message, descriptors)
+        elif kind in self._of_supervisor:
+            self._of_supervisor[kind](message)
         else:
             self.malformed += 1
+
+    def _acknowledge(self, sync: wire.Sync) -> None:
+        # what was checked against older states goes before the word
+        self._loop.call_soon(self._supervisor.acknowledge, sync.number, self._outbox.flush)
 
     def _stop(self, message: Any) -> None:
         if not self.is_stopping:

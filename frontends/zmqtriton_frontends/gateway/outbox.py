@@ -32,7 +32,9 @@ class Outbox:
     def request(self, row: wire.Request, body: bytes) -> None:
         self._outgoing.requests.append(row)
         self._outgoing.bodies.append(body)
-        self._flush_soon()
+        if not self._is_flush_due:  # as _flush_soon() does, which would be one call more
+            self._is_flush_due = True
+            self._loop.call_soon(self.flush)
 
     def cancel(self, own_id: int) -> None:
         self.unanswered.cancelled(own_id)

@@ -81,7 +81,10 @@ class PendingRequest:
                     self._await(payload.open(response), self._opened)
                     return
                 response = opened
-            self._take(response)
+            if self._trace is None and self._claim is None:
+                self._respond(response)
+            else:
+                self._take(response)
         except Exception as error:  # noqa: BLE001 - an edge: the gateway reads on in any case
             self.set_exception(error)
 

@@ -23,14 +23,21 @@ from zmqtriton_floor.errors import (
 from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.routing import goes_to_canary, inside, is_copied
 from zmqtriton_floor.signature import Signature
-from zmqtriton_floor.wire import Correlation, ForgetModel, TrafficSplit, VersionInfo
+from zmqtriton_floor.wire import (
+    Correlation,
+    ForgetModel,
+    RepositoryState,
+    ServerDraining,
+    TrafficSplit,
+    VersionInfo,
+)
 from zmqtriton_frontends.inference.client_regions import Regions
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
 
 #: The answer to a request that comes while the server stops.
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
-#: What the supervisor tells of models.
-CATALOGUE_MESSAGES = (VersionInfo, TrafficSplit, ForgetModel)
+#: What the supervisor tells of models, and of the server as far as models depend on it.
+CATALOGUE_MESSAGES = (VersionInfo, TrafficSplit, ForgetModel, RepositoryState, ServerDraining)
 _READY = "READY"
 
 
@@ -164,14 +171,18 @@ class Catalogue:
         #: The version that an unversioned request gets, kept so that the hot path does one look-up.
         self._newest: dict[str, ModelVersion] = {}
 
-    def hear(self, message: VersionInfo | TrafficSplit | ForgetModel) -> None:
-        """Take a message of the supervisor."""
+    def hear(self, message: Any) -> None:
+        """Take one of CATALOGUE_MESSAGES."""
         if isinstance(message, VersionInfo):
             self.update(message)
         elif isinstance(message, TrafficSplit):
             self.divide(message)
-        else:
+        elif isinstance(message, ForgetModel):
             self.forget(message.model)
+        elif isinstance(message, RepositoryState):
+            self.is_repository_missing = bool(message.is_missing)
+        elif isinstance(message, ServerDraining):
+            self.is_draining = bool(message.is_draining)
 
     def update(self, news: VersionInfo) -> None:
         versions = self._models.setdefault(news.model, {})

@@ -26,6 +26,8 @@ from zmqtriton_frontends.tensors.releases import Releases
 from zmqtriton_frontends.tensors.segments import Segments
 from zmqtriton_frontends.tensors.trusted_regions import TrustedRegions
 
+#: The broker's messages about blocks of this process.
+BLOCK_MESSAGES = (wire.Lease, wire.Release, wire.LeasesReported)
 #: Where a tensor begins within a page, for numpy and what lies after it.
 _ALIGNMENT = 64
 
@@ -204,15 +206,12 @@ class Payload:
             blocks += more
         return held(blocks)
 
-    def hear_of_blocks(self, message: Any) -> bool:
-        """Take the broker's message about our blocks; False if it is about anything else."""
-        kind = type(message)
-        if kind is wire.Lease:
-            self.arena.leases.lend([block.block for block in message.blocks])
-        elif kind is wire.Release:
-            self.arena.leases.take_back([block.block for block in message.blocks])
-        elif kind is wire.LeasesReported:
-            self.arena.leases.end_doubted()
+    def hear_of_blocks(self, message: wire.Lease | wire.Release | wire.LeasesReported) -> None:
+        """Take one of BLOCK_MESSAGES, which are about our blocks."""
+        leases = self.arena.leases
+        if isinstance(message, wire.Lease):
+            leases.lend([block.block for block in message.blocks])
+        elif isinstance(message, wire.Release):
+            leases.take_back([block.block for block in message.blocks])
         else:
-            return False
-        return True
+            leases.end_doubted()

@@ -7,35 +7,19 @@ from typing import Any
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 
-def write(
-    model: ModelVersion,
-    request_id: str,
-    response: ResponseBody,
-    form: OutputForm,
-    *,
-    in_pieces: bool = False,
-) -> tuple[bytes | list[bytes], list[bytes | memoryview]]:
-    """Return the text of a response, and the binary outputs, which follow it.
+def describe(
+    model: ModelVersion, request_id: str, response: ResponseBody, form: OutputForm
+) -> tuple[dict[str, Any], list[bytes | memoryview]]:
+    """Return the document of a response, and its binary outputs, which follow it.
 
     Raises InternalError for a tensor whose bytes do not fit its shape, InvalidArgument for one that
     JSON cannot carry.
     """
-    document, tail = describe(model, request_id, response, form)
-    if in_pieces:
-        return json_documents.pieces(document, "outputs", "data"), tail
-    return json_documents.write(document), tail
-
-
-def describe(
-    model: ModelVersion, request_id: str, response: ResponseBody, form: OutputForm
-) -> tuple[dict[str, Any], list[bytes | memoryview]]:
-    """Return the document of a response, and its binary outputs; raises as write() does."""
     document: dict[str, Any] = {"id": request_id} if request_id else {}
     document["model_name"] = model.name
     document["model_version"] = str(model.version)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http_api.inference import binary, compression, json_documents
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
-from zmqtriton_frontends.http_api.inference.infer_response import write
+from zmqtriton_frontends.http_api.inference.infer_response import describe
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.process import codecs
@@ -48,12 +48,15 @@ class ResponseFormat(NamedTuple):
         return size >= json_documents.LARGE_BYTES
 
     def encode(self, response: ResponseBody, *, in_pieces: bool = False) -> Encoded:
-        """Encode the response. Raises what infer_response.write raises."""
+        """Encode the response. Raises what infer_response.describe raises."""
         model, request_id, form, accepted = self
         if form.classes:
             response = classify(model, response, form.classes)
-        written, tail = write(model, request_id, response, form, in_pieces=in_pieces)
-        text, *others = written if isinstance(written, list) else [written]
+        document, tail = describe(model, request_id, response, form)
+        if in_pieces:
+            text, *others = json_documents.pieces(document, "outputs", "data")
+        else:
+            text, others = json_documents.write(document), []
         headers: tuple[tuple[str, str], ...] = ()
         if tail:
             headers = (_OCTETS, (_JSON_LENGTH, str(len(text) + sum(map(len, others)))))
