@@ -80,7 +80,13 @@ def test_the_status_tells_which_models_are_not_ready_and_why(server: FakeServer)
             "state": "UNAVAILABLE",
             "reason": "Error: x\n\nAt:\n  y\n",
         },
-        {"name": "gone", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded, idle"},
+        {
+            "name": "gone",
+            "version": "1",
+            "state": "UNAVAILABLE",
+            "reason": "not loaded: unloaded after 60 s without requests",
+            "why": {"kind": "IDLE", "values": {"idle_s": 60}, "text": "not loaded"},
+        },
         {"name": "never_asked_for"},
     ]
 
