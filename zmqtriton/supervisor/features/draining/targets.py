@@ -224,9 +224,8 @@ class InstanceTarget:
         return self._replacement is not None and self._replacement.is_void
 
     def avoid(self) -> None:
-        if self._replacement is None:
-            self._replacement = Replacement(self._generation, [self._instance])
-            self._model.publish(self._version)
+        self._replacement = Replacement(self._generation, [self._instance])
+        self._model.publish(self._version)
 
     def accept(self, done: LoadCallback) -> None:
         self.follow(Follow.RESTART, is_late=False, done=done)
