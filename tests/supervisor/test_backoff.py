@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from zmqtriton.supervisor.backoff import MAX_DEATHS, MAX_PAUSE_S, MAX_QUICK_RESTARTS, Backoff
+from zmqtriton.supervisor.backoff import (
+    MAX_DEATHS,
+    MAX_PAUSE_S,
+    MAX_QUICK_RESTARTS,
+    WINDOW_S,
+    Backoff,
+)
 
 
 def test_the_first_restart_is_at_once_and_each_next_one_twice_as_late() -> None:
@@ -30,7 +36,7 @@ def test_old_deaths_do_not_count() -> None:
     backoff = Backoff()
 
     for number in range(20):
-        backoff.record_death(number * 61.0)
+        backoff.record_death(number * WINDOW_S)
 
     assert 1 == backoff.consecutive_deaths
     assert 0.0 == backoff.pause_s

@@ -117,6 +117,17 @@ def test_a_batch_dimension_goes_before_an_output_gets_its_shape() -> None:
     assert [4] == world.response(1).outputs[0].shape
 
 
+def test_a_batch_of_one_is_made_before_an_output_gets_its_shape() -> None:
+    config = ensemble([step("m", {"I": "x"}, {"O": "y"})], max_batch_size=8)
+    config["output"][0] |= RESHAPED
+    world = EnsembleHarness(config, model("m"))
+    world.infer_ensemble(1, wire.RequestBody("", {}, [], [tensor("x", shape=[1, 4])]))
+
+    world.respond("m", tensor("O", b"data", shape=[2, 2]))
+
+    assert [1, 4] == world.response(1).outputs[0].shape
+
+
 def test_an_output_that_cannot_have_its_shape_is_an_error() -> None:
     world = reshaped("output")
     world.infer_ensemble(1)

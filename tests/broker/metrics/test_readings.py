@@ -143,7 +143,8 @@ def test_what_was_given_up_and_comes_back_has_grown_from_nothing(world: BrokerHa
     world.tick(MILLISECOND)
     world.finish_batch(S + 1)
 
-    assert [1] == [row["succeeded"] for row in read(world)["readings"]]
+    [row] = read(world)["readings"]
+    assert [1, 1, 1] == [row[key] for key in ("succeeded", "inferences", "executions")]
 
 
 def test_what_is_removed_is_not_kept_where_nobody_asks(world: BrokerHarness) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.broker.world import TOKEN, BrokerHarness, Page, request
 from zmqtriton.broker.requests.recovery import LEFTOVER_NS
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable
 from zmqtriton_floor.progress import FENCE_NS
 
 F, S, S2 = 1, 2, 3
@@ -106,6 +106,20 @@ def test_what_a_stub_has_received_is_awaited_and_not_executed_again(world: Broke
 
     assert 1 == len(world.finals(F, 1))
     assert 0 == world.core.traffic.malformed
+
+
+def test_a_deadline_tells_how_long_at_least_an_earlier_brokers_request_was_executing(
+    world: BrokerHarness,
+) -> None:
+    _hello(world, S, received=(1,))
+    _hello(world, S2)
+    world.infer(F, request(1, flags=wire.RESENT, deadline_ns=world.now + 2_000_000_000))
+
+    world.tick(2_000_000_000)
+
+    [early] = world.replies[F, 1]
+    text = "deadline exceeded: model 'm' was executing the request for at least 2.000 s"
+    assert (DeadlineExceeded.number, text, wire.ABANDONED) == early[1:4]
 
 
 def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
+from zmqtriton.supervisor.actions import FileReport, LookAtFiles
 from zmqtriton.supervisor.features.reloading.reloader import LOOK_S, SETTLE_S
 
 #: Until a change is seen, and seen to be complete.
@@ -64,6 +67,25 @@ def test_a_model_that_could_not_be_loaded_at_start_is_when_it_is_repaired() -> N
     change(world, "2")
 
     assert "READY" == world.latest_version_info("m").state
+
+
+@pytest.mark.parametrize("end", ["the server stops", "the model is forgotten"])
+def test_a_change_that_is_seen_too_late_loads_nothing(end: str) -> None:
+    world = serve("m")
+    world.models["m"] = replace(world.models["m"], fingerprint="2")
+    world.advance(LOOK_S)
+    core = world.core
+    core.tick(world.now_s + SETTLE_S)
+    [look] = [action for action in core.take_actions() if isinstance(action, LookAtFiles)]
+
+    if end == "the server stops":
+        core.stop_requested()
+    else:
+        del core.models["m"]
+    core.plan.answer(look.ticket, FileReport({"m": "2"}, 0.0))
+    world.run_until_idle()
+
+    assert 1 == loads(world)
 
 
 def test_what_was_unloaded_or_never_loaded_is_not_watched() -> None:
