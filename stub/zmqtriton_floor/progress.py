@@ -93,7 +93,8 @@ class Progress:
             for key in keys:
                 _KEY.pack_into(self._page, at, *key)
                 at += _KEY.size
-            self._set_count(self._count + written)
+            self._count += written
+            _COUNT.pack_into(self._page, _COUNTS_AT[self._half], self._count)
         if batch > before:
             self._begun = batch
             _NUMBER.pack_into(self._page, 0, batch)

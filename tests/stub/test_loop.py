@@ -321,7 +321,8 @@ def test_a_broker_that_welcomes_while_it_is_greeted_is_not_waited_for(
 
     def connect_and_take_the_welcome(link: BrokerConnection, address: str, hello: Any) -> None:
         connect(link, address, hello)
-        if link.descriptor >= 0 and next(greeted):
+        # unless it was faster still
+        if link.descriptor >= 0 and next(greeted) and link.epoch < 0:
             assert select.select([link.descriptor], [], [], 30)[0]
             link.turn()
 

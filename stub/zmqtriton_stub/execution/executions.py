@@ -101,8 +101,9 @@ class Executions:
 
         Every request gets its final answer here, or its sender will give it.
         """
-        # samples of the warm-up, whose number is 0, are nobody's
-        keys = [pending.route for pending in batch] if number else []
+        keys = []
+        for pending in batch if number else ():  # samples of the warm-up are nobody's
+            keys.append(pending.route)
         if not self._progress.begin(number, keys, self._unsettled):
             return False
         execution = Execution(number, batch)
