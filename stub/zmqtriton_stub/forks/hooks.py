@@ -65,8 +65,8 @@ class Forks:
             door = self._relay.leave()
         else:  # a fork of a fork
             door = current.line.door
+            assert asker is not None  # it came with the line
             current.line.abandon()
-            if asker is not None:
-                asker.abandon()
+            asker.abandon()
         line = InstanceLine(door)
         current.become_fork(line, ForkedBlsClient(self._bootstrap, self._memory, line))
