@@ -106,7 +106,10 @@ class RunningStub:
 
     def start(self, model: Path, config: dict[str, Any] | None = None) -> None:
         """Up to Loaded."""
-        completed = self.load(model, config or {"name": "m"})
+        self.initialize(self.load(model, config or {"name": "m"}))
+
+    def initialize(self, completed: dict[str, Any]) -> None:
+        """Up to Loaded."""
         self.send_message(wire.Initialize(json.dumps(completed)))
         self.welcome_stub()
         self.receive_message(wire.ModelLoaded)

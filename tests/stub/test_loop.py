@@ -20,6 +20,7 @@ from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.metrics import COUNTER
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker.connection import BrokerConnection
@@ -132,6 +133,12 @@ class HostedStub(RunningStub):
         self.thread.join(60)
         assert self.status is not None
         return self.status
+
+    def receive_growth(self) -> float:
+        """Return how much the next message adds to counters, which may say something else."""
+        message = wire.decode(self._receive()[0])
+        rows = json.loads(message.arguments) if type(message) is wire.Call else []
+        return float(sum(row[2] for row in rows if row[0] == "add"))
 
     def sync(self, number: int = 5) -> None:
         """Wait until the stub has heard everything that was said before."""
@@ -448,6 +455,40 @@ def test_coroutines_in_the_background_may_clean_up_at_the_end(tmp_path: Path) ->
         assert 0 == stub.finish()
 
     assert "cleaned up" in stub.events
+
+
+def test_metrics_that_a_coroutine_changes_in_the_background_are_told(tmp_path: Path) -> None:
+    events: list[tuple[Any, Any]] = []
+
+    class Counting(Same):
+        async def execute(self, requests: Any) -> None:
+            import asyncio
+
+            event = asyncio.Event()
+            events.append((asyncio.get_running_loop(), event))
+            for request in requests:
+                request.get_response_sender().send(flags=wire.FINAL)
+            await event.wait()
+            for _ in range(2):  # what follows soon after another is not sent with it
+                measures.change(metric, "add", 1.0)
+
+    policy = {"decoupled": True}
+    with HostedStub(tmp_path, Counting, model_transaction_policy=policy) as stub:
+        completed = stub.load(_PATH, stub.config)
+        measures = stub.surroundings.instance.measures
+        metric = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
+        stub.initialize(completed)
+        stub.send_batches([body()])
+        eventually(lambda: events, 30, "it waits")
+        stub.sync()
+        [(loop, event)] = events
+
+        loop.call_soon_threadsafe(event.set)
+
+        growth = 0.0
+        while growth < 2.0:
+            growth += stub.receive_growth()
+        assert 0 == stub.finish()
 
 
 def test_a_cancellation_reaches_a_model_that_asks(tmp_path: Path) -> None:

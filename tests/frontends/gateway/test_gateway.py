@@ -443,3 +443,15 @@ def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_path: Pat
             assert (await old).outputs == []
 
     run(test())
+
+
+def test_the_supervisor_hears_where_clients_can_connect(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            world.gateway.listening("Metrics Service", "0.0.0.0:8002")
+
+            assert world.lifeline.wait(PATIENCE_S)
+            heard = [message for message, _ in world.lifeline.receive()]
+            assert wire.Listening("Metrics Service", "0.0.0.0:8002") in heard
+
+    run(test())

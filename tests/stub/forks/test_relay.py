@@ -1,0 +1,64 @@
+"""A fork's line to its instance, with both ends in the process of the test."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stub.broker.test_bls_client import World
+from tests.stub.fakes import FakeLink, body
+from tests.support.waiting import eventually
+from zmqtriton_floor import wire
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.forks.line import ForkedBlsClient, InstanceLine
+from zmqtriton_stub.forks.relay import Relay
+
+_BOOTSTRAP = wire.Bootstrap(7, b"0123456789abcdef", "stub", "", 1, "{}")
+_ASKED = wire.Request(0, 0, "m", -1, 0, 0, 0, 0, 1, 0, 0)
+
+
+class Fork:
+    def __init__(self) -> None:
+        self.link = FakeLink()
+        self.instance = self.link.instance
+        self.instance.find_request = self.link.pending.get
+        self._relay = Relay(self.instance)
+        self._relay.open_door()
+        [(_, end)] = self._relay._opening.values()
+        self._door = end.dup()  # a fork inherits it
+        self._relay.serve()
+        self.line = InstanceLine(self._door)
+
+    def close(self) -> None:
+        self._door.close()
+        if self.line._dealer is not None:
+            self.line._dealer.close()
+        eventually(lambda: not self._relay._is_running, 30, "nothing is served any more")
+
+
+def test_a_fork_answers_a_request_and_only_once() -> None:
+    with closing(Fork()) as fork:
+        fork.link.add_request(body(), own_id=5)
+
+        fork.line.send((3, 5), pb_utils.InferenceResponse(), wire.FINAL)
+
+        assert [(5, wire.FINAL)] == [(one.id, one.flags) for one in fork.link.outcomes()]
+        with pytest.raises(pb_utils.TritonModelException, match="sender has been closed"):
+            fork.line.send((3, 5), pb_utils.InferenceResponse(), wire.FINAL)
+
+
+def test_calls_of_a_fork_that_has_ended_are_cancelled(tmp_path: Path) -> None:
+    with closing(World(tmp_path)) as world, closing(Fork()) as fork:
+        fork.instance.asker = world.asker
+        memory: Any = world.memory
+        asker = ForkedBlsClient(_BOOTSTRAP, memory, fork.line)
+        asker.ask(_ASKED, wire.encode_body(wire.RequestBody("", {}, [], [])))
+        [asked] = world.broker.hear_all(wire.Infer, 1)
+
+        asker.close()
+
+        [cancelled] = world.broker.hear_all(wire.Cancel, 1)
+        assert [asked.requests[0].id] == cancelled.ids
