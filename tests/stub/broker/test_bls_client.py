@@ -590,15 +590,6 @@ def test_at_the_end_whoever_waits_gets_an_error(world: World) -> None:
     assert Unavailable.number == world.asker.wait(world.ask())[0].code
 
 
-def test_a_fork_of_a_model_that_has_asked_nothing_cannot_ask_for_it(world: World) -> None:
-    world.asker.abandon()
-
-    refusal = world.asker.wait(world.ask())[0]
-
-    assert Unavailable.number == refusal.code
-    assert "a process that the model has forked" in refusal.text
-
-
 def test_nothing_is_left_of_what_was_answered(world: World) -> None:
     for _ in range(100):
         question = world.ask()

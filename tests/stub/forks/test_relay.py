@@ -12,6 +12,7 @@ from tests.stub.broker.test_bls_client import World
 from tests.stub.fakes import FakeLink, body
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.forks.line import ForkedBlsClient, InstanceLine
 from zmqtriton_stub.forks.relay import Relay
@@ -50,15 +51,32 @@ def test_a_fork_answers_a_request_and_only_once() -> None:
             fork.line.send((3, 5), pb_utils.InferenceResponse(), wire.FINAL)
 
 
-def test_calls_of_a_fork_that_has_ended_are_cancelled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("does_end", [False, True])
+def test_calls_that_a_fork_cancels_or_leaves_at_its_end_are_cancelled(
+    tmp_path: Path, does_end: bool
+) -> None:
     with closing(World(tmp_path)) as world, closing(Fork()) as fork:
         fork.instance.asker = world.asker
         memory: Any = world.memory
         asker = ForkedBlsClient(_BOOTSTRAP, memory, fork.line)
-        asker.ask(_ASKED, wire.encode_body(wire.RequestBody("", {}, [], [])))
+        question = asker.ask(_ASKED, wire.encode_body(wire.RequestBody("", {}, [], [])))
         [asked] = world.broker.hear_all(wire.Infer, 1)
 
-        asker.close()
+        if does_end:
+            asker.close()
+        else:
+            asker.cancel(question)
 
         [cancelled] = world.broker.hear_all(wire.Cancel, 1)
         assert [asked.requests[0].id] == cancelled.ids
+        asker.close()
+
+
+def test_the_connection_of_its_parent_is_not_asked_for_anything(tmp_path: Path) -> None:
+    with closing(World(tmp_path)) as world:
+        world.asker.abandon()
+
+        refusal = world.asker.wait(world.ask())[0]
+
+        assert Unavailable.number == refusal.code
+        assert "a process that the model has forked" in refusal.text
