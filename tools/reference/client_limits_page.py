@@ -131,7 +131,8 @@ def _memory() -> Iterator[Row]:
         f"for each request {window} of responses, or a larger one, of {budget}; "
         f"{_size(ledger.BORROWED_BYTES)} more for all, half of it for an address; as much of each "
         "instance while the process has not come to it",
-        "the model waits; requests whose responses find no room are refused",
+        "the model waits, or its process keeps as much as that for all clients; requests whose "
+        "responses find no room are refused",
     )
     yield (
         "sends requests without waiting",

@@ -29,7 +29,9 @@ MAX_BUFFERED = 1024
 MAX_BUFFERED_BYTES = 16 << 20
 #: How long send() holds a thread for a reader that is as far behind as it may be and shows nothing:
 #: a thread that sends for this stream only, and one that others are waiting for. Clients take in
-#: steps that are not all in our hands: gRPC's library makes room for megabytes at once.
+#: steps that are not all in our hands: gRPC's library makes room for megabytes at once. What a
+#: client has not read by then is kept here while there is room for all clients; its frontend is the
+#: judge of whether it has stalled.
 _PATIENCE_S = 5.0
 _SHARED_PATIENCE_S = 0.25
 #: Likewise, of a thread for several streams, while the reader shows that it goes on, and the most.
@@ -116,6 +118,7 @@ class Stream(Pending):
         memory = self._link.instance.memory
         if self._has_window and memory is not None and memory.for_clients.is_full(self.route[0]):
             self._await_room(memory.for_clients)
+        may_keep = self._may_keep_more
         changes = changed_states(self._link.instance.states, self, response)
         if response is None:
             answer: OutcomeWithBody = wire.Outcome(*self.route, 0, "", flags), b""
@@ -129,7 +132,7 @@ class Stream(Pending):
                     "Unable to send response. Response sender has been closed."
                 )
             self._is_closed = bool(flags)
-            if self._is_full and not flags and not self.is_answered:
+            if self._is_full and not (may_keep or flags or self.is_answered):
                 is_too_slow = True
                 self.withdraw(answer)
                 self._cut()
@@ -188,7 +191,7 @@ class Stream(Pending):
             buffer = self._buffer
             while buffer and (self._may_send or buffer[0][0].flags):
                 answer = buffer.popleft()
-                self._buffered_bytes -= self._weight(answer)
+                self._unbuffer(answer)
                 self._emit(answer)
 
     def cancel(self) -> None:
@@ -207,12 +210,22 @@ class Stream(Pending):
 
     @property
     def _may_send(self) -> bool:
-        return self._number < self._taken + wire.STREAM_WINDOW
+        return (
+            self._number < self._taken + wire.STREAM_WINDOW and self._out_bytes < self._window_bytes
+        )
 
     @property
     def _is_full(self) -> bool:
         waiting = self._out_bytes + self._buffered_bytes
         return waiting >= self._window_bytes or len(self._buffer) >= MAX_BUFFERED
+
+    @property
+    def _may_keep_more(self) -> bool:
+        """True if what its reader is too far behind for may wait here."""
+        if not self._has_window or len(self._buffer) >= MAX_BUFFERED:
+            return False
+        memory = self._link.instance.memory
+        return memory is None or memory.for_clients.may_keep(self.route[0])
 
     def _put(self, answer: OutcomeWithBody) -> None:
         """Send a response, or keep it until the reader is nearer."""
@@ -227,7 +240,9 @@ class Stream(Pending):
             self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
         elif self._buffer or not (outcome.flags or self._may_send):
             self._buffer.append(answer)
-            self._buffered_bytes += self._weight(answer)
+            weight = self._weight(answer)
+            self._buffered_bytes += weight
+            self._keep(weight)
         else:
             self._emit(answer)
 
@@ -255,10 +270,22 @@ class Stream(Pending):
         self._emit(self._end(_UNAVAILABLE_NUMBER, _TOO_SLOW))
 
     def _discard(self) -> None:
+        self._keep(-self._buffered_bytes)
         while self._buffer:
             self.withdraw(self._buffer.popleft())
         self._buffered_bytes = 0
         self._has_lost = True
+
+    def _unbuffer(self, answer: OutcomeWithBody) -> None:
+        weight = self._weight(answer)
+        self._buffered_bytes -= weight
+        self._keep(-weight)
+
+    def _keep(self, more: int) -> None:
+        """Account for what waits here for a client."""
+        memory = self._link.instance.memory
+        if self._has_window and memory is not None:
+            memory.for_clients.keep(self.route[0], more)
 
     def _weight(self, answer: OutcomeWithBody) -> int:
         """Return the memory that it takes, here and in the arena."""
@@ -273,6 +300,9 @@ class Stream(Pending):
         """Wait until the reader has taken something, or does not go on for too long."""
         link = self._link
         begun_s = time.monotonic()
+        if _sender.has_many and self._may_keep_more:
+            link.turn()
+            return  # others wait for this thread
         while True:
             link.poll_while_executing()
             link.turn()

@@ -1,7 +1,7 @@
-"""Memory of this arena on its way to clients, by the process that serves them.
+"""Memory of this process for clients, by the process that serves them.
 
-That process books what has come and refuses what it has no room for. What it has not come to yet is
-bounded here, by as much as it may hold.
+That process books what has come and refuses what it has no room for. What it has not come to yet,
+and what waits here because its readers are behind, is bounded by as much as it may hold.
 """
 
 from __future__ import annotations
@@ -26,6 +26,17 @@ class ClientMemory:
         #: The sizes of blocks by their numbers, by peer; and those of a peer together.
         self._blocks: dict[int, dict[int, int]] = {}
         self._bytes: dict[int, int] = {}
+        #: What waits in this process, by peer.
+        self._kept: dict[int, int] = {}
+
+    def keep(self, peer: int, more: int) -> None:
+        """Note that more, or less, waits in this process until a peer has read what it was sent."""
+        with self._lock:
+            kept = self._kept.get(peer, 0) + more
+            if kept:
+                self._kept[peer] = kept
+            else:
+                self._kept.pop(peer, None)
 
     def add(self, peer: int, blocks: Iterable[int]) -> None:
         """Note blocks of a response that leaves for a peer."""
@@ -39,11 +50,18 @@ class ClientMemory:
 
     def is_full(self, peer: int) -> bool:
         """Return whether a peer has to release some before it gets more."""
-        if self._bytes.get(peer, 0) < self._limit:
-            return False
+        return not self._is_below(self._limit, peer)
+
+    def may_keep(self, peer: int) -> bool:
+        """Return whether more may wait in this process for a peer."""
+        return self._is_below(self._limit - self._kept.get(peer, 0), peer)
+
+    def _is_below(self, limit: int, peer: int) -> bool:
+        if self._bytes.get(peer, 0) < limit:
+            return True
         with self._lock:
             self._forget_free(peer)
-            return self._bytes.get(peer, 0) >= self._limit
+            return self._bytes.get(peer, 0) < limit
 
     def _forget_free(self, peer: int) -> None:
         noted = self._blocks.get(peer)

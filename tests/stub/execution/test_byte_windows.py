@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,6 +21,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.wire import FINAL, STREAM_WINDOW
 from zmqtriton_stub.execution import streams
 from zmqtriton_stub.execution.streams import Stream
+from zmqtriton_stub.memory.client_memory import ClientMemory
 
 impatient = test_streams.impatient
 
@@ -41,10 +43,29 @@ def test_large_responses_to_a_client_wait_for_it() -> None:
 
     for _ in range(IN_WINDOW - 1):
         world.sender.send(response(MIB))
-    assert 3 * IN_WINDOW - 1 == len(world.numbers)
+    sent = len(world.numbers)
+    assert 3 * IN_WINDOW - 1 == sent
+    world.sender.send(response(MIB))
+    world.sender.send(flags=FINAL)
+
+    assert sent == len(world.numbers), "it is kept here"
+    world.stream.grant(sent)
+    assert (sent + 1, 0, "") == world.end
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_client_that_is_behind_is_cut_once_there_is_no_room_for_all() -> None:
+    world = to_client()
+    memory = ClientMemory(Mock(), 2 * wire.STREAM_WINDOW_BYTES)
+    world.link.instance.memory = Mock(for_clients=memory, place=lambda rows, *_: (rows, []))
+
+    for _ in range(3 * IN_WINDOW):
+        world.sender.send(response(MIB))
+    assert not world.sender.is_cancelled()
     world.sender.send(response(MIB))
 
-    assert (3 * IN_WINDOW - 1, UNAVAILABLE, TOO_SLOW) == world.end
+    assert (IN_WINDOW, UNAVAILABLE, TOO_SLOW) == world.end
+    assert memory.may_keep(world.stream.route[0]), "what was kept is free again"
 
 
 @pytest.mark.usefixtures("impatient")
@@ -161,13 +182,33 @@ def test_a_client_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     assert [0, 1] == world.numbers
 
 
-def test_a_client_that_has_stopped_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_a_client_that_has_stopped_responses_wait_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = to_client()
     world.sender.send(response(9 * MIB))
 
     wait_for(world, monkeypatch, heard_every_s=16.0, taken_after_s=300.0)
 
-    assert UNAVAILABLE == world.end[1]
+    assert [0] == world.numbers
+    assert not world.sender.is_cancelled()
+    world.stream.grant(1)
+    assert [0, 1] == world.numbers
+
+
+def test_a_thread_with_other_streams_does_not_wait_while_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, other = to_client(), World()
+    world.sender.send(response(9 * MIB))
+    other.send(1)
+    monkeypatch.setattr(world.link, "wait", Mock(side_effect=AssertionError))
+
+    world.sender.send(response(9 * MIB))
+
+    assert [0] == world.numbers
+    world.stream.grant(1)
+    assert [0, 1] == world.numbers
 
 
 @pytest.mark.parametrize(("taken_after_s", "is_kept"), [(4.0, True), (300.0, False)])
@@ -175,6 +216,7 @@ def test_a_thread_with_other_streams_waits_a_while_for_a_client_that_goes_on(
     monkeypatch: pytest.MonkeyPatch, taken_after_s: float, *, is_kept: bool
 ) -> None:
     world, other = to_client(), World()
+    monkeypatch.setattr(Stream, "_may_keep_more", False)
     world.sender.send(response(9 * MIB))
     other.send(1)
 
@@ -196,6 +238,9 @@ class Memory:
         assert not self.placed, "there is room before anything is made"
         self._full_turns -= 1
         return self._full_turns >= 0
+
+    def may_keep(self, peer: int) -> bool:
+        return True
 
     def place(self, rows: Any, *_: Any) -> Any:
         self.placed += 1
