@@ -10,6 +10,7 @@ import pytest
 from tools.mutants.equivalents import EQUIVALENTS
 from tools.mutants.mutations import Mutation, mutations
 from tools.mutants.naming import SystemTests, words
+from tools.mutants.reach import Reach
 from tools.mutants.rooms import ROOT, modules, room_of, sample
 
 
@@ -118,6 +119,17 @@ def test_what_acts_is_not_mutated() -> None:
     assert "zmqtriton/supervisor/machine/policy_reading.py" in names
     assert not {"zmqtriton/broker/service.py", "zmqtriton/supervisor/machine/tables.py"} & names
     assert {"broker", "supervisor", "gateway", "stub"} == {room_of(name).name for name in names}
+
+
+def test_the_tests_of_every_room_are_tried() -> None:
+    rooms = [
+        ROOT / "tests" / room for room in ("broker", "frontends/gateway", "stub", "supervisor")
+    ]
+    files = {
+        path.relative_to(ROOT).as_posix() for room in rooms for path in room.rglob("test_*.py")
+    }
+
+    assert set() == files - {*Reach().stale(ROOT)}
 
 
 def test_tests_of_the_system_are_chosen_by_what_they_are_about() -> None:

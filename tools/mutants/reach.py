@@ -107,7 +107,7 @@ class Reach:
 
 def _hashes(tree: Path) -> dict[str, str]:
     paths: Iterator[Path] = (tree / "tests").rglob("*.py")
-    names = [path.relative_to(tree).as_posix() for path in paths if "models" not in path.parts]
+    names = [path.relative_to(tree).as_posix() for path in paths]
     return {
         name: hashlib.sha256((tree / name).read_bytes()).hexdigest()[:16]
         for name in [*names, *modules(tree)]
