@@ -5,11 +5,9 @@ from __future__ import annotations
 _BROKER = "zmqtriton/broker"
 _STUB = "stub/zmqtriton_stub"
 _GATEWAY = "frontends/zmqtriton_frontends/gateway"
-_BEGINS_ANYWHERE = "numbers have to differ, wherever they begin"
 
 #: By `Mutation.name`.
 EQUIVALENTS: dict[str, str] = {
-    f"{_GATEWAY}/gateway.py Gateway.__init__: 0 in self._next_id = 0 -> 1": _BEGINS_ANYWHERE,
     f"{_GATEWAY}/trace_settings.py number: len(found[1]) < _MANY_DIGITS -> "
     "len(found[1]) <= _MANY_DIGITS": "a number of as many digits is out of range by itself",
     f"{_STUB}/model.py Model._loop: self._descriptor >= 0 -> self._descriptor > 0": (

@@ -455,3 +455,18 @@ def test_the_supervisor_hears_where_clients_can_connect(tmp_path: Path) -> None:
             assert wire.Listening("Metrics Service", "0.0.0.0:8002") in heard
 
     run(test())
+
+
+def test_a_process_that_has_not_heard_of_its_server_yet_can_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        world = Around(tmp_path)
+        starting = asyncio.ensure_future(world.gateway.start())
+        await asyncio.sleep(0)
+
+        starting.cancel()
+        world.close()
+
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+    run(test())
