@@ -58,18 +58,17 @@ def test_calls_that_a_fork_cancels_or_leaves_at_its_end_are_cancelled(
     with closing(World(tmp_path)) as world, closing(Fork()) as fork:
         fork.instance.asker = world.asker
         memory: Any = world.memory
-        asker = ForkedBlsClient(_BOOTSTRAP, memory, fork.line)
-        question = asker.ask(_ASKED, wire.encode_body(wire.RequestBody("", {}, [], [])))
-        [asked] = world.broker.hear_all(wire.Infer, 1)
+        with closing(ForkedBlsClient(_BOOTSTRAP, memory, fork.line)) as asker:
+            question = asker.ask(_ASKED, wire.encode_body(wire.RequestBody("", {}, [], [])))
+            [asked] = world.broker.hear_all(wire.Infer, 1)
 
-        if does_end:
-            asker.close()
-        else:
-            asker.cancel(question)
+            if does_end:
+                asker.close()
+            else:
+                asker.cancel(question)
 
-        [cancelled] = world.broker.hear_all(wire.Cancel, 1)
-        assert [asked.requests[0].id] == cancelled.ids
-        asker.close()
+            [cancelled] = world.broker.hear_all(wire.Cancel, 1)
+            assert [asked.requests[0].id] == cancelled.ids
 
 
 def test_the_connection_of_its_parent_is_not_asked_for_anything(tmp_path: Path) -> None:
