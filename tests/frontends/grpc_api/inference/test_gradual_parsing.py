@@ -12,6 +12,7 @@ from tests.frontends.grpc_api.fake_gateway import FakeCall
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
+from zmqtriton_frontends.grpc_api.inference import gradual_parsing
 from zmqtriton_frontends.grpc_api.inference.convert import parse, read_body
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
     LARGE_BYTES,
@@ -78,7 +79,8 @@ def test_typed_contents_become_a_tensors_bytes_in_turns(datatype: str) -> None:
     assert len(found.inputs[0].data) == call.requests.held
 
 
-def test_others_have_turns_meanwhile() -> None:
+def test_others_have_turns_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradual_parsing, "_TURN_S", 0.0)
     data = REQUEST(inputs=[tensor("INT64")] * 4).SerializeToString()
     call = FakeCall()
 

@@ -16,6 +16,7 @@ from tests.faults import floods
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
 from tests.support import raw_http2 as h2
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
+from zmqtriton_frontends.process import turns
 
 LIVE = "/inference.GRPCInferenceService/ServerLive"
 #: The work of several turns, and no more than is received at once.
@@ -56,7 +57,8 @@ class Serving:
 
 
 @pytest.fixture
-def server() -> Iterator[Serving]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    monkeypatch.setattr(turns, "ROUND_S", 0.001)  # a fast machine needs more than one, too
     loop = uvloop.new_event_loop()
     found = Serving(loop)
     loop.run_until_complete(found.start())
