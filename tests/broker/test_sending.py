@@ -1,16 +1,20 @@
-"""The messages that the broker's sockets get to send, in order; no socket is opened."""
+"""The messages that the broker's sockets get to send, in order."""
 
 from __future__ import annotations
 
+import select
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from zmqtriton.broker import sending as module
 from zmqtriton.broker.core import Core
+from zmqtriton.broker.router import Router
 from zmqtriton.broker.sending import Sending
 from zmqtriton_floor import wire
+from zmqtriton_floor.zmtp import Dealer
 
 OWNER, OTHER = 7, 8
 BLOCK = wire.Block(OWNER, 1, 1)
@@ -38,7 +42,7 @@ class Sent:
     def send_list(self, serial: int, kind: Any, _: Any) -> None:
         self.messages.append((serial, kind.__name__))
 
-    def send_rows(self, serial: int, kind: Any, rows: Any) -> None:
+    def send_rows(self, serial: int, kind: Any, rows: Any, most: int = 0) -> None:
         self.messages.append((serial, kind.__name__))
         self.flags += [row.flags for row, _ in rows]
 
@@ -149,3 +153,32 @@ def test_what_went_to_a_broken_connection_has_not_left(world: World) -> None:
     world.flush()
 
     assert [""] == done
+
+
+def test_many_replies_travel_in_several_messages(tmp_path: Path) -> None:
+    epoll = select.epoll()
+    router = Router(f"ipc://{tmp_path}/r", epoll)
+    frontend = Dealer(f"ipc://{tmp_path}/r")
+    [(descriptor, events)] = epoll.poll(60)
+    router.hears[descriptor](events)
+    [connection] = router.connections
+    router.introduce(connection, OWNER)
+    core, lifeline = Core(), cast(Any, None)
+    sending = Sending(core, lifeline, router, router)
+
+    rows = [wire.Reply(number, 0, "", wire.FINAL) for number in range(200)]
+    core.outbox.replies[OWNER] = [(row, b"%d" % row.id) for row in rows]
+    sending.flush()
+
+    sizes: list[int] = []
+    bodies: list[bytes] = []
+    while frontend.has_input():
+        header, *some = frontend.receive()
+        assert len(wire.decode(header).replies) == len(some)
+        sizes.append(len(some))
+        bodies += some
+    assert [b"%d" % number for number in range(200)] == bodies
+    assert max(sizes) <= 64
+    frontend.close()
+    router.close_all()
+    epoll.close()

@@ -61,8 +61,10 @@ class Router(zmtp.Router):
             for i in range(0, len(rows), wire.MAX_ROWS):
                 self.write(connection, [wire.encode_rows(kind, rows[i : i + wire.MAX_ROWS])])
 
-    def send_rows(self, serial: int, kind: Any, rows: list[tuple[Any, bytes]]) -> None:
-        """Send messages of this kind that hold these rows and their bodies."""
+    def send_rows(
+        self, serial: int, kind: Any, rows: list[tuple[Any, bytes]], most: int = wire.MAX_ROWS
+    ) -> None:
+        """Send messages of this kind that hold these rows and their bodies, so many in each."""
         connection = self.by_serial.get(serial)
         if connection is None:
             return
@@ -71,8 +73,8 @@ class Router(zmtp.Router):
             connection.put((wire.encode_rows(kind, [row]), body))
             self.unflushed[connection] = None
             return
-        for i in range(0, len(rows), wire.MAX_ROWS):
-            some = rows[i : i + wire.MAX_ROWS]
+        for i in range(0, len(rows), most):
+            some = rows[i : i + most]
             header = wire.encode_rows(kind, [row for row, _ in some])
             self.write(connection, [header, *(body for _, body in some)])
 

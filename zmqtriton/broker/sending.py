@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 SUPERVISOR = 0
 #: A release waits this long for another message to the same owner, which need not be woken for it.
 _RELEASE_WITHIN_NS = 5_000_000
+#: In one message, all of which a frontend has before it can look at any.
+_MOST_REPLIES = 64
 
 
 class Sending:
@@ -139,7 +141,7 @@ class Sending:
             self._requests.send(*outbox.stage_times.pop(0), [])
         replies, outbox.replies = outbox.replies, {}
         for serial, answers in replies.items():
-            self._requests.send_rows(serial, wire.Replies, answers)
+            self._requests.send_rows(serial, wire.Replies, answers, _MOST_REPLIES)
         while outbox.asides:
             serial, answer = outbox.asides.pop(0)
             if serial == SUPERVISOR:

@@ -7,11 +7,19 @@ room; never blocks. Knows frames only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.zmtp import Dealer
+
+#: How long messages are passed on before others have their turn: an answer may be copied.
+_TURN_S = 0.005
+
+#: Does the rest of what a message asks for, step by step.
+Steps = Iterator[None]
 
 
 class BrokerConnection:
@@ -21,18 +29,26 @@ class BrokerConnection:
         self,
         loop: asyncio.AbstractEventLoop,
         address: str,
-        on_message: Callable[[list[bytes]], None],
+        on_message: Callable[[list[bytes]], Steps | None],
         on_end: Callable[[], None],
     ) -> None:
-        """Connect. Raises OSError if there is no descriptor for it."""
+        """Connect. Raises OSError if there is no descriptor for it.
+
+        `on_message` may leave a part of a message to the steps that it returns.
+        """
         self._loop = loop
         self._on_message = on_message
         self._on_end = on_end
         self._dealer = Dealer(address)
         self._is_writing = False
+        #: Of the message before those of the dealer.
+        self._steps: Steps | None = None
+        #: The rest is read in the next turn.
+        self._is_due = False
+        self._is_closed = False
         #: Queues one message; flush() sends what is queued.
         self.put = self._dealer.put
-        loop.add_reader(self._dealer.fileno(), self.read)
+        loop.add_reader(self._dealer.fileno(), self._read)
 
     def flush(self) -> None:
         self._dealer.flush()
@@ -47,21 +63,38 @@ class BrokerConnection:
             self._loop.remove_writer(self._dealer.fileno())
 
     def read(self) -> None:
-        """Read all that is here."""
-        dealer = self._dealer
+        """Pass on all that is here."""
+        self._read(math.inf)
+
+    def _read(self, until: float = 0.0) -> None:
+        """Pass on what is here, and what remains when the time is over in the next turn."""
+        dealer, until = self._dealer, until or monotonic() + _TURN_S
         messages = dealer.messages
-        while dealer.has_input():
-            while messages:
-                self._on_message(messages.popleft())
-        if not dealer.is_open:
+        while self._steps is not None or dealer.has_input():
+            while self._steps is not None or messages:
+                if self._steps is None:
+                    self._steps = self._on_message(messages.popleft())
+                elif next(self._steps, self) is self:
+                    self._steps = None
+                if (messages or self._steps is not None) and monotonic() > until:
+                    if not self._is_due:
+                        self._is_due = True
+                        self._loop.call_soon(self._go_on)
+                    return
+        if not dealer.is_open and not self._is_closed:
             self._unwatch()
             self._on_end()
+
+    def _go_on(self) -> None:
+        self._is_due = False
+        self._read()
 
     def _unwatch(self) -> None:
         self._loop.remove_reader(self._dealer.fileno())
         self._loop.remove_writer(self._dealer.fileno())
 
     def close(self) -> None:
+        self._is_closed = True
         self._unwatch()
         self._dealer.close()
 

@@ -17,7 +17,7 @@ from typing import Any
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, Unsupported, from_number
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.gateway.broker_connection import BrokerConnection
+from zmqtriton_frontends.gateway.broker_connection import BrokerConnection, Steps
 from zmqtriton_frontends.gateway.outbox import Outbox
 from zmqtriton_frontends.gateway.questions import Questions
 from zmqtriton_frontends.gateway.replies import AwaitedReply, Reply, StageReceivers
@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 #: The pause before a connection that ended before the broker's welcome is made again.
 _RECONNECT_AFTER_S = 0.1
+#: More of one message are taken one by one, so that others have their turns between them.
+_FEW_REPLIES = 8
 #: Settings by which not everybody may see the names of all models.
 _HIDING = ("tokens", "http_restricted_api", "grpc_restricted_protocol", "zmq_door_restricted")
 
@@ -271,7 +273,7 @@ class Gateway:
         """
         return await self._questions.statistics(model, version, kind)
 
-    def _take_from_broker(self, frames: list[bytes]) -> None:
+    def _take_from_broker(self, frames: list[bytes]) -> Steps | None:
         try:
             message = wire.decode(frames[0], wire.MAX_CONTROL_BYTES)  # statistics may be long
             kind = type(message)
@@ -279,15 +281,31 @@ class Gateway:
                 if kind not in self._of_broker:
                     raise ProtocolError(f"{kind.__name__} is unexpected in a frontend")
                 self._of_broker[kind](message)
-                return
-            bodies = frames[1:]
-            if len(bodies) != len(message.replies):
+                return None
+            rows, bodies = message.replies, frames[1:]
+            if len(bodies) != len(rows):
                 raise ProtocolError("Replies: number of bodies and of replies differ")
-            for row, body in zip(message.replies, bodies, strict=True):
+            if len(rows) > _FEW_REPLIES:
+                return self._take_replies(rows, bodies)
+            for row, body in zip(rows, bodies, strict=True):
                 self._take_reply(row, PlacedBody(body) if row.flags & wire.HAS_REFERENCES else body)
         except ProtocolError as error:
-            self.malformed += 1
-            _log.warning("dropped a message from the broker: %s", error.text)
+            self._drop_malformed(error)
+        return None
+
+    def _take_replies(self, rows: list[wire.Reply], bodies: list[bytes]) -> Steps:
+        bodies.reverse()
+        for row in rows:
+            body = bodies.pop()
+            try:
+                self._take_reply(row, PlacedBody(body) if row.flags & wire.HAS_REFERENCES else body)
+            except ProtocolError as error:
+                self._drop_malformed(error)
+            yield
+
+    def _drop_malformed(self, error: ProtocolError) -> None:
+        self.malformed += 1
+        _log.warning("dropped a message from the broker: %s", error.text)
 
     def _take_welcome(self, welcome: wire.Welcome) -> None:
         self.catalogue.has_broker = True

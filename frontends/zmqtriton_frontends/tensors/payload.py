@@ -8,6 +8,7 @@ remember that.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any
@@ -52,6 +53,8 @@ class Payload:
         self.placed: dict[int, list[int]] = {}
         #: The blocks of responses whose segments are being requested.
         self._opening: list[list[Block]] = []
+        #: What makes views of responses is imported.
+        self._has_arrays = False
         #: None unless the operator trusts clients' memory.
         self._lending = TrustedRegions(serial) if settings.get("trust_client_shm") else None
 
@@ -182,6 +185,10 @@ class Payload:
     async def _map_all(self, missing: list[tuple[int, int]], blocks: list[Block]) -> None:
         self._opening.append(blocks)
         try:
+            if not self._has_arrays:
+                # beside the loop, which that would keep for a third of a second
+                await asyncio.to_thread(importlib.import_module, "numpy")
+                self._has_arrays = True
             for owner, segment in missing:
                 await self.segments.map(owner, segment)
         except BaseException:

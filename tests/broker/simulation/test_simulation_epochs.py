@@ -63,7 +63,9 @@ class FakeRouter:
     def send_list(self, serial: int, kind: Any, rows: list[Any]) -> None:
         self.send(serial, kind(rows), [])
 
-    def send_rows(self, serial: int, kind: Any, rows: list[tuple[Any, bytes]]) -> None:
+    def send_rows(
+        self, serial: int, kind: Any, rows: list[tuple[Any, bytes]], most: int = 0
+    ) -> None:
         self.send(serial, kind([row for row, _ in rows]), [body for _, body in rows])
 
     def flush(self) -> None:

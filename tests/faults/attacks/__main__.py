@@ -143,10 +143,18 @@ def run(arguments: argparse.Namespace, directory: Path) -> list[str]:
         table(rounds, asked, machine)
         machine.close()
         broken += judge(rounds, asked, idle, after)
-        print(f"errors in the log: {server.log_text().count('Traceback')}")
+        errors = errors_of(server.log_text())
+        print(f"errors in the log: {len(errors)}")
+        broken += [f"in the log: {text}" for text in errors[:5]]
         if server.stop(60):
             broken.append("the server does not end in order")
     return broken
+
+
+def errors_of(log: str) -> list[str]:
+    """Return the lines of a log that have a traceback, each with its end only."""
+    lines = [line for line in log.splitlines() if "Traceback" in line]
+    return [f"{line[:200]} … {line[-300:]}" if len(line) > 500 else line for line in lines]
 
 
 def table(rounds: Sequence[Round], asked: Sequence[Ask], machine: Machine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import json
 import os
 import time
@@ -20,6 +21,7 @@ from tests.support.routers import FakeRouter
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_frontends.gateway import broker_connection
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 
@@ -338,6 +340,49 @@ def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(tmp_path: Pa
 
             assert (await second).outputs == []
             assert world.gateway.malformed == 1
+
+    run(test())
+
+
+def test_many_replies_of_one_message_leave_others_their_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[int] = []
+
+    class Noted:
+        """Notes in which turn of the loop it was answered."""
+
+        turn = 0
+
+        def set_result(self, body: bytes) -> None:
+            turns.append(Noted.turn)
+
+        def set_exception(self, error: Exception) -> None:
+            raise AssertionError(error)
+
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            loop, body = asyncio.get_running_loop(), wire.encode_body(wire.ResponseBody({}, []))
+            for _ in range(20):
+                world.gateway.begin(world.request(), Noted())
+            asked = await world.hear_requests()
+            seconds = itertools.count()
+            monkeypatch.setattr(broker_connection, "monotonic", lambda: next(seconds))
+
+            def count() -> None:
+                Noted.turn += 1
+                if len(turns) < 20:
+                    loop.call_soon(count)
+
+            replies = [wire.Reply(row.id, 0, "", wire.FINAL) for row in asked]
+            replies[3] = wire.Reply(12345, 0, "", wire.FINAL)  # which nobody has asked
+            world.say(wire.Replies(replies), *[body] * 20)
+            count()
+            await world.until(lambda: len(turns) == 19)
+
+            turns.append(0)
+            assert len({*turns}) > 10
+            assert 1 == world.gateway.malformed
 
     run(test())
 

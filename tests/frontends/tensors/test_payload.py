@@ -7,12 +7,15 @@ import errno
 import gc
 import mmap
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from tests.support.server import ROOT
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, Arena, seal_size
 from zmqtriton_floor.errors import ProtocolError, Unavailable
@@ -465,3 +468,32 @@ def test_references_of_a_request_name_this_process() -> None:
         gc.collect()
 
     run(test)
+
+
+#: Opens a response in a process that has not imported numpy yet, and prints which threads did.
+_FIRST_RESPONSE = """
+import asyncio, sys, threading
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            print(threading.current_thread() is threading.main_thread())
+
+sys.meta_path.insert(0, Finder())
+from tests.frontends.tensors.test_payload import LARGE, World, run
+from zmqtriton_frontends.tensors.references import read_response, PlacedBody
+
+async def test(world):
+    response = await world.payload.open(read_response(PlacedBody(world.respond(LARGE))))
+    assert response.outputs[0].data == LARGE
+    del response
+
+run(test)
+"""
+
+
+def test_the_first_large_response_does_not_keep_the_loop_for_an_import() -> None:
+    command = [sys.executable, "-c", _FIRST_RESPONSE]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert "False" == done.stdout.strip()

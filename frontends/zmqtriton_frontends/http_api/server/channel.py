@@ -83,9 +83,11 @@ class Channel:
         asyncio.get_running_loop().call_later(_RESET_WITHIN_S, self._end_if_reset)
 
     def _end_if_reset(self) -> None:
+        if self._transport.is_closing():
+            return  # it may have no socket any more
         if is_reset(self.info("socket")):
             self.abort()
-        elif not self._transport.is_closing():
+        else:
             # the loop watches nothing of a socket from which all was read
             asyncio.get_running_loop().call_later(_LOOK_S, self._end_if_reset)
 

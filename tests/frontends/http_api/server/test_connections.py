@@ -110,6 +110,23 @@ class Held:
         await self._answer(scope, receive, send)
 
 
+def test_a_client_that_closes_its_half_and_is_gone_leaves_no_error_behind() -> None:
+    errors: list[dict[str, Any]] = []
+
+    async def scenario(party: ConnectionHarness) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        Held(party)
+        _, writer = await party.connect(POST % 2 + b"ab")
+        [connection] = party.connections.room
+        connection.channel.half_close()
+        connection.channel.abort()
+        await asyncio.sleep(0.1)  # longer than it takes to look
+        writer.close()
+
+    play(scenario, uvloop.run)
+    assert not errors
+
+
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 @pytest.mark.parametrize("requests", [1, 2])
 def test_a_client_that_has_closed_its_half_is_answered(
