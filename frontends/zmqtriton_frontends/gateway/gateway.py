@@ -49,6 +49,23 @@ def _refuse_call(call: wire.Call) -> wire.CallResult:
     return wire.CallResult(call.id, Unsupported.number, text, "null")
 
 
+def _in_steps(
+    rows: list[wire.Reply],
+    bodies: list[bytes],
+    take: Callable[[wire.Reply, bytes], None],
+    drop: Callable[[ProtocolError], None],
+) -> Steps:
+    """Take replies one by one; their bodies are kept no longer than that takes."""
+    bodies.reverse()
+    for row in rows:
+        body = bodies.pop()
+        try:
+            take(row, PlacedBody(body) if row.flags & wire.HAS_REFERENCES else body)
+        except ProtocolError as error:
+            drop(error)
+        yield
+
+
 class Gateway:
     """One process's connection to the rest of the server."""
 
@@ -104,7 +121,10 @@ class Gateway:
                 request_log.change(json.loads(message.settings))
             ),
             wire.TraceSettings: lambda message: self.traces.change(json.loads(message.settings)),
-            wire.Sync: self._acknowledge,
+            # what was checked against older states goes before the word
+            wire.Sync: lambda sync: self._loop.call_soon(
+                self._supervisor.acknowledge, sync.number, self._outbox.flush
+            ),
             wire.CallResult: self._questions.settle,
             wire.Call: lambda call: send(self.on_call(call)),
             wire.Bootstrap: self._take_bootstrap,
@@ -286,22 +306,12 @@ class Gateway:
             if len(bodies) != len(rows):
                 raise ProtocolError("Replies: number of bodies and of replies differ")
             if len(rows) > _FEW_REPLIES:
-                return self._take_replies(rows, bodies)
+                return _in_steps(rows, bodies, self._take_reply, self._drop_malformed)
             for row, body in zip(rows, bodies, strict=True):
                 self._take_reply(row, PlacedBody(body) if row.flags & wire.HAS_REFERENCES else body)
         except ProtocolError as error:
             self._drop_malformed(error)
         return None
-
-    def _take_replies(self, rows: list[wire.Reply], bodies: list[bytes]) -> Steps:
-        bodies.reverse()
-        for row in rows:
-            body = bodies.pop()
-            try:
-                self._take_reply(row, PlacedBody(body) if row.flags & wire.HAS_REFERENCES else body)
-            except ProtocolError as error:
-                self._drop_malformed(error)
-            yield
 
     def _drop_malformed(self, error: ProtocolError) -> None:
         self.malformed += 1
@@ -352,10 +362,6 @@ class Gateway:
             self._of_supervisor[kind](message)
         else:
             self.malformed += 1
-
-    def _acknowledge(self, sync: wire.Sync) -> None:
-        # what was checked against older states goes before the word
-        self._loop.call_soon(self._supervisor.acknowledge, sync.number, self._outbox.flush)
 
     def _stop(self, message: Any) -> None:
         if not self.is_stopping:
