@@ -121,10 +121,7 @@ class Gateway:
                 request_log.change(json.loads(message.settings))
             ),
             wire.TraceSettings: lambda message: self.traces.change(json.loads(message.settings)),
-            # what was checked against older states goes before the word
-            wire.Sync: lambda sync: self._loop.call_soon(
-                self._supervisor.acknowledge, sync.number, self._outbox.flush
-            ),
+            wire.Sync: lambda sync: self._supervisor.acknowledge(sync.number, self._outbox.flush),
             wire.CallResult: self._questions.settle,
             wire.Call: lambda call: send(self.on_call(call)),
             wire.Bootstrap: self._take_bootstrap,

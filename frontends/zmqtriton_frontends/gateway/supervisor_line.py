@@ -36,7 +36,13 @@ class SupervisorLine:
             self._loop.add_writer(self._lifeline.fileno(), self._write)
 
     def acknowledge(self, number: int, before: Callable[[], None]) -> None:
-        """Confirm a Sync, after what has to be sent before."""
+        """Confirm a Sync in the next turn, after what has to be sent before.
+
+        What was checked against older states is among that.
+        """
+        self._loop.call_soon(self._confirm, number, before)
+
+    def _confirm(self, number: int, before: Callable[[], None]) -> None:
         before()
         self.send(wire.Synced(number))
 
