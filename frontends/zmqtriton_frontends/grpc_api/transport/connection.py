@@ -190,7 +190,10 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_backed_up = True
-        self._transport.set_write_buffer_limits(HIGH_WATER, _LOW_WATER)
+        transport = self._transport
+        # less than there is: over TLS resume_writing() would come at once, and have this called
+        low = min(_LOW_WATER, max(0, transport.get_write_buffer_size() - 1))
+        transport.set_write_buffer_limits(HIGH_WATER, low)
 
     def resume_writing(self) -> None:
         self._is_backed_up = False
