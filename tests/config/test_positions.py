@@ -72,7 +72,7 @@ def _last_name(problem: Problem) -> str:
 def test_a_reason_begins_with_tritons_words(tmp_path: Path) -> None:
     path = tmp_path / "config.pbtxt"
     path.write_text(TEXT)
-    problem = Problem("model input 'B' is wrong for m", ("input", 1, "dims"), "A")
+    problem = Problem("model input 'B' is wrong for m", ("input", 1, "dims"), suggestion="A")
 
     error = locate_error(ConfigError(problem), path)
 

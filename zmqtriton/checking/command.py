@@ -10,14 +10,15 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from zmqtriton.checking.models import CheckOptions
 from zmqtriton.checking.repositories import Report, check_repositories
 from zmqtriton.config.backends import BUILTIN_BACKENDS
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.model_config import Host
+from zmqtriton.findings import Finding, Severity
 from zmqtriton.options import HelpRequested, OptionError, Options, parse
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.machine.gpus import visible_gpus
@@ -26,6 +27,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE = 0, 1, 2
 _JSON = "--json"
+_FIELDS = ("severity", "model", "path", "line", "column", "text", "detail", "suggestion")
 _HELP = """\
 Usage: zmqtriton check directory ... [--json] [options of the server]
 
@@ -42,14 +44,6 @@ they are likely mistakes, and things that only this machine lacks.
 """
 
 
-class _ReportLine(NamedTuple):
-    is_error: bool
-    model: str
-    #: the directory, if the problem is not in a file
-    directory: str
-    problem: Problem
-
-
 def run_check(words: list[str]) -> int:
     """Run the command and return the exit status."""
     if any(word in ("-h", "--help") for word in words):
@@ -64,12 +58,14 @@ def run_check(words: list[str]) -> int:
         sys.stderr.write(f"{remote[0]} is in an object store, and only directories are checked\n")
         return EXIT_USAGE
     report = check_all(options)
-    lines = list(_report_lines(report))
+    findings = list(_all_findings(report))
     if _JSON in words:
-        sys.stdout.write(json.dumps(_json_document(report, lines), indent=2) + "\n")
+        documents = [each.document(*_FIELDS) for each in findings]
+        document = {"models": list(report.models), "findings": documents}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
     else:
-        sys.stdout.write("".join(map(_format_line, lines)) + _summary_line(report, lines))
-    return EXIT_PROBLEMS if any(line.is_error for line in lines) else EXIT_CLEAN
+        sys.stdout.write("".join(map(_format_line, findings)) + _summary_line(report, findings))
+    return EXIT_PROBLEMS if Severity.ERROR in (each.severity for each in findings) else EXIT_CLEAN
 
 
 def check_all(options: Options) -> Report:
@@ -93,58 +89,30 @@ def check_all(options: Options) -> Report:
     return report
 
 
-def _report_lines(report: Report) -> Iterator[_ReportLine]:
-    for problem in report.problems:
-        yield _ReportLine(True, "", "", problem)
-    for problem in report.warnings:
-        yield _ReportLine(False, "", "", problem)
+def _all_findings(report: Report) -> Iterator[Finding]:
+    """Return the findings with their severities, and those about models with their places."""
+    for severity, found in ((Severity.ERROR, report.problems), (Severity.WARNING, report.warnings)):
+        yield from (replace(each, severity=severity) for each in found)
     for name, one in report.models.items():
-        for problem in one.problems:
-            yield _ReportLine(True, name, str(one.directory), problem)
-        for problem in one.warnings:
-            yield _ReportLine(False, name, str(one.directory), problem)
+        for severity, found in ((Severity.ERROR, one.problems), (Severity.WARNING, one.warnings)):
+            for each in found:
+                path = each.path or str(one.directory)
+                yield replace(each, severity=severity, model=name, path=path)
 
 
-def _relative_path(line: _ReportLine) -> str:
+def _shorten(path: str) -> str:
     """Return the path relative to the working directory, if that is shorter."""
-    path = line.problem.path or line.directory
-    if not path:
-        return ""
-    short = os.path.relpath(path)
+    short = os.path.relpath(path) if path else ""
     return path if short.startswith("..") else short
 
 
-def _format_line(line: _ReportLine) -> str:
-    problem = line.problem
-    numbers = [str(number) for number in (problem.line, problem.column) if number]
-    where = ":".join([_relative_path(line), *numbers])
-    kind = "error" if line.is_error else "warning"
-    reason = " ".join((problem.detail or problem.text).splitlines())
-    hint = f" Did you mean '{problem.suggestion}'?" if problem.suggestion else ""
-    stop = "." if hint and not reason.endswith((".", "?")) else ""
-    return f"{where}: {kind}: {reason}{stop}{hint}\n".removeprefix(": ")
+def _format_line(finding: Finding) -> str:
+    place = replace(finding, path=_shorten(finding.path)).place
+    lines = finding.lines(place, finding.severity.value)
+    return " ".join(word for line in lines for word in line.splitlines()) + "\n"
 
 
-def _summary_line(report: Report, lines: list[_ReportLine]) -> str:
-    wrong = sum(line.is_error for line in lines)
-    counts = ((len(report.models), "model"), (wrong, "problem"), (len(lines) - wrong, "warning"))
+def _summary_line(report: Report, findings: list[Finding]) -> str:
+    wrong = sum(each.severity is Severity.ERROR for each in findings)
+    counts = ((len(report.models), "model"), (wrong, "problem"), (len(findings) - wrong, "warning"))
     return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts) + "\n"
-
-
-def _json_document(report: Report, lines: list[_ReportLine]) -> dict[str, Any]:
-    return {
-        "models": list(report.models),
-        "findings": [
-            {
-                "severity": "error" if line.is_error else "warning",
-                "model": line.model,
-                "path": line.problem.path or line.directory,
-                "line": line.problem.line,
-                "column": line.problem.column,
-                "text": line.problem.text,
-                "detail": line.problem.detail,
-                "suggestion": line.problem.suggestion,
-            }
-            for line in lines
-        ],
-    }

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zmqtriton.checking.models import Findings
-from zmqtriton.checking.sources import Finding
+from zmqtriton.checking.sources import SourceFact
 from zmqtriton_floor.errors import closest_match
 
 #: The server brings these along.
@@ -15,11 +15,11 @@ _OWN_MODULES = frozenset({"triton_python_backend_utils", "c_python_backend_utils
 NAMING = frozenset({"import", "input", "output"})
 
 
-def missing_name_warning(finding: Finding, model: Findings, path: Path) -> str:
+def missing_name_warning(fact: SourceFact, model: Findings, path: Path) -> str:
     """Return what is wrong about a name in the code of a model, or ""."""
-    if finding.kind == "import":
-        return _module_warning(finding.text, model, path)
-    return _tensor_warning(finding.kind, finding.text, model)
+    if fact.kind == "import":
+        return _module_warning(fact.text, model, path)
+    return _tensor_warning(fact.kind, fact.text, model)
 
 
 def _module_warning(name: str, model: Findings, path: Path) -> str:

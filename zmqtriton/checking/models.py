@@ -168,7 +168,7 @@ def _name_mismatch_problem(name: str, directory: str) -> Iterator[Problem]:
         f"unexpected directory name '{directory}' for model '{name}', directory name must equal "
         "model name",
         ("name",),
-        directory,
+        suggestion=directory,
     )
 
 

@@ -153,7 +153,7 @@ def _check_references(one: Findings, known: _CheckedModels) -> None:
     for name in declared_callees(one.config):
         if name not in known:
             text = f"model '{one.config.name}' asks '{name}', which is not in the repository"
-            problem = Problem(text, ("parameters", BLS_MODELS), known.suggest(name))
+            problem = Problem(text, ("parameters", BLS_MODELS), suggestion=known.suggest(name))
             one.warnings += locate_all([problem], one.config_path)
 
 
@@ -190,7 +190,7 @@ def _missing_members(config: Any, known: _CheckedModels) -> Iterator[Problem]:
         if name not in known:
             why = not_found_text(name)
             text = no_loaded_version_text(config.name, name, why)
-            yield Problem(text, here, known.suggest(name), detail=why)
+            yield Problem(text, here, suggestion=known.suggest(name), detail=why)
         elif wrong := known.findings_of(name).problems:
             why = wrong[0].text
             text = no_loaded_version_text(config.name, name, why)
@@ -210,14 +210,14 @@ def _check_sources(report: Report) -> None:
     files = {path: one for one in report.models.values() for path in one.model_files}
     for path, found in check_sources(list(files)).items():
         one = files[path]
-        for finding in found:
-            is_name = finding.kind in NAMING
-            text = missing_name_warning(finding, one, path) if is_name else finding.text
+        for fact in found:
+            is_name = fact.kind in NAMING
+            text = missing_name_warning(fact, one, path) if is_name else fact.text
             if not text:
                 continue
-            problem = Problem(text, path=str(path), line=finding.line, column=finding.column)
+            problem = Problem(text, path=str(path), line=fact.line, column=fact.column)
             # another Python than the server's may know more, or less
-            is_wrong = finding.kind == "problem" or (
-                finding.kind == "syntax" and one.has_server_environment
+            is_wrong = fact.kind == "problem" or (
+                fact.kind == "syntax" and one.has_server_environment
             )
             (one.problems if is_wrong else one.warnings).append(problem)

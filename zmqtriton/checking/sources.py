@@ -22,7 +22,9 @@ _MAX_CRASHES = 8
 _TIMEOUT_S = 120
 
 
-class Finding(NamedTuple):
+class SourceFact(NamedTuple):
+    """An error in a file's source, or a name that it uses."""
+
     #: syntax, problem or warning; import, input or output with a name as its text
     kind: str
     line: int
@@ -30,19 +32,21 @@ class Finding(NamedTuple):
     text: str
 
 
-_UNCHECKED = [Finding("warning", 0, 0, "the file is not looked into: it is too much for a parser")]
+_UNCHECKED = [
+    SourceFact("warning", 0, 0, "the file is not looked into: it is too much for a parser")
+]
 
 
-def check_sources(paths: Sequence[Path]) -> dict[Path, list[Finding]]:
+def check_sources(paths: Sequence[Path]) -> dict[Path, list[SourceFact]]:
     """Return what is found in each of the files."""
-    found: dict[Path, list[Finding]] = {}
+    found: dict[Path, list[SourceFact]] = {}
     for _ in range(_MAX_CRASHES):
         left = [path for path in paths if path not in found]
         if not left:
             break
         lines = _run_checker(left)
         for path, line in zip(left, lines, strict=False):
-            found[path] = [Finding(*finding) for finding in json.loads(line)]
+            found[path] = [SourceFact(*finding) for finding in json.loads(line)]
         if len(lines) < len(left):
             found[left[len(lines)]] = _UNCHECKED
     return {path: found.get(path, _UNCHECKED) for path in paths}

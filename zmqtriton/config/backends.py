@@ -111,7 +111,7 @@ def complete_for_file(config: Any, file: Path) -> None:
         named = getattr(config, field)
         if named not in ("", PYTHON):
             text = f"{field} '{named}' does not run '{file.name}', which is Python"
-            raise ConfigError(Problem(text, (field,), PYTHON))
+            raise ConfigError(Problem(text, (field,), suggestion=PYTHON))
     config.backend = PYTHON
     config.default_model_filename = file.name
 
@@ -203,7 +203,9 @@ def find_model_file(
     if not meant and backend not in PLATFORMS:
         meant = closest_match(backend, [PYTHON, *PLATFORMS])
     values = {"backend": backend}
-    raise ConfigError(Problem(text, ("backend",), meant, kind=Kind.BACKEND_UNKNOWN, values=values))
+    raise ConfigError(
+        Problem(text, ("backend",), suggestion=meant, kind=Kind.BACKEND_UNKNOWN, values=values)
+    )
 
 
 def _where_backends_are(backend: str, directories: Sequence[Path]) -> str:
@@ -243,7 +245,7 @@ def _check_opened_file(config: Any, model_dir: Path, version: int) -> None:
     if is_known and not any(p.exists() for p in (path, *map(path.with_name, others))):
         meant = closest_match(path.name, sorted(p.name for p in path.parent.glob("*")))
         text = f"unable to find '{path}' for model '{config.name}'"
-        raise ConfigError(Problem(text, ("default_model_filename",), meant))
+        raise ConfigError(Problem(text, ("default_model_filename",), suggestion=meant))
 
 
 def _path_in_repository(config: Any, filename: str, model_dir: Path, version: int) -> Path:
@@ -276,7 +278,7 @@ def _check_runtime(
         f"unable to find backend library '{config.runtime}' for model '{config.name}', searched: "
         f"{places} "
     )
-    raise ConfigError(Problem(text, ("runtime",), _PYTHON_LIBRARY))
+    raise ConfigError(Problem(text, ("runtime",), suggestion=_PYTHON_LIBRARY))
 
 
 def _is_plain_name(name: str) -> bool:

@@ -47,7 +47,7 @@ def _graph_problems(config: Any) -> Iterator[Problem]:
             yield Problem(
                 f"ensemble input '{tensor.name}' for ensemble {config.name}' is not used",
                 ("input", index),
-                closest_match(tensor.name, tensors),
+                suggestion=closest_match(tensor.name, tensors),
             )
     ready = graph.reachable(tensor.name for tensor in config.input)
     for index, tensor in enumerate(config.output):
@@ -59,7 +59,9 @@ def _graph_problems(config: Any) -> Iterator[Problem]:
             yield Problem(
                 f"ensemble tensor '{name}' is unused in ensemble '{config.name}'",
                 ("ensemble_scheduling", "step", step),
-                closest_match(name, (tensors | {i.name for i in config.input} | outputs) - {name}),
+                suggestion=closest_match(
+                    name, (tensors | {i.name for i in config.input} | outputs) - {name}
+                ),
             )
 
 
@@ -70,7 +72,7 @@ def _section_problems(config: Any) -> Iterator[Problem]:
             f"ensemble scheduling cannot be set for model '{name}' whose platform is not "
             f"{ENSEMBLE}",
             ("platform",) if config.platform else ("ensemble_scheduling",),
-            closest_match(config.platform, [ENSEMBLE]),
+            suggestion=closest_match(config.platform, [ENSEMBLE]),
         )
     if config.instance_group:
         yield Problem(
@@ -104,13 +106,13 @@ def _output_problems(
 ) -> Iterator[Problem]:
     if name not in graph.tensors():
         text = f"ensemble output '{name}' for ensemble {ensemble}' is not used"
-        yield Problem(text, field, closest_match(name, graph.tensors()))
+        yield Problem(text, field, suggestion=closest_match(name, graph.tensors()))
     elif name not in ready:
         text = f"output '{name}' for ensemble '{ensemble}' is not written"
         source = graph.unwritten_source(name, ready)
         if source != name:
             text += f": at least one of its depending tensors, '{source}', is not connected"
-        yield Problem(text, field, closest_match(source, ready))
+        yield Problem(text, field, suggestion=closest_match(source, ready))
 
 
 @dataclass

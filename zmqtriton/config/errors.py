@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from zmqtriton.findings import Finding
 from zmqtriton_floor.errors import Error, InvalidArgument, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind
 
@@ -19,18 +20,11 @@ FieldPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong. Line and column count from 1; 0 is unknown."""
+class Problem(Finding):
+    """A finding that a load may end with. Its detail is the parser's message."""
 
-    text: str
     field: FieldPath = ()
-    #: The name that was probably meant, or "".
-    suggestion: str = ""
-    path: str = ""
-    line: int = 0
-    column: int = 0
-    #: The parser's message, and the line with a caret under the place.
-    detail: str = ""
+    #: The line with a caret under the place.
     excerpt: str = ""
     #: The kind of reason that it is of a load's failure; CONFIG_WRONG, if it has none of its own.
     kind: Kind | None = None
@@ -41,17 +35,15 @@ class Problem:
     is_host_specific: bool = False
 
     def __str__(self) -> str:
-        suggestion = f" Did you mean '{self.suggestion}'?" if self.suggestion else ""
         if self.detail:
-            place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)
             shown = f"\n{self.excerpt}" if self.excerpt else ""
-            return f"{self.text}\n{place}: {self.detail}{suggestion}{shown}"
+            return f"{self.text}\n{self.place}: {self.detail}{self.hint}{shown}"
         where = ""
         if self.line:
             where = f" (at {self.path}:{self.line})"
         elif self.path and self.path not in self.text:
             where = f" (in {self.path})"
-        return f"{self.text}{where}{suggestion}"
+        return f"{self.text}{where}{self.hint}"
 
 
 class ConfigError(InvalidArgument):
@@ -82,9 +74,9 @@ def _give_reason(error: Error, problem: Problem) -> Error:
     path, line, detail = problem.path, problem.line, problem.detail
     if not detail:
         return error.because(Kind.CONFIG_WRONG, path=path, line=line)
-    if problem.suggestion:
-        detail += f" Did you mean '{problem.suggestion}'?"
-    return error.because(Kind.CONFIG_UNREADABLE, path=path, line=line, detail=detail)
+    return error.because(
+        Kind.CONFIG_UNREADABLE, path=path, line=line, detail=f"{detail}{problem.hint}"
+    )
 
 
 def append_text(problems: Iterable[Problem], text: str) -> Iterator[Problem]:

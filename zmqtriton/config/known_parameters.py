@@ -240,4 +240,4 @@ def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
         found = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)
         if found:
             text = f"the parameter '{name}' of model {config.name} means nothing to the server"
-            yield Problem(text, ("parameters", name), upper[found[0]])
+            yield Problem(text, ("parameters", name), suggestion=upper[found[0]])

@@ -118,7 +118,7 @@ def _input_problems(use: _StepCall, tensors: dict[str, _InferredTensor]) -> Iter
             )
             field = (*use.field, "input_map", name)
             meant.add(closest_match(name, inputs))
-            yield Problem(text, field, closest_match(name, inputs))
+            yield Problem(text, field, suggestion=closest_match(name, inputs))
     for name, io in inputs.items():
         if name in use.step.input_map:
             field = (*use.field, "input_map", name)
@@ -141,7 +141,7 @@ def _output_problems(use: _StepCall, tensors: dict[str, _InferredTensor]) -> Ite
                 f"in ensemble {use.ensemble}, ensemble tensor {tensor} is mapped from "
                 f"non-existing output {name} in model {use.step.model_name}"
             )
-            yield Problem(text, field, closest_match(name, outputs))
+            yield Problem(text, field, suggestion=closest_match(name, outputs))
         else:
             yield from _consistency_problems(use, tensor, outputs[name], field, tensors)
 

@@ -87,7 +87,9 @@ def _backend_problems(config: Any) -> Iterator[Problem]:
         meant = closest_match(
             platform, [ENSEMBLE, *(p for known in PLATFORMS.values() for p in known)]
         )
-        yield Problem(f"unexpected platform type '{platform}' for {name}", ("platform",), meant)
+        yield Problem(
+            f"unexpected platform type '{platform}' for {name}", ("platform",), suggestion=meant
+        )
     if backend and platform == ENSEMBLE:
         yield Problem(
             f"Ensemble model '{name}' must have platform type '{platform}' and empty backend type",
@@ -97,7 +99,7 @@ def _backend_problems(config: Any) -> Iterator[Problem]:
         yield Problem(
             f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}",
             ("platform",),
-            closest_match(platform, PLATFORMS[backend]),
+            suggestion=closest_match(platform, PLATFORMS[backend]),
         )
 
 
@@ -239,7 +241,7 @@ def _batch_output_problems(config: Any) -> Iterator[Problem]:
             here = (*field, "target_name", number)
             if target not in outputs:
                 meant = closest_match(target, outputs)
-                yield Problem(f"unknown target output name '{target}'", here, meant)
+                yield Problem(f"unknown target output name '{target}'", here, suggestion=meant)
             elif target in seen:
                 yield Problem(f"target output name '{target}' can only be specified once", here)
             seen.add(target)
@@ -253,7 +255,7 @@ def _source_problems(
             yield Problem(
                 f"unknown source input name '{source}'",
                 (*field, "source_input", index),
-                closest_match(source, names),
+                suggestion=closest_match(source, names),
             )
 
 

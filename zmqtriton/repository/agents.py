@@ -26,7 +26,7 @@ def agent_problems(config: Any, directory: str) -> Iterator[Problem]:
                 f"unable to find 'libtritonrepoagent_{agent.name}.so' for repo agent "
                 f"'{agent.name}', searched: {directory}",
                 field,
-                closest_match(agent.name, [CHECKSUM]),
+                suggestion=closest_match(agent.name, [CHECKSUM]),
             )
             continue
         if config.HasField("ensemble_scheduling") and agent.parameters:

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from zmqtriton.checking.sources import Finding, check_sources
+from zmqtriton.checking.sources import SourceFact, check_sources
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text, read_text
 from zmqtriton.repository.scan import find_config
@@ -25,9 +25,9 @@ def check_file(path: Path) -> str:
         return f"{path} is no Python file: its name does not end with .py"
     if path.stem in sys.stdlib_module_names:
         return f"{path} has the name of a module of Python, '{path.stem}'; give it another one"
-    for finding in check_sources([path])[path]:
-        if finding.kind in ("syntax", "problem"):
-            return _sentence(path, finding)
+    for fact in check_sources([path])[path]:
+        if fact.kind in ("syntax", "problem"):
+            return _sentence(path, fact)
     if find_config(path.parent) is None and _AUTO_COMPLETE not in path.read_bytes():
         return (
             f"{path} does not say what its inputs and outputs are: it needs the method "
@@ -36,12 +36,12 @@ def check_file(path: Path) -> str:
     return ""
 
 
-def _sentence(path: Path, finding: Finding) -> str:
-    where = f"{path}:{finding.line}" if finding.line else f"{path}"
-    if finding.kind == "problem" and _CLASS in finding.text:
-        meant = finding.text.partition("; ")[2]
+def _sentence(path: Path, fact: SourceFact) -> str:
+    where = f"{path}:{fact.line}" if fact.line else f"{path}"
+    if fact.kind == "problem" and _CLASS in fact.text:
+        meant = fact.text.partition("; ")[2]
         return f"{where}: there is no class {_CLASS}; {meant or _NEW}"
-    return f"{where}: {finding.text}"
+    return f"{where}: {fact.text}"
 
 
 def configured_name(path: Path) -> str:

@@ -28,8 +28,8 @@ from zmqtriton.ctl.doctor.facts import (
     StubUser,
     Unit,
 )
-from zmqtriton.ctl.doctor.findings import Severity
 from zmqtriton.ctl.doctor.judging.all import JUDGEMENTS, judge
+from zmqtriton.findings import Severity
 
 DAY_S = 86400
 WELL = Facts(

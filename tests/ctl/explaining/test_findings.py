@@ -8,7 +8,8 @@ import pytest
 
 from tests.floor.reasons import because
 from zmqtriton.ctl.explaining.causes import ROWS, explain_reason
-from zmqtriton.ctl.explaining.findings import Facts, Finding, find_all
+from zmqtriton.ctl.explaining.findings import Facts, find_all
+from zmqtriton.findings import Finding
 from zmqtriton_floor.reasons import Kind, Reason
 
 FAILED = "Failed to process the request(s) for model 'm_0', message: "
@@ -288,7 +289,10 @@ def test_a_canary_of_a_model_that_is_well_is_told_last() -> None:
 
 
 def test_a_check_adds_only_what_the_server_has_not_said() -> None:
-    problems = [("no field named 'a'", "config.pbtxt:1"), ("no field named 'b'", "config.pbtxt:2")]
+    problems = [
+        Finding(f"no field named '{name}'", path="config.pbtxt", line=line)
+        for line, name in ((1, "a"), (2, "b"))
+    ]
     facts = Facts("m", index=[unavailable(because("no field named 'a'"))], problems=problems)
 
     _, added = find_all(facts)

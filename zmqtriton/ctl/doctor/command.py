@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
 from zmqtriton.ctl.doctor.facts import Facts
-from zmqtriton.ctl.doctor.findings import Finding, Severity
 from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
 from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.findings import Finding, Severity
 
+_FIELDS = ("severity", "text", "advice", "commands")
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -48,7 +48,7 @@ def doctor(
         whom = "a server with these options" if options else _describe_server(facts)
         _print(found, f"{whom}; {len(JUDGEMENTS)} things were looked at")
     else:
-        print_document(form, [_document(finding) for finding in found])
+        print_document(form, [each.document(*_FIELDS) for each in found])
     if any(finding.severity is Severity.ERROR for finding in found):
         sys.exit(EXIT_REFUSED)
 
@@ -63,12 +63,8 @@ def _describe_server(facts: Facts) -> str:
 def _print(found: Sequence[Finding], about: str) -> None:
     for finding in found:
         severity = finding.severity
-        word = click.style(f"{severity.value}:", fg=_COLOURS[severity])
-        click.echo(f"{word} {finding.text}")
-        click.echo(f"  {finding.advice}")
-        for command in finding.commands:
-            click.echo(f"  next: {command}")
-        click.echo()
+        word = click.style(severity.value, fg=_COLOURS[severity])
+        click.echo("\n".join(finding.lines(word)) + "\n")
     counts = Counter(finding.severity for finding in found)
     texts = [
         f"{counts[each]} {each.value}{'s' * (counts[each] != 1)}"
@@ -76,12 +72,3 @@ def _print(found: Sequence[Finding], about: str) -> None:
         if counts[each]
     ]
     click.echo(f"{about}: {', '.join(texts) or 'nothing is wrong'}")
-
-
-def _document(finding: Finding) -> dict[str, Any]:
-    return {
-        "severity": finding.severity.value,
-        "text": finding.text,
-        "advice": finding.advice,
-        "commands": list(finding.commands),
-    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import click
 
 from zmqtriton.ctl.asking import run_with_client
 from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl.explaining.findings import Facts, Finding, find_all, no_models
+from zmqtriton.ctl.explaining.findings import Facts, find_all, no_models
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.status import needs_attention
+from zmqtriton.findings import Finding
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.reasons import Kind
 
@@ -36,12 +38,21 @@ def explain(context: click.Context, model: str, version: int | None, form: str) 
     """
     found = run_with_client(context, lambda client: _explain(client, model, version or 0))
     if form != "table":
-        print_document(form, [_document(name, one) for name, all_ in found for one in all_])
+        print_document(
+            form,
+            [
+                replace(one, model=name).document("model", "text", "advice", "commands")
+                for name, all_ in found
+                for one in all_
+            ],
+        )
         return
     if not found:
         click.echo("all models are as they should be")
     for number, (name, findings) in enumerate(found):
-        click.echo("\n" * bool(number) + "\n".join(_lines(name, findings)))
+        click.echo(
+            "\n" * bool(number) + "\n".join(line for each in findings for line in each.lines(name))
+        )
 
 
 def explain_model(client: Client, model: str, version: int = 0) -> list[Finding]:
@@ -99,39 +110,15 @@ def _collect(client: Client, model: str, version: int, status: Any, index: Seque
     )
 
 
-def _check(places: list[Path]) -> list[tuple[str, str]]:
-    """Return the problems of a model's directories: their texts, and where they are."""
+def _check(places: list[Path]) -> list[Finding]:
+    """Return the problems of a model's directories."""
     # only now: it reads protobuf definitions, and a model that is well needs none
     from zmqtriton.checking.models import CheckOptions
     from zmqtriton.checking.repositories import check_repositories
 
-    found = []
+    found: list[Finding] = []
     for place in places:
         report = check_repositories([place], CheckOptions())
         if place.name in report.models:
-            found += [_describe(problem) for problem in report.models[place.name].problems]
+            found += report.models[place.name].problems
     return found
-
-
-def _describe(problem: Any) -> tuple[str, str]:
-    numbers = [str(number) for number in (problem.line, problem.column) if number]
-    return problem.detail or problem.text, ":".join([problem.path, *numbers])
-
-
-def _document(model: str, finding: Finding) -> dict[str, Any]:
-    return {
-        "model": model,
-        "text": finding.text,
-        "advice": finding.advice,
-        "commands": list(finding.commands),
-    }
-
-
-def _lines(model: str, findings: Sequence[Finding]) -> list[str]:
-    lines = []
-    for finding in findings:
-        lines.append(f"{model}: {finding.text}")
-        lines += [f"  {finding.advice}"] if finding.advice else []
-        words = ("next", *["then"] * len(finding.commands))
-        lines += [f"  {word}: {c}" for word, c in zip(words, finding.commands, strict=False)]
-    return lines

@@ -16,6 +16,7 @@ from zmqtriton.ctl.explaining.causes import (
     reason_of,
 )
 from zmqtriton.ctl.tables import format_duration
+from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -44,8 +45,8 @@ class Facts:
     later: Document | None = None
     #: Lines of the log about the model, oldest first.
     log: Sequence[Document] = ()
-    #: What a check of the directory finds, where it can be read: the text and where that is.
-    problems: Sequence[tuple[str, str]] = ()
+    #: What a check of the directory finds, where it can be read.
+    problems: Sequence[Finding] = ()
     #: The directories of this name.
     directories: Sequence[str] = ()
     now_s: float = 0.0
@@ -74,19 +75,6 @@ class Facts:
         return row.get("model") == self.model and self.version in versions
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Something that is to be known, and what to do about it."""
-
-    text: str
-    advice: str = ""
-    commands: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, prefix: str, explanation: Explanation) -> Finding:
-        return cls(f"{prefix}{explanation.text}", explanation.advice, explanation.commands)
-
-
 def find_all(facts: Facts) -> list[Finding]:
     """Return the findings; at least one."""
     if not facts.entries:
@@ -102,6 +90,10 @@ def find_all(facts: Facts) -> list[Finding]:
     return [*(found or [_nothing_found(facts)]), *_canary_findings(facts)]
 
 
+def _of(prefix: str, why: Explanation) -> Finding:
+    return error(f"{prefix}{why.text}", why.advice, *why.commands)
+
+
 def _unknown_model(facts: Facts) -> Finding:
     known = {entry["name"] for entry in facts.index}
     if facts.model in known:
@@ -109,26 +101,25 @@ def _unknown_model(facts: Facts) -> Finding:
             e["version"] for e in facts.index if e["name"] == facts.model and "version" in e
         ]
         served = ", ".join(versions) or "none"
-        return Finding(
+        return error(
             f"there is no version {facts.version}; known: {served}",
             "Add its directory, and look at version_policy: by default the highest one is served.",
-            (f"zmqtriton-ctl explain {facts.word}",),
+            f"zmqtriton-ctl explain {facts.word}",
         )
     close = closest_match(facts.model, known)
     meant = f"; did you mean '{close}'?" if close else ""
     looked_in = _repositories(facts.status)
     command = f"zmqtriton-ctl explain {shlex.quote(close)}" if close else "zmqtriton-ctl models"
-    return Finding(
-        f"there is no such model{meant}", f"The server looks in {looked_in}.", (command,)
-    )
+    return error(f"there is no such model{meant}", f"The server looks in {looked_in}.", command)
 
 
 def no_models(status: Document) -> Finding:
     """Explain a server that has no models at all."""
-    return Finding(
+    return error(
         "it has no models",
         f"It looks in {_repositories(status)}. A model is a directory with 1/model.py in it.",
-        ("zmqtriton new NAME", "zmqtriton-ctl reload"),
+        "zmqtriton new NAME",
+        "zmqtriton-ctl reload",
     )
 
 
@@ -139,13 +130,13 @@ def _repositories(status: Document) -> str:
 def _server_findings(facts: Facts) -> Iterator[Finding]:
     summary = facts.status.get("server", {}).get("ready", "")
     if summary.startswith("stopping"):
-        yield Finding(
-            "the server is stopping", "Nothing is loaded any more.", ("zmqtriton-ctl servers",)
+        yield error(
+            "the server is stopping", "Nothing is loaded any more.", "zmqtriton-ctl servers"
         )
     if "counts" in facts.status and facts.status["counts"] is None:
         text = "the broker does not answer, so no request is executed"
-        yield Finding(
-            text, "It is replaced if it dies.", ("zmqtriton-ctl status", "zmqtriton-ctl logs")
+        yield error(
+            text, "It is replaced if it dies.", "zmqtriton-ctl status", "zmqtriton-ctl logs"
         )
 
 
@@ -159,14 +150,14 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
         state, reason = entry.get("state", ""), reason_of(entry)
         if state == "READY":
             if reason:
-                yield Finding.of("ready, but ", explain_reason(facts.model, reason))
+                yield _of("ready, but ", explain_reason(facts.model, reason))
         elif state in {"LOADING", "UNLOADING"}:
             yield _transition(facts, entry, whose)
         elif not state and not reason:
-            yield Finding(
+            yield error(
                 "not ready: nobody has loaded it",
                 "The server loads models on request (--model-control-mode=explicit).",
-                (f"zmqtriton-ctl load {facts.word}",),
+                f"zmqtriton-ctl load {facts.word}",
             )
         else:
             yield from _unavailable(facts, f"{whose}not ready: ", reason)
@@ -180,7 +171,7 @@ def _unavailable(facts: Facts, prefix: str, reason: Reason | None) -> Iterator[F
     if len(facts.directories) > 1:
         places = " and ".join(facts.directories)
         explanation = explanation._replace(text=f"{explanation.text}: {places}")
-    yield Finding.of(prefix, explanation)
+    yield _of(prefix, explanation)
 
 
 def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
@@ -192,36 +183,36 @@ def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
         meant = reason.cause.values.get("suggestion", "") if reason.cause else ""
         hint = f"; did you mean '{meant}'?" if meant else ""
         advice = "Correct model_name of that step, or add the model to a repository."
-        return Finding(f"{prefix}its member '{member}' does not exist{hint}", advice, (again,))
+        return error(f"{prefix}its member '{member}' does not exist{hint}", advice, again)
     reasons = [known for entry in entries if (known := reason_of(entry))]
     why = explain_reason(member, reasons[0] if reasons else reason.cause)
     if any(entry.get("state") == "READY" for entry in entries):
         text = f"{prefix}its member '{member}' was not ready when it was loaded; it is now"
-        return Finding(text, "Load it again.", (again,))
+        return error(text, "Load it again.", again)
     text = f"{prefix}its member '{member}' is not ready: {why.text}"
-    return Finding(text, why.advice, (f"zmqtriton-ctl explain {shlex.quote(member)}", again))
+    return error(text, why.advice, f"zmqtriton-ctl explain {shlex.quote(member)}", again)
 
 
 def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
     if entry["state"] == "UNLOADING":
         text = f"{whose}not ready: it is being unloaded, and finishes the requests that it has"
-        return Finding(text, "One that hangs shows where.", (f"zmqtriton-ctl stacks {facts.word}",))
+        return note(text, "One that hangs shows where.", f"zmqtriton-ctl stacks {facts.word}")
     preparing = [p for p in facts.status.get("processes", ()) if "preparing" in p.get("state", "")]
     since = [stub["started_s"] for stub in _stubs(facts) if stub.get("started_s")]
     if preparing and not since:
         text = f"{whose}not ready: it is still loading; the server is {preparing[0]['state']}"
         advice = "The first load makes the environment; later ones find it."
-        return Finding(text, advice, (f"zmqtriton-ctl logs {facts.word} --follow",))
+        return note(text, advice, f"zmqtriton-ctl logs {facts.word} --follow")
     if not since:
         text = f"{whose}not ready: it waits for its turn to be loaded"
         advice = "--model-load-thread-count says how many are loaded at a time."
-        return Finding(text, advice, ("zmqtriton-ctl models",))
+        return note(text, advice, "zmqtriton-ctl models")
     long = facts.now_s - min(since)
     text = f"{whose}not ready: it is still loading, since {format_duration(long)}"
     if long > _LONG_LOAD_S:
         text += ", and may hang"
     advice = "This shows the line that it is at; max_load_seconds is how long it may take."
-    return Finding(text, advice, (f"zmqtriton-ctl stacks {facts.word}",))
+    return note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
 
 
 # --------------------------------------------------------------- instances
@@ -244,14 +235,12 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
         )
         if retry_after_s := stub.get("retry_after_s"):
             how = f"is given up, and tried again every {retry_after_s:g} s"
-        yield Finding.of(f"instance {stub['instance']} has died and {how}: ", explanation)
+        yield _of(f"instance {stub['instance']} has died and {how}: ", explanation)
     ready = sum(stub.get("state") == "READY" for stub in stubs)
     if stubs and not has_given_up and ready < len(stubs):
         states = ", ".join(sorted({s["state"] for s in stubs if s.get("state") != "READY"}))
         text = f"{ready} of {len(stubs)} instances are ready, others are {states}"
-        yield Finding(
-            text, "Requests wait for the others.", (f"zmqtriton-ctl status {facts.word}",)
-        )
+        yield warning(text, "Requests wait for the others.", f"zmqtriton-ctl status {facts.word}")
 
 
 # ---------------------------------------------------------------- requests
@@ -266,10 +255,10 @@ def _request_findings(facts: Facts) -> Iterator[Finding]:
             text = (
                 f"the queue is too short: {_count(rejected, 'request')} refused because it was full"
             )
-            yield Finding(
+            yield warning(
                 text,
                 "More instances make it shorter; max_requests and max_queue_size are its limits.",
-                (f"zmqtriton-ctl scale {facts.word} {_more(facts)}",),
+                f"zmqtriton-ctl scale {facts.word} {_more(facts)}",
             )
         yield from _waiting_findings(facts, row)
 
@@ -281,11 +270,9 @@ def _failure_findings(facts: Facts, counts: Iterable[Document]) -> Iterator[Find
         answered = sum(row["succeeded"] + row["failed"] for row in counts)
         share = f"{faults} of {_count(answered, 'request')} failed" if faults else "requests failed"
         why = explain_text(facts.model, texts[-1])
-        yield Finding.of(f"{share}, the last because ", why._replace(commands=why.commands[:1]))
+        yield _of(f"{share}, the last because ", why._replace(commands=why.commands[:1]))
     elif faults and not any(stub.get("last_reason") for stub in _stubs(facts)):
-        yield Finding(
-            f"{_count(faults, 'request')} failed", "The log may say why.", (_logs(facts),)
-        )
+        yield warning(f"{_count(faults, 'request')} failed", "The log may say why.", _logs(facts))
 
 
 def _unescape(line: Document) -> str:
@@ -305,7 +292,7 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
             f"it hangs or is slow: {_count(held, 'request')} in work, and none has ended meanwhile"
         )
         advice = "This shows the line of code that each process is at."
-        yield Finding(text, advice, (f"zmqtriton-ctl stacks {facts.word}",))
+        yield warning(text, advice, f"zmqtriton-ctl stacks {facts.word}")
         return
     if not row["succeeded"] or not row["executions"]:
         return
@@ -318,7 +305,7 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
             "others in their batch, if there is a max_queue_delay_microseconds."
         )
         command = f"zmqtriton-ctl scale {facts.word} {_more(facts)}"
-        yield Finding(text, advice, (f"zmqtriton-ctl stats {facts.word}", command))
+        yield warning(text, advice, f"zmqtriton-ctl stats {facts.word}", command)
 
 
 def _stands_still(facts: Facts, row: Document) -> bool:
@@ -349,10 +336,10 @@ def _quota_findings(facts: Facts) -> Iterator[Finding]:
         if quota == _PACE and waiting:
             held = _count(waiting, "request")
             text = f"its quota holds it back: {held} in its queue, {quota} is {limit:g}"
-            yield Finding(text, "Raise the parameter in config.pbtxt, or ask it less often.", show)
+            yield warning(text, "Raise the parameter in config.pbtxt, or ask it less often.", *show)
         elif row.get("exceeded") and quota not in (_PACE, _MEMORY):
             text = f"its quota {quota} ({limit}) was exceeded {_count(row['exceeded'], 'time')}"
-            yield Finding(text, "Raise the parameter in config.pbtxt.", show)
+            yield warning(text, "Raise the parameter in config.pbtxt.", *show)
 
 
 def _canary_findings(facts: Facts) -> Iterator[Finding]:
@@ -364,7 +351,7 @@ def _canary_findings(facts: Facts) -> Iterator[Finding]:
         why = f": {reason}" if reason else ""
         text = f"{share} (canary, {phase.lower()}{why}; {canary['weight']:g} % of the requests"
         text += f", {canary['shadow']:g} % copied)" if canary.get("shadow") else ")"
-        yield Finding(text, "", (f"zmqtriton-ctl canary status {facts.word}",))
+        yield note(text, "", f"zmqtriton-ctl canary status {facts.word}")
 
 
 # ------------------------------------------------------------- what remains
@@ -373,14 +360,15 @@ def _canary_findings(facts: Facts) -> Iterator[Finding]:
 def _directory_findings(facts: Facts) -> Iterator[Finding]:
     """Report what a check finds beyond what the server says."""
     known = " ".join(entry.get("reason", "") for entry in facts.entries)
-    for text, place in facts.problems:
+    for problem in facts.problems:
+        text, place = problem.reason, problem.place
         if text not in known:
             directory = facts.directories[0] if facts.directories else "DIRECTORY"
             where = f" ({place})" if place else ""
-            yield Finding(
+            yield error(
                 f"a check also finds: {text}{where}",
                 "",
-                (f"zmqtriton check {shlex.quote(directory)}",),
+                f"zmqtriton check {shlex.quote(directory)}",
             )
 
 
@@ -394,7 +382,7 @@ def _nothing_found(facts: Facts) -> Finding:
         kinds.update(row.get("failures", {}))
     failed = ", ".join(f"{number} {kind.lower()}" for kind, number in kinds.items() if number)
     text = f"ready{instances}, {answered} answered{failed and f', {failed}'}: nothing is wrong"
-    return Finding(text, "", (f"zmqtriton-ctl stats {facts.word}",))
+    return note(text, "", f"zmqtriton-ctl stats {facts.word}")
 
 
 def _count(number: int, what: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from zmqtriton.ctl.doctor.facts import Facts
-from zmqtriton.ctl.doctor.findings import Finding, Severity
 from zmqtriton.ctl.doctor.judging import (
     files,
     limits,
@@ -14,6 +13,7 @@ from zmqtriton.ctl.doctor.judging import (
     services,
     unread,
 )
+from zmqtriton.findings import Finding, Severity
 
 JUDGEMENTS: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
     services.judge_options,

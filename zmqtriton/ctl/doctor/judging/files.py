@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from zmqtriton.ctl.doctor.facts import Certificate, Facts, Place
-from zmqtriton.ctl.doctor.findings import Finding, error, note, warning
+from zmqtriton.findings import Finding, error, note, warning
 
 _GIB = 1 << 30
 _DAY_S = 86400

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zmqtriton.ctl.doctor.facts import Facts
-from zmqtriton.ctl.doctor.findings import Finding, error, note, warning
+from zmqtriton.findings import Finding, error, note, warning
 
 #: An instance of a model needs five of the supervisor's; see "descriptors" in the supervisor.
 _FEW_DESCRIPTORS = 4096

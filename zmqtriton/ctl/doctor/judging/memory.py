@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zmqtriton.ctl.doctor.facts import Facts
-from zmqtriton.ctl.doctor.findings import Finding, note, warning
+from zmqtriton.findings import Finding, note, warning
 
 _MIB = 1 << 20
 _LEAST_AVAILABLE = 256 * _MIB

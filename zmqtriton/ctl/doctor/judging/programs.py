@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zmqtriton.ctl.doctor.facts import Facts
-from zmqtriton.ctl.doctor.findings import Finding, error, note, warning
+from zmqtriton.findings import Finding, error, note, warning
 
 
 def judge_interpreter(facts: Facts) -> Iterator[Finding]:

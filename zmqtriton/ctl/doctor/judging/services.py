@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zmqtriton.ctl.doctor.facts import Facts, Unit
-from zmqtriton.ctl.doctor.findings import Finding, error, note, warning
+from zmqtriton.findings import Finding, error, note, warning
 
 _FEW_DESCRIPTORS = 4096
 #: Those of the server, if no options are known.

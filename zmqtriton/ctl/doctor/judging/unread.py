@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 from zmqtriton.ctl.doctor.facts import Facts
-from zmqtriton.ctl.doctor.findings import Finding, note
+from zmqtriton.findings import Finding, note
 
 _FORBIDDEN = os.strerror(errno.EACCES)
 
