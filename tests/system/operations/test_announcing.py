@@ -88,7 +88,8 @@ def test_each_change_of_a_server_is_announced(
         receiver.close()
         assert "" == server.control_model("unload", MODEL)
         eventually(lambda: not read(file)["models"][0]["ready"], 60)
-        eventually(lambda: f"tries again: {os.strerror(111)}" in server.log_text(), 60)
+        # why it was not reached depends on how far an attempt was when it closed
+        eventually(lambda: f"to {receiver.url}, and tries again: " in server.log_text(), 60)
         receiver.open()
         eventually(lambda: receiver.last == {**read(file), "at_s": receiver.last["at_s"]}, 60)
 
