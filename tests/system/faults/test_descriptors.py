@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import select
 import socket
@@ -12,16 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.journal import UNTIL_RELEASED, release_execution
+from tests.support.raw_http import raw_request
 from tests.support.server import Server
 
 pytestmark = pytest.mark.system
 
 LIMIT = 300
 ASK = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
-#: Of its body a byte is there.
-UNFINISHED = (
-    b"POST /v2/models/add_sub/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{"
-)
 
 
 class LimitedServer(Server):
@@ -52,7 +51,7 @@ def test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers(tmp_path
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with LimitedServer(tmp_path_factory.mktemp("limited") / "s", models=["add_sub"]) as server:
+    with LimitedServer(tmp_path_factory.mktemp("limited") / "s", ["add_sub", "journal"]) as server:
         yield server
 
 
@@ -73,10 +72,21 @@ def test_more_clients_than_descriptors_are_all_answered_over_http(server: Server
         assert server.is_ready()
 
 
+def waiting() -> bytes:
+    """Return a request that is answered when it is released."""
+    inputs = [
+        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": ["held"]},
+        {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [UNTIL_RELEASED]},
+    ]
+    body = json.dumps({"inputs": inputs}).encode()
+    return raw_request("POST", "/v2/models/journal/infer", body)
+
+
 def test_clients_wait_while_no_connection_can_make_room(server: Server) -> None:
     with ExitStack() as stack, ExitStack() as busy:
+        busy.callback(release_execution, server.journal, "held")
         for _ in range(LIMIT):
-            connect(server, busy, UNFINISHED)
+            connect(server, busy, waiting())
         clients = [connect(server, stack, ASK) for _ in range(20)]
         ended, _, _ = select.select(clients, [], [], 1)
         assert [] == ended
