@@ -8,7 +8,7 @@ Knows kinds of fields, and nothing of what messages mean.
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable, Iterator, NoReturn
 
 from zmqtriton_floor.errors import ProtocolError
 
@@ -82,27 +82,51 @@ class Schema:
     @cached_property
     def read(self) -> Callable[[Any], Any]:
         """Return a list as a message or row; ProtocolError names the offending field."""
-        known: dict[str, Any] = {"cls": self.cls, "new": tuple.__new__}
-        known.update(refuse=self._refuse, refuse_row=self._refuse_row, is_value=_is_value)
-        lines = ["def read(row):", " if type(row) is not list: refuse_row()"]
-        if self.fields:
-            lines.append(f" try: {', '.join(self.fields)}, = row")
-            lines.append(" except ValueError: refuse_row()")
-        else:
-            lines.append(" if row: refuse_row()")
-        for number, (field, kind) in enumerate(zip(self.fields, self.kinds)):
-            lines.append(f" if not ({_condition(field, kind)}): refuse({number}, {field})")
-            if kind.startswith("list["):
-                known[f"read_{field}"] = self._schemas[kind[5:-1]].read
-                lines.append(f" if {field}: row[{number}] = list(map(read_{field}, {field}))")
-            elif (of := _row_kind(kind)) in self._schemas:
-                known[f"read_{field}"] = partial(self._read_row, of)
-                lines.append(f" if {field} is not None: row[{number}] = read_{field}({field})")
-        lines.append(" return new(cls, row)")
-        code = compile("\n".join(lines), f"<reader of {self.cls.__name__}>", "exec")
+        known: dict[str, Any] = {"new": tuple.__new__, "is_value": _is_value}
+        lines = ["def read(row):", *self._checks(known, "row"), f"return new({self._name}, row)"]
+        code = compile("\n ".join(lines), f"<reader of {self._name}>", "exec")
         exec(code, known)  # what is written in this file and in wire.py
         reader: Callable[[Any], Any] = known["read"]
         return reader
+
+    @property
+    def _name(self) -> str:
+        return str(self.cls.__name__)
+
+    def _checks(self, known: dict[str, Any], row: str, prefix: str = "") -> Iterator[str]:
+        """Yield the lines that check a list, and make its lists and rows those of their classes.
+
+        They find what they call in `known`.
+        """
+        name = self._name
+        known[name] = self.cls
+        known[f"refuse_{name}"], known[f"refuse_row_{name}"] = self._refuse, self._refuse_row
+        yield f"if type({row}) is not list: refuse_row_{name}()"
+        if self.fields:
+            yield f"try: {', '.join(prefix + field for field in self.fields)}, = {row}"
+            yield f"except ValueError: refuse_row_{name}()"
+        else:
+            yield f"if {row}: refuse_row_{name}()"
+        for number, (field, kind) in enumerate(zip(self.fields, self.kinds)):
+            value = prefix + field
+            yield f"if not ({_condition(value, kind)}): refuse_{name}({number}, {value})"
+            if kind.startswith("list[") and prefix:
+                of = kind[5:-1]
+                known[f"read_{of}"] = self._schemas[of].read
+                yield f"if {value}: {row}[{number}] = list(map(read_{of}, {value}))"
+            elif kind.startswith("list["):
+                yield f"if {value}: {row}[{number}] = rows = []"
+                yield from self._schemas[kind[5:-1]]._rows(known, value)
+            elif (of := _row_kind(kind)) in self._schemas:
+                known[f"read_{of}"] = partial(self._read_row, of)
+                yield f"if {value} is not None: {row}[{number}] = read_{of}({value})"
+
+    def _rows(self, known: dict[str, Any], rows: str) -> Iterator[str]:
+        """Yield the lines that read the rows of a message: mostly one, so without a call for it."""
+        yield f"for inner in {rows}:"
+        for line in self._checks(known, "inner", "inner_"):
+            yield f" {line}"
+        yield f" rows.append(new({self._name}, inner))"
 
     def _read_row(self, name: str, row: Any) -> Any:
         """Read a row; its reader may not be compiled yet, if the row may hold another of itself."""
