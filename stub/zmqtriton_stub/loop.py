@@ -340,7 +340,12 @@ class Stub:
         # a thread that takes a batch from here on wakes us
         ready = [] if link.batches or self._inbox else self._ready()
         link.is_waiting = False
-        self._handle_ready(ready)
+        for descriptor, _ in ready:
+            if descriptor != link.descriptor:
+                self._take_from(descriptor)
+        if self._instance.measures.changes:
+            self._instance.measures.flush()
+        link.turn()
         while self._inbox:
             self._handle_message(self._inbox.popleft())
 
@@ -350,19 +355,15 @@ class Stub:
         writable = select.POLLOUT if self._is_backed_up else 0
         self._poller.modify(self._lifeline, select.POLLIN | writable)
 
-    def _handle_ready(self, ready: list[tuple[int, int]]) -> None:
-        link, asker = self._link, self._asker
-        for descriptor, _ in ready:
-            if descriptor == link.wake_descriptor:
-                link.awake()
-            elif descriptor == asker.descriptor:
-                asker.turn()
-            elif descriptor != link.descriptor:
-                self._lifeline.flush()
-                self._supervisor.receive()
-        if self._instance.measures.changes:
-            self._instance.measures.flush()
-        link.turn()
+    def _take_from(self, descriptor: int) -> None:
+        """Take what has come at a descriptor that is not the broker's."""
+        if descriptor == self._link.wake_descriptor:
+            self._link.awake()
+        elif descriptor == self._asker.descriptor:
+            self._asker.turn()
+        else:
+            self._lifeline.flush()
+            self._supervisor.receive()
 
     def _main_thread_handlers(self) -> dict[int, Callable[[], None]]:
         """Return the duties of the main thread while the model waits for another one."""
@@ -370,13 +371,18 @@ class Stub:
 
     def _attend(self) -> None:
         """Do everything but executing, while the model is in execute() and waits."""
-        self._handle_ready(self._poller.poll(0))
+        link = self._link
+        for descriptor, _ in self._poller.poll(0):
+            if descriptor != link.descriptor:
+                self._take_from(descriptor)
+        if self._instance.measures.changes:
+            self._instance.measures.flush()
+        link.turn()
         # a broker that sent a batch may have sent more, which nothing else tells
-        batches = self._link.batches
         count = -1
-        while count != len(batches):
-            count = len(batches)
-            self._link.turn()
+        while count != len(link.batches):
+            count = len(link.batches)
+            link.turn()
         if self._lifeline.is_backed_up != self._is_backed_up:
             self._watch_lifeline()
         for _ in range(len(self._inbox)):

@@ -147,4 +147,4 @@ def packed(tensor: Tensor) -> wire.Tensor:
     if data is None:
         array = tensor._array
         data = encode_bytes(array) if tensor._datatype == BYTES else from_numpy(array)
-    return wire.Tensor(tensor._name, tensor._datatype, tensor._shape, data)
+    return wire.make(wire.Tensor, (tensor._name, tensor._datatype, tensor._shape, data))

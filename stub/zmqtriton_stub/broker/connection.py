@@ -235,7 +235,8 @@ class BrokerConnection:
         Without `takes` what has arrived may stay until next time.
         """
         outgoing, lock = self._outgoing, self._lock
-        while lock.acquire(False):
+        has_work = True
+        while has_work and lock.acquire(False):
             try:
                 if self.is_closed:
                     outgoing.clear()
@@ -247,7 +248,9 @@ class BrokerConnection:
                     while outgoing:
                         item = outgoing.popleft()
                         socket.put(item if isinstance(item, list) else self._join(item))
-                    socket.finish()  # the model may be about to compute for long
+                    socket.flush()
+                    if socket.is_blocked:
+                        socket.finish()  # the model may be about to compute for long
                 # A batch is enough for now, since the answer to it leads here again; but what came
                 # with it may cancel it.
                 while takes and socket.has_input():
@@ -260,8 +263,7 @@ class BrokerConnection:
                         self._lose(socket)
             finally:
                 lock.release()
-            if not outgoing:
-                return
+            has_work = bool(outgoing)
 
     def is_broker_alive(self) -> bool:
         """True if the broker has not closed the connection, as its death does at once."""

@@ -25,7 +25,7 @@ from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.errors import TritonModelException, describe
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, received
 from zmqtriton_stub.broker.connection import BrokerConnection
-from zmqtriton_stub.execution.implicit_state import States, changed_states, keep_states
+from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
@@ -201,23 +201,33 @@ class Executions:
         None in place of a list means that all are left to the senders.
         """
         requests, execution.requests = execution.requests, []
-        accepted = []
-        for request, response in zip(requests, repeat(None) if responses is None else responses):
-            # what the API knows by its protocol was made here
-            pending: Pending | None = request._pending  # type: ignore[assignment]
-            if pending is None or (pending.is_answered and response is None):
-                continue
-            if pending.wants_again:
-                self._check_again(execution, pending, response)
-            if response is not None:
-                pending.accept()
-                accepted.append((pending, response))
-            elif not (pending.wants_again or pending.is_answered):
-                if responses is not None:
-                    pending.loss = _NO_RESPONSE
-                # made now, so that its end answers if nobody keeps the request
-                request.get_response_sender()
-        execution.answers += _encode(accepted, self._instance.states)
+        states = self._instance.states
+        encoded: list[tuple[Pending, OutcomeWithBody, Any]] = []
+        try:
+            for request, response in zip(
+                requests, repeat(None) if responses is None else responses
+            ):
+                # what the API knows by its protocol was made here
+                pending: Pending | None = request._pending  # type: ignore[assignment]
+                if pending is None or (pending.is_answered and response is None):
+                    continue
+                if pending.wants_again:
+                    self._check_again(execution, pending, response)
+                if response is not None:
+                    pending.accept()
+                    changes = changed_states(states, pending, response) if states else None
+                    encoded.append((pending, pending.encode(response), changes))
+                elif not (pending.wants_again or pending.is_answered):
+                    _leave_to_sender(pending, request, is_owed=responses is not None)
+        except BaseException:
+            for pending, answer, _ in encoded:
+                pending.withdraw(answer)
+            raise
+        for pending, answer, changes in encoded:
+            if changes:
+                keep_states(pending, changes)
+            pending.finish(answer)
+            execution.answers.append(answer)
 
     def _check_again(
         self, execution: Execution, pending: Pending, response: InferenceResponse | None
@@ -257,51 +267,57 @@ class Executions:
             if pending.is_answered and pending.blocks:  # and nothing of ours reads them any more
                 pending.leave_inputs()
         done_ns = _now_ns()
-        executed = wire.Executed(
-            execution.number,
-            execution.ready_ns - execution.begun_ns,
-            execution.executed_ns - execution.ready_ns,
-            done_ns - execution.executed_ns,
-            execution.begun_ns,
+        executed = wire.make(
+            wire.Executed,
+            (
+                execution.number,
+                execution.ready_ns - execution.begun_ns,
+                execution.executed_ns - execution.ready_ns,
+                done_ns - execution.executed_ns,
+                execution.begun_ns,
+            ),
         )
         if self._instance.measures.changes:
             self._instance.measures.flush()  # whoever has the answer finds them
         if execution.is_traced:
-            self._instance.tracing.executed(
-                execution.batch,
-                [
-                    ("COMPUTE_START", execution.begun_ns),
-                    ("COMPUTE_INPUT_END", execution.ready_ns),
-                    ("COMPUTE_OUTPUT_START", execution.executed_ns),
-                    ("COMPUTE_END", done_ns),
-                ],
-            )
-        answers, execution.answers = execution.answers, []
+            self._trace(execution, done_ns)
+        outcomes, bodies = [], []
+        for outcome, body in execution.answers:
+            outcomes.append(outcome)
+            bodies.append(body)
+        execution.answers = []
         self._batches.pop(execution.number, None)
         self.tasks.pop(execution.number, None)
-        self._send(answers, [executed], rescheduled)
+        results = wire.make(wire.Results, (outcomes, [executed], rescheduled, ""))
+        header = wire.encode(results)
+        if len(header) <= wire.MAX_HEADER_BYTES:
+            self._link.send([header, *bodies])
+        else:
+            self._send_in_parts(results, bodies)
         if execution.ids:
             request_log.released(self._instance, execution.ids)
         for pending in execution.batch:
             pending.held = []
 
-    def _send(
-        self,
-        answers: list[OutcomeWithBody],
-        executed: list[wire.Executed],
-        rescheduled: list[wire.RequestKey],
-    ) -> None:
-        outcomes, bodies = [], []
-        for outcome, body in answers:
-            outcomes.append(outcome)
-            bodies.append(body)
-        header = wire.encode(wire.Results(outcomes, executed, rescheduled))
-        if len(header) > wire.MAX_HEADER_BYTES and len(answers) > 1:  # many and long error texts
-            middle = len(answers) // 2
-            self._send(answers[:middle], [], [])
-            self._send(answers[middle:], executed, rescheduled)
+    def _send_in_parts(self, results: wire.Results, bodies: list[bytes]) -> None:
+        """Send results that may have too many and too long error texts for one message."""
+        header = wire.encode(results)
+        if len(header) <= wire.MAX_HEADER_BYTES or len(bodies) < 2:
+            self._link.send([header, *bodies])
             return
-        self._link.send([header, *bodies])
+        middle = len(bodies) // 2
+        first, second = results.outcomes[:middle], results.outcomes[middle:]
+        self._send_in_parts(wire.Results(first, []), bodies[:middle])
+        self._send_in_parts(results._replace(outcomes=second), bodies[middle:])
+
+    def _trace(self, execution: Execution, done_ns: int) -> None:
+        times = [
+            ("COMPUTE_START", execution.begun_ns),
+            ("COMPUTE_INPUT_END", execution.ready_ns),
+            ("COMPUTE_OUTPUT_START", execution.executed_ns),
+            ("COMPUTE_END", done_ns),
+        ]
+        self._instance.tracing.executed(execution.batch, times)
 
 
 def _requests(
@@ -360,21 +376,9 @@ def _check(pending: Pending, body: wire.RequestBody, signature: Signature) -> No
         raise InvalidArgument(where + error.text) from None
 
 
-def _encode(
-    accepted: list[tuple[Pending, InferenceResponse]], states: States | None
-) -> list[OutcomeWithBody]:
-    encoded: list[OutcomeWithBody] = []
-    changes = []
-    try:
-        for pending, response in accepted:
-            changes.append(changed_states(states, pending, response) if states else None)
-            encoded.append(pending.encode(response))
-    except BaseException:
-        for (pending, _), answer in zip(accepted, encoded):
-            pending.withdraw(answer)
-        raise
-    for (pending, _), answer, changed in zip(accepted, encoded, changes):
-        if changed:
-            keep_states(pending, changed)
-        pending.finish(answer)
-    return encoded
+def _leave_to_sender(pending: Pending, request: InferenceRequest, *, is_owed: bool) -> None:
+    """Leave a request to its sender; `is_owed` if execute() should have returned a response."""
+    if is_owed:
+        pending.loss = _NO_RESPONSE
+    # made now, so that its end answers if nobody keeps the request
+    request.get_response_sender()

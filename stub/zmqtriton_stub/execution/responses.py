@@ -211,8 +211,9 @@ class Pending:
                 tensors, blocks = memory.place(tensors, find, self.work.flags)
         except ZmqTritonError as full:
             return wire.Outcome(peer, own_id, full.number, clip(full.text), flags), b""
-        answer = wire.Outcome(peer, own_id, 0, "", flags, 0, blocks)
-        return answer, wire.encode_body(wire.ResponseBody(response._parameters, tensors))
+        answer = wire.make(wire.Outcome, (peer, own_id, 0, "", flags, 0, blocks))
+        body = wire.make(wire.ResponseBody, (response._parameters, tensors))
+        return answer, wire.encode_body(body)
 
     def _find(self, data: Any) -> Found | None:
         memory = self._link.instance.memory
