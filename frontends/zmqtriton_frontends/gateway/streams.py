@@ -2,22 +2,18 @@
 
 Responses come through the broker or straight from the stub's publisher, the final one always
 through the broker. A Reader puts them in order and does no I/O; a ResponseStream wakes those who
-wait for them; Streams is all of a gateway's, with its socket to the publishers.
+wait for them; Streams is all of a gateway's, with what stubs publish (publishers.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-import zmq
-
-from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     TOO_MANY_UNREAD,
     InternalError,
@@ -26,6 +22,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     from_number,
 )
+from zmqtriton_frontends.gateway.publishers import Publishers
 from zmqtriton_frontends.process.arrivals import FREE_BYTES, Arrivals
 from zmqtriton_frontends.tensors.references import has_references, read_response, size_of
 
@@ -306,13 +303,10 @@ class Streams:
         self._discard = discard
         self._loop: asyncio.AbstractEventLoop
         self._serial = 0
-        self._directory = ""
-        self._socket: Any = None
+        self.publishers = Publishers(self._take)
         #: Streams whose final response has come through the broker, until their reader has it:
         #: others before it may still come straight.
         self._ending: dict[int, ResponseStream] = {}
-        #: The stubs that the socket is connected to.
-        self._sources: set[int] = set()
         #: Streams older than the broker, which may not have known what an earlier one was told of
         #: them.
         self._old: list[ResponseStream] = []
@@ -322,19 +316,15 @@ class Streams:
         #: Responses of streams by the way that they came.
         self.direct = 0
         self.brokered = 0
-        #: Messages from publishers that did not decode or make no sense.
-        self.malformed = 0
 
     def take_bootstrap(self, loop: asyncio.AbstractEventLoop, serial: int, directory: str) -> None:
-        self._loop, self._serial, self._directory = loop, serial, directory
+        self._loop, self._serial = loop, serial
+        self.publishers.begin(loop, serial, directory)
 
     def close(self) -> None:
         if self._look_due is not None:
             self._look_due.cancel()
-        if self._socket is not None:
-            self._loop.remove_reader(self._socket.get(zmq.FD))
-            self._socket.close(0)
-            self._socket = None
+        self.publishers.close()
 
     def take_reply(self, stream: ResponseStream, row: wire.Reply, body: bytes) -> None:
         """Take what came through the broker."""
@@ -343,15 +333,15 @@ class Streams:
         if row.code and not row.source:
             # the broker does not know how many there were; what its stub has sent is here before
             # that
-            self._read()
+            self.publishers.read_all()
             stream.end(from_number(row.code, row.text))
             return
         if body or row.code:
             self.brokered += 1
         if row.flags & wire.FINAL:
-            self._read()
-        elif row.source not in self._sources and row.source:
-            self._connect(row.source)
+            self.publishers.read()
+        elif row.source:
+            self.publishers.follow(row.source)
         stream.take(row, body)
         arrivals = stream.reader.arrivals
         if arrivals.unread > arrivals.room:
@@ -426,35 +416,6 @@ class Streams:
             self._loop.call_later(1.0, self._tell_again)
 
     # ------------------------------------------------------------- publishers
-
-    def _connect(self, source: int) -> None:
-        if self._socket is None:
-            self._socket = endpoints.open_subscriber(zmq.Context.instance(), self._serial)
-            self._loop.add_reader(self._socket.get(zmq.FD), self._read)
-        for old in [s for s in self._sources if not self._is_there(s)]:
-            self._sources.discard(old)
-            # libzmq may have forgotten it by itself
-            with contextlib.suppress(zmq.ZMQError):
-                self._socket.disconnect(endpoints.stream_address(self._directory, old))
-        if self._is_there(source):
-            self._sources.add(source)
-            self._socket.connect(endpoints.stream_address(self._directory, source))
-            self._loop.call_soon(self._read)  # connecting may have consumed the edge
-
-    def _is_there(self, source: int) -> bool:
-        return os.path.exists(endpoints.stream_path(self._directory, source))
-
-    def _read(self) -> None:
-        socket = self._socket
-        while socket is not None:
-            frames = endpoints.take(socket)
-            if frames is None:
-                return
-            try:
-                # the topic is part of the frame, since each frame costs
-                self._take(wire.decode(frames[0][endpoints.TOPIC_BYTES :]), frames[1:])
-            except ProtocolError:
-                self.malformed += 1
 
     def _take(self, message: Any, bodies: list[bytes]) -> None:
         if type(message) is not wire.Results or len(message.outcomes) != len(bodies):

@@ -544,7 +544,7 @@ def test_nonsense_from_a_publisher_is_counted_and_dropped(
             it.publish(publisher, outcome(1))
 
             assert 2 == len(await it.items(stream, 2))
-            assert 1 == it.streams.malformed
+            assert 1 == it.streams.publishers.malformed
 
     asyncio.run(check())
 

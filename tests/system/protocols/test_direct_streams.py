@@ -63,7 +63,7 @@ def test_all_but_the_first_stream_and_the_ends_come_past_the_broker(tmp_path: Pa
             assert [[*range(1000)]] * 8 == [numbers(items) for items in many]
             assert [StreamItem(None, None, True)] * 8 == [items[-1] for items in many]
             assert before == streams.brokered
-            assert (0, 0) == (streams.malformed, it.gateway.malformed)
+            assert (0, 0) == (streams.publishers.malformed, it.gateway.malformed)
             assert 0 == it.gateway.in_flight
 
     asyncio.run(check())
