@@ -18,10 +18,11 @@ import threading
 from collections import deque
 from typing import Any, Iterable
 
-from zmqtriton_floor import prctl, stub_mark, wire
+from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.variables import stub_mark
 
 # loaded here once for all: what stubs load later, and their models at once
 from zmqtriton_stub import process  # noqa: F401

@@ -12,9 +12,10 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Collection
 
-from zmqtriton_floor import logs, stub_mark, wire
+from zmqtriton_floor import logs, wire
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.signature import Signature, takes_gpu
+from zmqtriton_floor.variables import stub_mark
 from zmqtriton_stub.api import callers
 from zmqtriton_stub.api.errors import TritonModelException, clip
 from zmqtriton_stub.broker.model_metrics import ModelMetrics

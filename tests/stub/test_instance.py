@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.stub.fakes import FakeLink
-from zmqtriton_floor import stub_mark
+from zmqtriton_floor.variables import stub_mark
 from zmqtriton_stub import instance
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.instance import Instance

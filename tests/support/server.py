@@ -170,7 +170,6 @@ class Server:
             # One of each is enough to test with, and quick to start.
             "--http-workers=1",
             "--grpc-processes=1",
-            *(f"--model-env={name}" for name in self._environment),
             *self._options,
         ]
         if not self._stub_user:

@@ -23,10 +23,11 @@ from zmqtriton.broker.core import Core
 from zmqtriton.broker.idle_checks import IdleChecks
 from zmqtriton.broker.router import Router
 from zmqtriton.broker.sending import SUPERVISOR, Sending
-from zmqtriton_floor import endpoints, logs, stub_mark, wall_clock, wire, zmtp
+from zmqtriton_floor import endpoints, logs, wall_clock, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.variables import stub_mark
 
 _log = logging.getLogger(__name__)
 

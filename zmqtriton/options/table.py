@@ -164,9 +164,9 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.texts(
             "model-env",
-            "Variable of the server's environment that models get, besides the usual ones "
-            "(paths, locale, CUDA and libraries). May be repeated; NAME* means all that begin "
-            "so, * means all.",
+            "Restrict models to the usual variables of the server's environment (paths, locale, "
+            "CUDA and libraries) and this one. May be repeated; NAME* means all that begin so, "
+            "* means all. Without it models get all but the server's own credentials.",
         ),
         a.texts(
             "stub-user",

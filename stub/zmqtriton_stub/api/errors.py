@@ -9,6 +9,7 @@ from typing import Tuple
 
 from zmqtriton_floor import errors
 from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.variables import withheld
 
 _LIBRARY = os.path.dirname(os.__file__)
 _STUB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -131,7 +132,7 @@ def reason_of(error: BaseException) -> Reason:
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error) or "<EMPTY MESSAGE>"
+        return (str(error) or "<EMPTY MESSAGE>") + withheld.hint(error)
     except Exception as failure:  # noqa: BLE001 - a model's own __str__ may raise anything
         return f"<MESSAGE UNAVAILABLE DUE TO {type(failure).__name__}>"
 

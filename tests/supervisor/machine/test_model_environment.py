@@ -6,19 +6,48 @@ import pytest
 
 from zmqtriton.supervisor.machine.model_environment import withheld
 
+_LOCAL = ("/srv/models",)
+_STORES = {
+    "s3://bucket/models": ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"],
+    "gs://bucket/models": ["GOOGLE_APPLICATION_CREDENTIALS"],
+    "as://account/container/models": ["AZURE_STORAGE_KEY"],
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["DATABASE_URL", "HF_TOKEN", "BLS_KIND", "AWS_SECRET_ACCESS_KEY", "https_proxy", "PATH"]
+)
+def test_models_get_all_variables(name: str) -> None:
+    assert {} == withheld({name: "x"}, (), _LOCAL)
+
+
+@pytest.mark.parametrize(
+    "name", ["NOTIFY_SOCKET", "LISTEN_FDS", "CREDENTIALS_DIRECTORY", "ZMQTRITON_OPTIONS"]
+)
+def test_but_not_the_server_s_own(name: str) -> None:
+    assert {name: "*"} == withheld({name: "x", "PATH": "y"}, (), _LOCAL)
+
+
+@pytest.mark.parametrize(("repository", "names"), _STORES.items())
+def test_and_not_its_credentials_of_a_store_that_it_uses(repository: str, names: list[str]) -> None:
+    environment = dict.fromkeys(["PATH", *(name for of in _STORES.values() for name in of)], "x")
+
+    assert names == list(withheld(environment, (), (*_LOCAL, repository)))
+    assert [] == list(withheld(environment, ["*"], (*_LOCAL, repository)))
+
 
 @pytest.mark.parametrize(
     "name", ["PATH", "LC_ALL", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONPATH", "HF_HOME"]
 )
-def test_what_libraries_need_passes(name: str) -> None:
-    assert [] == withheld({name: "x"}, ())
+def test_what_libraries_need_passes_where_names_are_given(name: str) -> None:
+    assert {} == withheld({name: "x"}, ("NAME",), _LOCAL)
 
 
 @pytest.mark.parametrize(
     "name", ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "DATABASE_URL", "https_proxy", "PATHS", "XPATH"]
 )
 def test_anything_else_does_not(name: str) -> None:
-    assert [name] == withheld({name: "x", "PATH": "y"}, ())
+    assert {name: name} == withheld({name: "x", "PATH": "y"}, ("NAME",), _LOCAL)
 
 
 @pytest.mark.parametrize(
@@ -26,4 +55,4 @@ def test_anything_else_does_not(name: str) -> None:
     [(("B",), ["A1", "A2"]), (("A*",), ["B"]), (("*",), []), (("A1", "B"), ["A2"])],
 )
 def test_what_is_named_passes(named: tuple[str, ...], left: list[str]) -> None:
-    assert left == withheld(dict.fromkeys(("B", "A2", "A1"), "x"), named)
+    assert left == list(withheld(dict.fromkeys(("B", "A2", "A1"), "x"), named, _LOCAL))

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,13 +59,17 @@ def test_a_model_cannot_read_the_memory_of_the_server(tmp_path: Path) -> None:
     assert {"supervisor", "broker", "http", "grpc", "metrics"} < found.keys()
 
 
-_TELLING = """
+_READING = """
 import os
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+KIND = os.environ["BLS_KIND"]
+
 class TritonPythonModel:
     def execute(self, requests):
+        if requests[0].inputs()[0].as_numpy()[0] < 0:
+            os.environ["AWS_SECRET_ACCESS_KEY"]
         names = pb_utils.Tensor("OUT", np.array(sorted(os.environ), np.object_))
         return [pb_utils.InferenceResponse([names]) for _ in requests]
 """
@@ -75,30 +80,73 @@ output { name: "OUT" data_type: TYPE_STRING dims: [ -1 ] }
 """
 
 
-def test_models_get_the_usual_variables_and_those_that_are_named(
+def _reading_server(tmp_path: Path, *options: str) -> Server:
+    server = Server(tmp_path / "s", options=options)
+    model = server.repository / "reading" / "1" / "model.py"
+    model.parent.mkdir(parents=True)
+    model.write_text(_READING)
+    (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
+    return server
+
+
+def _infer(server: Server, number: float) -> tuple[int, Any]:
+    tensor = {"name": "IN", "shape": [1], "datatype": "FP32", "data": [number]}
+    return server.request_json("/v2/models/reading/infer", {"inputs": [tensor]})
+
+
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "BLS_KIND", "OMP_NUM_THREADS", "SECRET"):
+        monkeypatch.setenv(name, "1")
+
+
+@pytest.mark.usefixtures("variables")
+def test_models_read_the_variables_that_the_server_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("AWS_SECRET_ACCESS_KEY", "APP_MODE", "OMP_NUM_THREADS", "SECRET"):
-        monkeypatch.setenv(name, "1")
-    server = Server(tmp_path / "s", options=["--model-env=APP_*", "--log-verbose=1"])
-    model = server.repository / "telling" / "1" / "model.py"
-    model.parent.mkdir(parents=True)
-    model.write_text(_TELLING)
-    (model.parent.parent / "config.pbtxt").write_text(_CONFIG)
-    tensor = {"name": "IN", "shape": [1], "datatype": "FP32", "data": [1.0]}
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
 
-    with server:
-        status, answer = server.request_json("/v2/models/telling/infer", {"inputs": [tensor]})
+    with _reading_server(tmp_path) as server:
+        status, answer = _infer(server, 1.0)
         text = server.log_text()
 
     assert status == 200
     names = set(answer["outputs"][0]["data"])
-    assert {"PATH", "APP_MODE", "OMP_NUM_THREADS"} <= names
+    assert {"PATH", "BLS_KIND", "SECRET", "AWS_SECRET_ACCESS_KEY"} <= names
+    assert "CREDENTIALS_DIRECTORY" not in names
+    [named] = [line for line in text.splitlines() if "models do not get" in line]
+    assert named.endswith(': CREDENTIALS_DIRECTORY"')
+
+
+@pytest.mark.usefixtures("variables")
+def test_models_get_the_usual_variables_and_those_that_are_named(tmp_path: Path) -> None:
+    options = ["--model-env=BLS_*", "--log-verbose=1"]
+
+    with _reading_server(tmp_path, *options) as server:
+        status, answer = _infer(server, 1.0)
+        _, refused = _infer(server, -1.0)
+        text = server.log_text()
+
+    assert status == 200
+    names = set(answer["outputs"][0]["data"])
+    assert {"PATH", "BLS_KIND", "OMP_NUM_THREADS"} <= names
     assert {"AWS_SECRET_ACCESS_KEY", "SECRET"}.isdisjoint(names)
+    # who misses one reads how to get it
+    assert "--model-env=AWS_SECRET_ACCESS_KEY passes it" in refused["error"]
     [count] = [line for line in text.splitlines() if "models do not get" in line]
     assert "SECRET" not in count
     [named] = [line for line in text.splitlines() if "only if --model-env names them" in line]
     assert "SECRET" in named.split(": ")[-1]
+
+
+@pytest.mark.usefixtures("variables")
+def test_a_model_that_fails_for_lack_of_a_variable_names_the_option(tmp_path: Path) -> None:
+    server = _reading_server(tmp_path, "--model-env=SECRET", "--exit-on-error=false")
+    server.launch()
+    try:
+        eventually(lambda: "--model-env=BLS_KIND passes it" in server.log_text(), 60)
+    finally:
+        server.stop()
 
 
 _DETACHED = """

@@ -36,8 +36,9 @@ from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton.supervisor.machine.processes.stream_sockets import StreamSockets
 from zmqtriton.supervisor.machine.quotas.enforcement import QuotaEnforcement
 from zmqtriton.supervisor.machine.segments import SEGMENT_MESSAGES, SegmentRegistry
-from zmqtriton_floor import stub_mark, wire
+from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.variables import stub_mark
 
 _log = logging.getLogger(__name__)
 

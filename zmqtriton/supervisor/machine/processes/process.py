@@ -20,8 +20,9 @@ import psutil
 
 from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine.descriptors import restore_limit
-from zmqtriton_floor import prctl, stub_mark
+from zmqtriton_floor import prctl
 from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.variables import stub_mark
 
 #: The notify socket is the supervisor's; a child that used it would speak for the whole server.
 _NOT_INHERITED = (

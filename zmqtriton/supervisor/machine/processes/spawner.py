@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from typing import IO
@@ -20,6 +21,7 @@ from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
 from zmqtriton.supervisor.server_processes.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
 from zmqtriton_floor import progress
+from zmqtriton_floor.variables.withheld import VARIABLE as WITHHELD
 
 _log = logging.getLogger(__name__)
 
@@ -59,13 +61,7 @@ class Spawner:
         self._serials: dict[str, int] = {}
         self.mending = DirectoryMending(options, claims, sockets, children.kill, self._serials)
         self.mending.renew_streams = children.stream_sockets.renew
-        withheld = model_environment.withheld(os.environ, options.model_env)
-        if withheld:
-            text = "models do not get %d variables of the environment; --log-verbose=1 names them"
-            _log.info(text, len(withheld))
-            text = "variables that models get only if --model-env names them: %s"
-            _log.debug(text, ", ".join(withheld))
-        children.model_variables = dict.fromkeys(withheld)
+        children.model_variables = _model_variables(options)
 
     def close(self) -> None:
         os.close(self._begun)
@@ -130,3 +126,19 @@ class Spawner:
             stub=log_ring.StubName(action.model, "environment"),
             user=user,
         )
+
+
+def _model_variables(options: Options) -> dict[str, str | None]:
+    """Return what differs in the environment of models from the server's own; None removes one."""
+    withheld = model_environment.withheld(os.environ, options.model_env, options.model_repository)
+    if not withheld:
+        return {}
+    if options.model_env:
+        text = "models do not get %d variables of the environment; --log-verbose=1 names them"
+        _log.info(text, len(withheld))
+        text = "variables that models get only if --model-env names them: %s"
+        _log.debug(text, ", ".join(withheld))
+    else:
+        text = "models do not get the server's own variables (--model-env=* passes them): %s"
+        _log.info(text, ", ".join(withheld))
+    return {**dict.fromkeys(withheld), WITHHELD: json.dumps(withheld)}

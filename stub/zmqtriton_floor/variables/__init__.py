@@ -1,0 +1,1 @@
+"""Variables in the environment of every stub, which the supervisor sets."""
