@@ -73,6 +73,13 @@ def _memory() -> Iterator[Row]:
     pause = f"{stall}; {progress.PAUSE_S / 60:.0f} min while no more than {little} waits"
     yield "sends part of a request", "HTTP, gRPC", budget, stall
     yield (
+        "has requests under way",
+        "gRPC",
+        f"of {budget} what does not lie in shared memory, from {_size(call.FREE_REQUEST_BYTES)} "
+        "for a call or stream on",
+        "refused",
+    )
+    yield (
         "sends what is compressed",
         "HTTP, gRPC",
         f"{budget}, before each step of it",

@@ -20,6 +20,10 @@ STOPPING = "GRPC server is shutting down and has stopped accepting new requests.
 FREE_BYTES = 64 << 10
 
 
+#: A request up to this size is part of what an open stream takes.
+FREE_REQUEST_BYTES = 8 << 10
+
+
 class NoRoomError(ZmqTritonError):
     """Raised where there is no memory for an answer until its client reads it."""
 

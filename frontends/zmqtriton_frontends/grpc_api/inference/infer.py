@@ -9,12 +9,19 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import Unsupported
-from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_floor.wire import RequestBody, ResponseBody
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.grpc_api.call import FREE_BYTES, Call, NoRoomError
+from zmqtriton_frontends.grpc_api.call import (
+    FREE_BYTES,
+    FREE_REQUEST_BYTES,
+    Call,
+    NoRequestRoomError,
+    NoRoomError,
+)
 from zmqtriton_frontends.grpc_api.inference.convert import (
     NO_OPTIONS,
     parse,
@@ -60,6 +67,8 @@ class Inference:
         except TakesLong as long:
             parsed = await long.read(call)
             checked = await attempt(partial(self._read, parsed, call), call.deadline_ns)
+        if len(data) > FREE_REQUEST_BYTES:
+            _hold(checked, len(data), call)
         checked = self._report.expect(call, checked, begun_ns)
         with ending(checked.trace, "GRPC_SEND"):
             response = await self._gateway.infer(checked)
@@ -79,6 +88,8 @@ class Inference:
         except TakesLong as long:
             asked.begin_parsed(long.read(call), partial(self._begin_parsed, asked, call))
         else:
+            if len(data) > FREE_REQUEST_BYTES:
+                _hold(checked, len(data), call)
             asked.begin(checked)
         return asked
 
@@ -88,6 +99,7 @@ class Inference:
         except NotLoaded as missing:
             asked.begin_late(missing, call.deadline_ns, partial(self._read, parsed, call))
         else:
+            _hold(checked, len(parsed), call)
             asked.begin(checked)
 
     def _read(self, data: bytes | ParsedRequest, call: Call) -> CheckedRequest:
@@ -121,6 +133,24 @@ class Inference:
             parent, begun = parent_in_metadata(call.metadata), ("GRPC_WAITREAD", begun_ns)
             return traces.follow(checked, parent, begun)
         return checked
+
+
+def _hold(checked: CheckedRequest, size: int, call: Call) -> None:
+    """Take room for a request under way, until its call ends. Raises NoRequestRoomError."""
+    kept = kept_bytes(checked.body, size)
+    if kept > FREE_REQUEST_BYTES and not call.requests.take(kept):
+        raise NoRequestRoomError
+
+
+def kept_bytes(body: RequestBody, size: int) -> int:
+    """Return how much of a message of that size is kept until it is answered.
+
+    That is all but the tensors that lie in shared memory.
+    """
+    for tensor in body.inputs:
+        if len(tensor.data) > INLINE_BYTES:
+            size -= len(tensor.data)
+    return max(0, size)
 
 
 class Answer(Protocol):

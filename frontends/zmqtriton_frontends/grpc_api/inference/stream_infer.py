@@ -17,16 +17,24 @@ from typing import Any
 from weakref import WeakSet
 
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_floor.wire import RequestBody, ResponseBody
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.grpc_api.call import FREE_BYTES, STOPPING, Call, NoRoomError
+from zmqtriton_frontends.grpc_api.call import (
+    FREE_BYTES,
+    FREE_REQUEST_BYTES,
+    STOPPING,
+    Call,
+    NoRequestRoomError,
+    NoRoomError,
+)
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import ParsedRequest, TakesLong
 from zmqtriton_frontends.grpc_api.inference.infer import (
     check_request,
     find_in_metadata,
+    kept_bytes,
     parse_request,
 )
 from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
@@ -47,6 +55,8 @@ _log = logging.getLogger(__name__)
 #: then stops the client.
 _MAX_REQUESTS = 1024
 _MAX_REQUEST_BYTES = 64 << 20
+#: Room for requests under way is taken in steps.
+_STEP_BYTES = 32 << 10
 #: Or this much of its answers has come and waits.
 _MAX_ANSWER_BYTES = 4 << 20
 
@@ -104,6 +114,9 @@ class _Exchange:
         #: What answers each request in flight, and the size of that request.
         self._answering: dict[asyncio.Task[None] | _Turn, int] = {}
         self._bytes = 0
+        #: What is kept of them, and the room for that.
+        self.kept = 0
+        self._held = call.requests.another()
         #: Those that are answered in order, by the order of their requests.
         self._turns: deque[_Turn] = deque()
         #: The message of the latest turn waits for room in the outbox.
@@ -131,6 +144,7 @@ class _Exchange:
             answering.cancel()
         self._answering.clear()
         self._turns.clear()
+        self._held.release()
 
     # ---------------------------------------------------------------- requests
 
@@ -222,6 +236,9 @@ class _Exchange:
                 header=self._header,
             )
             found = checked.model
+            kept = len(data)
+            if kept > FREE_REQUEST_BYTES or self.kept + kept > FREE_REQUEST_BYTES + self._held.held:
+                kept = self._hold(checked.body, kept)
             if self._gateway.traces.is_on:
                 begun = "GRPC_WAITREAD", now_ns()
                 checked = self._gateway.traces.follow(checked, self._parent, begun)
@@ -235,7 +252,7 @@ class _Exchange:
             checked = checked._replace(on_asked=partial(_settle, asked))
         encoder = StreamEncoder(request_id, found.name, found.version, request.model_version)
         if not found.signature.is_decoupled:
-            self._take_turn(encoder, data).ask(checked)
+            self._take_turn(encoder, data, kept).ask(checked)
             return
         wants_empty_final = (
             _EMPTY_FINAL in request.parameters and request.parameters[_EMPTY_FINAL].bool_param
@@ -250,16 +267,28 @@ class _Exchange:
         answering = self._loop.create_task(following)
         self._answering[answering] = len(data)
         self._bytes += len(data)
-        answering.add_done_callback(self._have_answered)
+        self.kept += kept
+        answering.add_done_callback(partial(self._have_followed, kept))
         if self._asked is not None:
             answering.add_done_callback(partial(_settle, self._asked))
 
-    def _take_turn(self, encoder: StreamEncoder, data: bytes | ParsedRequest) -> _Turn:
+    def _hold(self, body: RequestBody, size: int) -> int:
+        """Take room for a request; return how much of it is kept. Raises NoRequestRoomError."""
+        kept = kept_bytes(body, size)
+        missing = self.kept + kept - FREE_REQUEST_BYTES - self._held.held
+        if missing > 0 and not self._held.take(-(-missing // _STEP_BYTES) * _STEP_BYTES):
+            raise NoRequestRoomError
+        return kept
+
+    def _take_turn(
+        self, encoder: StreamEncoder, data: bytes | ParsedRequest, kept: int = 0
+    ) -> _Turn:
         """Take a place in the order of answers."""
-        turn = _Turn(self._gateway, self, encoder, self._asked)
+        turn = _Turn(self._gateway, self, encoder, self._asked, kept)
         self._turns.append(turn)
         self._answering[turn] = len(data)
         self._bytes += len(data)
+        self.kept += kept
         return turn
 
     def take_turns(self) -> None:
@@ -278,8 +307,14 @@ class _Exchange:
         self._have_answered(turn)
         self.take_turns()
 
+    def _have_followed(self, kept: int, answering: asyncio.Task[None]) -> None:
+        self.kept -= kept
+        self._have_answered(answering)
+
     def _have_answered(self, answering: asyncio.Task[None] | _Turn) -> None:
         self._bytes -= self._answering.pop(answering, 0)
+        if self._held.held and self.kept <= FREE_REQUEST_BYTES:
+            self._held.release()
         if self._room is not None:
             _settle(self._room)
         if not self._answering and self._reading.done():
@@ -357,7 +392,10 @@ class _Exchange:
 class _Turn(PendingRequest):
     """A request to a model that is not decoupled, answered after those before it."""
 
-    __slots__ = ("_classes", "_encoder", "_exchange", "_model", "_waiting", "is_over", "message")
+    __slots__ = (
+        *("_classes", "_encoder", "_exchange", "_kept", "_model", "_waiting"),
+        *("is_over", "message"),
+    )
 
     SENDING = "GRPC_SEND"
 
@@ -367,14 +405,19 @@ class _Turn(PendingRequest):
         exchange: _Exchange,
         encoder: StreamEncoder,
         waiting: asyncio.Future[None] | None,
+        kept: int,
     ) -> None:
-        """Set up; `waiting` is settled if the request never goes to the broker."""
+        """Set up; `waiting` is settled if the request never goes to the broker.
+
+        `kept` bytes of it are kept until it is answered.
+        """
         super().__init__(gateway)
         self._model: ModelVersion
         self._classes = NO_CLASSES
         self._exchange = exchange
         self._encoder = encoder
         self._waiting = waiting
+        self._kept = kept
         self.is_over = False
         #: The answer; None if there is none, or not yet.
         self.message: bytes | None = None
@@ -407,6 +450,7 @@ class _Turn(PendingRequest):
         if self.is_over:
             return
         exchange = self._exchange
+        exchange.kept -= self._kept
         outbox = exchange.outbox
         size = 0 if message is None else len(message)
         if outbox.held + size > outbox.room and not outbox.admits(size):

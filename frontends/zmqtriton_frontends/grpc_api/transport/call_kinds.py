@@ -13,7 +13,12 @@ from functools import partial
 from typing import Any
 
 from zmqtriton_floor.errors import DeadlineExceeded, InternalError
-from zmqtriton_frontends.grpc_api.call import FREE_BYTES, NoRoomError
+from zmqtriton_frontends.grpc_api.call import (
+    FREE_BYTES,
+    FREE_REQUEST_BYTES,
+    NoRequestRoomError,
+    NoRoomError,
+)
 from zmqtriton_frontends.grpc_api.inference.infer import PendingGrpcInference
 from zmqtriton_frontends.grpc_api.inference.report import WISHES
 from zmqtriton_frontends.grpc_api.transport.account import Account
@@ -63,6 +68,13 @@ class OneRequest(NativeCall):
             self._fail(InternalError("the request is missing"))
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
+        size = len(message)
+        if size > FREE_REQUEST_BYTES and type(message) is not memoryview:
+            # the task has it until it ends; what lies in the arena is none of this memory
+            self._kept = kept = self.requests.another()
+            if not kept.take(size):
+                self._fail(NoRequestRoomError())
+                return
         self._task = self._loop.create_task(self._survive(is_compressed, message))
 
 
@@ -84,7 +96,7 @@ class UnaryCall(OneRequest):
         context = self._context
         quick = context.rpc.quick
         if quick is None or is_compressed or context.compression:
-            self._task = self._loop.create_task(self._survive(is_compressed, message))
+            super()._ask(is_compressed, message)
             return
         self._is_asking = True
         try:

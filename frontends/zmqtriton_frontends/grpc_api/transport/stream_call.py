@@ -103,6 +103,7 @@ class NativeCall(Stream):
         "_has_head",
         "_has_request",
         "_held",
+        "_kept",
         "_loop",
         "_room",
         "_tail",
@@ -127,6 +128,8 @@ class NativeCall(Stream):
         self._encoded: Share | None = None
         #: For what is made of a request, a message inflated among it.
         self._held: Share | None = None
+        #: For the request, while a task has it.
+        self._kept: Share | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.deadline_ns = 0
         wait_s = context.opening.timeout_s
@@ -270,7 +273,7 @@ class NativeCall(Stream):
             self._task = None
             self._context.answering.ended()
             self._assembly.drop()
-            for share in (self._encoded, self._held):
+            for share in (self._encoded, self._held, self._kept):
                 if share is not None:
                     share.release()
             if self._deadline is not None:
