@@ -260,14 +260,14 @@ class _Exchange:
         arrivals = Arrivals(self._arrived)
         checked = checked.with_arrivals(arrivals)
         responses = followed(self._gateway.stream(checked), checked.trace, "GRPC_SEND")
-        # which does not keep the request's tensors for as long as there are responses
-        following = self._follow(
-            encoder, (responses, arrivals), (found, checked.classes), wants_empty_final
+        answering = self._loop.create_task(
+            # which does not keep the request's tensors for as long as there are responses
+            self._follow(
+                encoder, (responses, arrivals), (found, checked.classes), wants_empty_final
+            )
         )
-        answering = self._loop.create_task(following)
         self._answering[answering] = len(data)
-        self._bytes += len(data)
-        self.kept += kept
+        self._bytes, self.kept = self._bytes + len(data), self.kept + kept
         answering.add_done_callback(partial(self._have_followed, kept))
         if self._asked is not None:
             answering.add_done_callback(partial(_settle, self._asked))
