@@ -257,17 +257,28 @@ class _Exchange:
         wants_empty_final = (
             _EMPTY_FINAL in request.parameters and request.parameters[_EMPTY_FINAL].bool_param
         )
+        self._begin_stream(encoder, checked, (len(data), kept), wants_empty_final)
+
+    def _begin_stream(
+        self,
+        encoder: StreamEncoder,
+        checked: CheckedRequest,
+        sizes: tuple[int, int],
+        wants_empty_final: bool,
+    ) -> None:
+        """Start what sends the responses of a decoupled model."""
+        size, kept = sizes
         arrivals = Arrivals(self._arrived)
         checked = checked.with_arrivals(arrivals)
         responses = followed(self._gateway.stream(checked), checked.trace, "GRPC_SEND")
-        answering = self._loop.create_task(
-            # which does not keep the request's tensors for as long as there are responses
-            self._follow(
-                encoder, (responses, arrivals), (found, checked.classes), wants_empty_final
-            )
+        # which does not keep the request's tensors for as long as there are responses
+        following = self._follow(
+            encoder, (responses, arrivals), (checked.model, checked.classes), wants_empty_final
         )
-        self._answering[answering] = len(data)
-        self._bytes, self.kept = self._bytes + len(data), self.kept + kept
+        answering = self._loop.create_task(following)
+        self._answering[answering] = size
+        self._bytes += size
+        self.kept += kept
         answering.add_done_callback(partial(self._have_followed, kept))
         if self._asked is not None:
             answering.add_done_callback(partial(_settle, self._asked))
