@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from zmqtriton_floor.access.token_file import Grant
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.process.ledger import Share
 
 #: The reason of an RPC that is refused, or of a stream that ends, while the server stops.
@@ -42,6 +44,17 @@ class NoRequestRoomError(ZmqTritonError):
 
     def __init__(self) -> None:
         super().__init__("Too many large requests are being sent to this server")
+
+
+def kept_bytes(body: RequestBody, size: int) -> int:
+    """Return how much of a message of that size is kept until it is answered.
+
+    That is all but the tensors that lie in shared memory.
+    """
+    for tensor in body.inputs:
+        if len(tensor.data) > INLINE_BYTES:
+            size -= len(tensor.data)
+    return max(0, size)
 
 
 class Call(Protocol):

@@ -9,9 +9,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import Unsupported
-from zmqtriton_floor.wire import RequestBody, ResponseBody
+from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
@@ -21,6 +20,7 @@ from zmqtriton_frontends.grpc_api.call import (
     Call,
     NoRequestRoomError,
     NoRoomError,
+    kept_bytes,
 )
 from zmqtriton_frontends.grpc_api.inference.convert import (
     NO_OPTIONS,
@@ -140,17 +140,6 @@ def _hold(checked: CheckedRequest, size: int, call: Call) -> None:
     kept = kept_bytes(checked.body, size)
     if kept > FREE_REQUEST_BYTES and not call.requests.take(kept):
         raise NoRequestRoomError
-
-
-def kept_bytes(body: RequestBody, size: int) -> int:
-    """Return how much of a message of that size is kept until it is answered.
-
-    That is all but the tensors that lie in shared memory.
-    """
-    for tensor in body.inputs:
-        if len(tensor.data) > INLINE_BYTES:
-            size -= len(tensor.data)
-    return max(0, size)
 
 
 class Answer(Protocol):

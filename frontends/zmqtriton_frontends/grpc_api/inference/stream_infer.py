@@ -29,12 +29,12 @@ from zmqtriton_frontends.grpc_api.call import (
     Call,
     NoRequestRoomError,
     NoRoomError,
+    kept_bytes,
 )
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import ParsedRequest, TakesLong
 from zmqtriton_frontends.grpc_api.inference.infer import (
     check_request,
     find_in_metadata,
-    kept_bytes,
     parse_request,
 )
 from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
