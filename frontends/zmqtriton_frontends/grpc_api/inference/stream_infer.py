@@ -115,7 +115,7 @@ class _Exchange:
         self._answering: dict[asyncio.Task[None] | _Turn, int] = {}
         self._bytes = 0
         #: What is kept of them, and the room for that.
-        self.kept = 0
+        self.request_bytes = 0
         self._held = call.requests.another()
         #: Those that are answered in order, by the order of their requests.
         self._turns: deque[_Turn] = deque()
@@ -237,7 +237,10 @@ class _Exchange:
             )
             found = checked.model
             kept = len(data)
-            if kept > FREE_REQUEST_BYTES or self.kept + kept > FREE_REQUEST_BYTES + self._held.held:
+            if (
+                kept > FREE_REQUEST_BYTES
+                or self.request_bytes + kept > FREE_REQUEST_BYTES + self._held.held
+            ):
                 kept = self._hold(checked.body, kept)
             if self._gateway.traces.is_on:
                 begun = "GRPC_WAITREAD", now_ns()
@@ -278,7 +281,7 @@ class _Exchange:
         answering = self._loop.create_task(following)
         self._answering[answering] = size
         self._bytes += size
-        self.kept += kept
+        self.request_bytes += kept
         answering.add_done_callback(partial(self._have_followed, kept))
         if self._asked is not None:
             answering.add_done_callback(partial(_settle, self._asked))
@@ -286,7 +289,7 @@ class _Exchange:
     def _hold(self, body: RequestBody, size: int) -> int:
         """Take room for a request; return how much of it is kept. Raises NoRequestRoomError."""
         kept = kept_bytes(body, size)
-        missing = self.kept + kept - FREE_REQUEST_BYTES - self._held.held
+        missing = self.request_bytes + kept - FREE_REQUEST_BYTES - self._held.held
         if missing > 0 and not self._held.take(-(-missing // _STEP_BYTES) * _STEP_BYTES):
             raise NoRequestRoomError
         return kept
@@ -299,7 +302,7 @@ class _Exchange:
         self._turns.append(turn)
         self._answering[turn] = len(data)
         self._bytes += len(data)
-        self.kept += kept
+        self.request_bytes += kept
         return turn
 
     def take_turns(self) -> None:
@@ -319,12 +322,12 @@ class _Exchange:
         self.take_turns()
 
     def _have_followed(self, kept: int, answering: asyncio.Task[None]) -> None:
-        self.kept -= kept
+        self.request_bytes -= kept
         self._have_answered(answering)
 
     def _have_answered(self, answering: asyncio.Task[None] | _Turn) -> None:
         self._bytes -= self._answering.pop(answering, 0)
-        if self._held.held and self.kept <= FREE_REQUEST_BYTES:
+        if self._held.held and self.request_bytes <= FREE_REQUEST_BYTES:
             self._held.release()
         if self._room is not None:
             _settle(self._room)
@@ -404,7 +407,7 @@ class _Turn(PendingRequest):
     """A request to a model that is not decoupled, answered after those before it."""
 
     __slots__ = (
-        *("_classes", "_encoder", "_exchange", "_kept", "_model", "_waiting"),
+        *("_classes", "_encoder", "_exchange", "_model", "_request_bytes", "_waiting"),
         *("is_over", "message"),
     )
 
@@ -428,7 +431,7 @@ class _Turn(PendingRequest):
         self._exchange = exchange
         self._encoder = encoder
         self._waiting = waiting
-        self._kept = kept
+        self._request_bytes = kept
         self.is_over = False
         #: The answer; None if there is none, or not yet.
         self.message: bytes | None = None
@@ -461,7 +464,7 @@ class _Turn(PendingRequest):
         if self.is_over:
             return
         exchange = self._exchange
-        exchange.kept -= self._kept
+        exchange.request_bytes -= self._request_bytes
         outbox = exchange.outbox
         size = 0 if message is None else len(message)
         if outbox.held + size > outbox.room and not outbox.admits(size):

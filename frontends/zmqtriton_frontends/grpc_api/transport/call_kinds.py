@@ -71,7 +71,7 @@ class OneRequest(NativeCall):
         size = len(message)
         if size > FREE_REQUEST_BYTES and type(message) is not memoryview:
             # the task has it until it ends; what lies in the arena is none of this memory
-            self._kept = kept = self.requests.another()
+            self._request_room = kept = self.requests.another()
             if not kept.take(size):
                 self._fail(NoRequestRoomError())
                 return

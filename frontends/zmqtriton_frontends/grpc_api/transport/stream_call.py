@@ -103,8 +103,8 @@ class NativeCall(Stream):
         "_has_head",
         "_has_request",
         "_held",
-        "_kept",
         "_loop",
+        "_request_room",
         "_room",
         "_tail",
         "_task",
@@ -129,7 +129,7 @@ class NativeCall(Stream):
         #: For what is made of a request, a message inflated among it.
         self._held: Share | None = None
         #: For the request, while a task has it.
-        self._kept: Share | None = None
+        self._request_room: Share | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.deadline_ns = 0
         wait_s = context.opening.timeout_s
@@ -273,7 +273,7 @@ class NativeCall(Stream):
             self._task = None
             self._context.answering.ended()
             self._assembly.drop()
-            for share in (self._encoded, self._held, self._kept):
+            for share in (self._encoded, self._held, self._request_room):
                 if share is not None:
                     share.release()
             if self._deadline is not None:
