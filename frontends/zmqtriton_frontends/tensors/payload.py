@@ -153,9 +153,8 @@ class Payload:
     async def open(self, response: ResponseBody) -> ResponseBody:
         """Return the response, however long it takes. Raises Unavailable if the memory is gone."""
         references = references_of(response)
-        missing = self.mappings.missing(references)
-        if missing:
-            await self._map_all(missing, [block_of(reference) for reference in references])
+        if self.mappings.missing(references):
+            await self._map_all(references)
         return self._open(response, references)
 
     def _open(self, response: ResponseBody, references: list[Reference]) -> ResponseBody:
@@ -182,14 +181,15 @@ class Payload:
         if reply.done() and not reply.cancelled() and reply.exception() is None:
             self.discard(reply.result())
 
-    async def _map_all(self, missing: list[tuple[int, int]], blocks: list[Block]) -> None:
+    async def _map_all(self, references: list[Reference]) -> None:
+        blocks = [block_of(reference) for reference in references]
         self._opening.append(blocks)
         try:
             if not self._has_arrays:
                 # beside the loop, which that would keep for a third of a second
                 await asyncio.to_thread(importlib.import_module, "numpy")
                 self._has_arrays = True
-            for owner, segment in missing:
+            for owner, segment in self.mappings.missing(references):
                 await self.segments.map(owner, segment)
         except BaseException:
             self.releases.add(blocks)
