@@ -11,6 +11,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.door_api import peer
 from zmqtriton_frontends.grpc_api import call
+from zmqtriton_frontends.grpc_api.control import reading
 from zmqtriton_frontends.grpc_api.inference import gradual_parsing, outbox, stream_infer
 from zmqtriton_frontends.grpc_api.transport import account
 from zmqtriton_frontends.grpc_api.transport import connection as grpc_connection
@@ -72,6 +73,12 @@ def _memory() -> Iterator[Row]:
     little = _size(progress.PAUSE_BYTES)
     pause = f"{stall}; {progress.PAUSE_S / 60:.0f} min while no more than {little} waits"
     yield "sends part of a request", "HTTP, gRPC", budget, stall
+    yield (
+        "sends what controls the server",
+        "gRPC",
+        f"{_size(reading.MOST_BYTES)}; a load {reading.MOST_FIELDS:,} fields, of {budget}",
+        "refused",
+    )
     yield (
         "has requests under way",
         "gRPC",

@@ -18,7 +18,7 @@ async def load(
     gateway: Gateway,
     model: str,
     parameters: Mapping[str, str],
-    files: Mapping[str, bytes],
+    files: Mapping[str, Any],
     **more: Any,
 ) -> None:
     """Load a model, with more arguments of the call. Raises why it is not loaded."""

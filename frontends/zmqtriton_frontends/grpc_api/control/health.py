@@ -13,7 +13,8 @@ from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
 from zmqtriton_frontends.grpc_api.call import Call
-from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_frontends.grpc_api.control.reading import read
+from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_protos import message
 
 _LIVE = message("inference.ServerLiveResponse")
@@ -52,18 +53,18 @@ class Health:
         return serialize(_READY(ready=await self._readiness.of_server()))
 
     async def model_ready(self, data: bytes, call: Call) -> bytes:
-        request = parse(_MODEL_READY_REQUEST, data)
+        request = read(_MODEL_READY_REQUEST, data)
         check_model(call.grant, request.name)
         ready = await self._readiness.of_model(request.name, request.version)
         return serialize(_MODEL_READY(ready=ready))
 
     async def check(self, data: bytes, _call: Call) -> bytes:
-        parse(_CHECK_REQUEST, data)  # Triton ignores which service is asked for
+        read(_CHECK_REQUEST, data)  # Triton ignores which service is asked for
         return _status(await self._readiness.of_server())
 
     async def watch(self, data: bytes, _call: Call) -> AsyncIterator[bytes]:
         """Send the status now and at each change; end when the server stops."""
-        parse(_CHECK_REQUEST, data)
+        read(_CHECK_REQUEST, data)
         told: bool | None = None
         self._watchers += 1
         try:

@@ -10,7 +10,8 @@ from google.protobuf.json_format import ParseDict
 from zmqtriton_frontends.access.bearer_tokens import check_model, may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
-from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_frontends.grpc_api.control.reading import read
+from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.grpc_api.inference.response import field
 from zmqtriton_frontends.inference.catalogue import parse_version
 from zmqtriton_frontends.inference.load_on_demand import attempt
@@ -43,21 +44,21 @@ class Models:
         )
 
     async def metadata(self, data: bytes, call: Call) -> bytes:
-        request = parse(_METADATA_REQUEST, data)
+        request = read(_METADATA_REQUEST, data)
         check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
         found = await attempt(lambda: catalogue.metadata(request.name, request.version))
         return serialize(_METADATA(**found))
 
     async def config(self, data: bytes, call: Call) -> bytes:
-        request = parse(_CONFIG_REQUEST, data)
+        request = read(_CONFIG_REQUEST, data)
         check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
         found = await attempt(lambda: catalogue.find(request.name, request.version))
         return field(_CONFIG, found.config_proto)
 
     async def statistics(self, data: bytes, call: Call) -> bytes:
-        request = parse(_STATISTICS_REQUEST, data)
+        request = read(_STATISTICS_REQUEST, data)
         if request.name:
             check_model(call.grant, request.name)
         version = -1

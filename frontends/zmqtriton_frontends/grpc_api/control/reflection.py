@@ -12,7 +12,8 @@ from typing import Any
 
 from zmqtriton_floor.errors import NotFound, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_frontends.grpc_api.call import STOPPING, Call
-from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_frontends.grpc_api.control.reading import read
+from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
 from zmqtriton_protos import POOL, message
 
@@ -59,7 +60,7 @@ class Reflection:
     async def _read(self, requests: AsyncIterator[bytes], outbox: Outbox) -> None:
         try:
             async for data in requests:
-                await outbox.send(serialize(self._respond(parse(_REQUEST, data))))
+                await outbox.send(serialize(self._respond(read(_REQUEST, data))))
         except ZmqTritonError as error:
             outbox.end(error)
         finally:

@@ -10,12 +10,12 @@ from zmqtriton_frontends.access.bearer_tokens import check_model, check_unload, 
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.grpc_api.call import Call
-from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_frontends.grpc_api.control.reading import read, read_load
+from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_protos import message
 
 _INDEX_REQUEST = message("inference.RepositoryIndexRequest")
 _INDEX = message("inference.RepositoryIndexResponse")
-_LOAD_REQUEST = message("inference.RepositoryModelLoadRequest")
 _LOAD = message("inference.RepositoryModelLoadResponse")
 _UNLOAD_REQUEST = message("inference.RepositoryModelUnloadRequest")
 _UNLOAD = message("inference.RepositoryModelUnloadResponse")
@@ -28,20 +28,21 @@ class Repository:
         self._gateway = gateway
 
     async def index(self, data: bytes, call: Call) -> bytes:
-        request = _addressed(parse(_INDEX_REQUEST, data))
+        request = _addressed(read(_INDEX_REQUEST, data))
         entries = await self._gateway.call("index", {"ready": request.ready})
         shown = [entry for entry in entries if may_see(call.grant, entry["name"])]
         return serialize(_INDEX(models=shown))
 
     async def load(self, data: bytes, call: Call) -> bytes:
-        request = _addressed(parse(_LOAD_REQUEST, data))
-        check_model(call.grant, request.model_name)
+        request, large = await read_load(data, call)
+        check_model(call.grant, _addressed(request).model_name)
         parameters, files = _load_parameters(request)
+        files.update(large)
         await load(self._gateway, request.model_name, parameters, files)
         return serialize(_LOAD())
 
     async def unload(self, data: bytes, call: Call) -> bytes:
-        request = _addressed(parse(_UNLOAD_REQUEST, data))
+        request = _addressed(read(_UNLOAD_REQUEST, data))
         check_model(call.grant, request.model_name)
         has_dependents = _unload_dependents(request)
         check_unload(call.grant, has_dependents=has_dependents)
@@ -56,9 +57,9 @@ def _addressed(request: Any) -> Any:
     return request
 
 
-def _load_parameters(request: Any) -> tuple[dict[str, str], dict[str, bytes]]:
+def _load_parameters(request: Any) -> tuple[dict[str, str], dict[str, bytes | memoryview]]:
     parameters: dict[str, str] = {}
-    files: dict[str, bytes] = {}
+    files: dict[str, bytes | memoryview] = {}
     for key, parameter in request.parameters.items():
         kind = parameter.WhichOneof("parameter_choice")
         if key == "config":

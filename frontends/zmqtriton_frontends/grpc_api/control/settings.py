@@ -14,7 +14,8 @@ from zmqtriton_frontends.access.bearer_tokens import check_target
 from zmqtriton_frontends.gateway import trace_settings
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
-from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_frontends.grpc_api.control.reading import read
+from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_protos import message
 
 _LOG_REQUEST = message("inference.LogSettingsRequest")
@@ -40,13 +41,13 @@ class Settings:
         self._gateway = gateway
 
     async def log(self, data: bytes, _call: Call) -> bytes:
-        changes = _log_changes(parse(_LOG_REQUEST, data).settings)
+        changes = _log_changes(read(_LOG_REQUEST, data).settings)
         found = await self._gateway.call("log.settings", {"changes": changes})
         shown = {key: {_FIELDS[type(value)]: value} for key, value in found.items()}
         return serialize(_LOG(settings=shown))
 
     async def trace(self, data: bytes, call: Call) -> bytes:
-        request = parse(_TRACE_REQUEST, data)
+        request = read(_TRACE_REQUEST, data)
         check_target(call.grant, CONTROL, request.model_name)
         trace_settings.check_model(self._gateway, request.model_name)
         trace_settings.check_names(request.settings)

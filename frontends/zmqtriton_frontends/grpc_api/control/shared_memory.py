@@ -9,7 +9,8 @@ from typing import Any
 
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
-from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_frontends.grpc_api.control.reading import read
+from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_protos import message
 
 _MESSAGES = {"system": "inference.SystemSharedMemory", "cuda": "inference.CudaSharedMemory"}
@@ -46,7 +47,7 @@ class SharedMemory:
         return await self._gateway.call(f"regions.{verb}", arguments)
 
     def _parse(self, verb: str, data: bytes) -> Any:
-        return parse(message(f"{self._prefix}{verb}Request"), data)
+        return read(message(f"{self._prefix}{verb}Request"), data)
 
     def _answer(self, verb: str, **fields: Any) -> bytes:
         return serialize(message(f"{self._prefix}{verb}Response")(**fields))

@@ -105,27 +105,27 @@ class _Reading:
         start = 0
         for begin, tag, inner, end in self._fields_of(0, len(self._data)):
             if tag == _INPUT and end - inner > _PART_BYTES:
-                self._merge(self.request, start, begin)
+                merge(self.request, self._data, start, begin)
                 await self._read_input(self.request.inputs.add(), inner, end)
                 start = end
             elif end - start >= _PART_BYTES:
-                self._merge(self.request, start, end)
+                merge(self.request, self._data, start, end)
                 start = end
                 await self._let_others()
-        self._merge(self.request, start, len(self._data))
+        merge(self.request, self._data, start, len(self._data))
 
     async def _read_input(self, tensor: Any, start: int, end: int) -> None:
         contents = []
         for begin, tag, inner, after in self._fields_of(start, end):
             if tag == _CONTENTS:
-                self._merge(tensor, start, begin)
+                merge(tensor, self._data, start, begin)
                 contents.append((inner, after))
                 start = after
             elif after - start >= _PART_BYTES:
-                self._merge(tensor, start, after)
+                merge(tensor, self._data, start, after)
                 start = after
                 await self._let_others()
-        self._merge(tensor, start, end)
+        merge(tensor, self._data, start, end)
         if contents and tensor.parameters:
             tensor.contents.SetInParent()  # they are refused, or do not matter
         elif contents:
@@ -174,10 +174,6 @@ class _Reading:
             await self._call.turn(self._begun)
             self._begun = time.monotonic()
 
-    def _merge(self, into: Any, start: int, end: int) -> None:
-        if start < end:
-            _parse(into, bytes(self._data[start:end]))
-
     def _fields_of(self, at: int, end: int) -> Iterator[_Field]:
         data = self._data
         while at < end:
@@ -185,14 +181,14 @@ class _Reading:
             if self._fields > MAX_FIELDS:
                 raise InvalidArgument(f"a request has at most {MAX_FIELDS} fields")
             begin = at
-            yield (field := (begin, *_field_at(data, at, end)))
+            yield (field := (begin, *field_at(data, at, end)))
             at = field[3]
 
     def _pieces(self, start: int, end: int) -> Iterator[bytes]:
         """Iterate over contents in parts that are contents, too."""
         data, at, run = self._data, start, start
         while at < end:
-            tag, inner, after = _field_at(data, at, end)
+            tag, inner, after = field_at(data, at, end)
             if after - at > _PART_BYTES and tag in _ELEMENTS:
                 if run < at:
                     yield bytes(data[run:at])
@@ -222,8 +218,13 @@ class _Reading:
             start = to
 
 
-def _field_at(data: memoryview, at: int, end: int) -> tuple[int, int, int]:
-    """Return the tag of a field, and where what it contains begins and ends."""
+def field_at(
+    data: memoryview, at: int, end: int, kind_of_message: Any = _REQUEST
+) -> tuple[int, int, int]:
+    """Return the tag of a field, and where what it contains begins and ends.
+
+    Raises InvalidArgument if it does not end before that.
+    """
     tag, at = varint_at(data, at)
     kind, inner = tag & 7, at
     if kind == _BYTES:
@@ -236,16 +237,22 @@ def _field_at(data: memoryview, at: int, end: int) -> tuple[int, int, int]:
     else:  # groups, which no client of proto3 sends
         at = end + 1
     if at > end:
-        raise _malformed()
+        raise _malformed(kind_of_message)
     return tag, inner, at
+
+
+def merge(into: Any, data: memoryview, start: int, end: int) -> None:
+    """Add the fields there to a message. Raises InvalidArgument if they are malformed."""
+    if start < end:
+        _parse(into, bytes(data[start:end]))
 
 
 def _parse(into: Any, data: bytes) -> None:
     try:
         into.MergeFromString(data)
     except DecodeError:
-        raise _malformed() from None
+        raise _malformed(into) from None
 
 
-def _malformed() -> InvalidArgument:
-    return InvalidArgument(f"failed to parse the request as {_REQUEST.DESCRIPTOR.full_name}")
+def _malformed(kind: Any = _REQUEST) -> InvalidArgument:
+    return InvalidArgument(f"failed to parse the request as {kind.DESCRIPTOR.full_name}")

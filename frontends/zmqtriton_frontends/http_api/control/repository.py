@@ -18,6 +18,9 @@ from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.inference import json_documents
 
+#: So many characters of base64 are decoded at a time.
+_STEP = 1 << 20
+
 
 class Repository:
     """Responders that return when the supervisor has done what was asked."""
@@ -43,7 +46,7 @@ class Repository:
                 encoded[key] = value
             elif key != "config":
                 raise InternalError("unexpected error on creating Triton parameter")
-        files = await asyncio.to_thread(_decode, encoded) if encoded else {}
+        files = await asyncio.to_thread(decode, encoded) if encoded else {}
         config = {"config": parameters["config"]} if "config" in parameters else {}
         await load(self._gateway, model, config, files)
 
@@ -68,14 +71,29 @@ class Repository:
         return document if type(document) is dict else {}
 
 
-def _decode(files: Mapping[str, str]) -> dict[str, bytes]:
+def decode(files: Mapping[str, str]) -> dict[str, bytearray]:
     """Decode the files. Line breaks are allowed: `base64` makes them."""
-    decoded = {}
+    decoded: dict[str, bytearray] = {}
     for key, text in files.items():
         try:
-            decoded[key] = base64.b64decode("".join(text.split()), validate=True)
+            decoded[key] = _decode_one(text)
         except (binascii.Error, ValueError):
             raise InvalidArgument(f"the content of parameter '{key}' is not base64") from None
+    return decoded
+
+
+def _decode_one(text: str) -> bytearray:
+    """Decode in steps: each keeps all other threads waiting. Raises ValueError."""
+    decoded, rest = bytearray(), ""
+    for at in range(0, len(text), _STEP):
+        part = rest + "".join(text[at : at + _STEP].split())
+        whole = len(part) // 4 * 4
+        rest = part[whole:]
+        if whole and len(decoded) % 3:
+            raise ValueError("there is more after the padding")
+        decoded += base64.b64decode(part[:whole], validate=True)
+    if rest:
+        raise ValueError("the last characters are missing")
     return decoded
 
 
