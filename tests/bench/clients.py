@@ -152,7 +152,7 @@ def python(port: int, floats: int = 16) -> SendRequest:
 @functools.cache
 def _door(port: int) -> str:
     """The path of the door of the server with this port."""
-    from zmqtriton.ctl import client
+    from zmqtriton.control_client import client
 
     with client.connect(client.ServerSelector("", str(port))) as server:
         return server.identity.addresses["door"]

@@ -16,8 +16,8 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as name:
         monkeypatch.setattr(tempfile, "tempdir", name)
         monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
-        monkeypatch.setattr("zmqtriton.ctl.client.places", lambda: [Path(name)])
-        monkeypatch.setattr("zmqtriton.ctl.client._SERVICE", Path(name) / "service")
+        monkeypatch.setattr("zmqtriton.control_client.client.places", lambda: [Path(name)])
+        monkeypatch.setattr("zmqtriton.control_client.client._SERVICE", Path(name) / "service")
         yield Path(name)
 
 

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.ctl.fake_server import STATUS, FakeServer, run
-from zmqtriton.ctl.client import NoServerError, connect
+from zmqtriton.control_client.client import NoServerError, connect
 from zmqtriton.ctl.main import cli
 from zmqtriton_floor.errors import InvalidArgument
 

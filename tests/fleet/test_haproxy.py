@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tests.ctl.proxy.programs import find
 from tests.support.server import free_ports
 from tests.support.waiting import eventually
-from zmqtriton.ctl.fleet.nodes import Node
+from zmqtriton.control_client.nodes import Node
 from zmqtriton.fleet import haproxy
 from zmqtriton_floor.errors import NotFound
 

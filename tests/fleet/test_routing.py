@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.ctl.fleet.nodes import node_of
+from zmqtriton.control_client.nodes import node_of
 from zmqtriton.fleet.routing import Routing
 
 

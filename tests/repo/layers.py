@@ -60,7 +60,7 @@ LAYERS = (
         "zmqtriton.embedded",
         (
             _FLOOR,
-            "zmqtriton.ctl.client",
+            "zmqtriton.control_client",
             "zmqtriton.embedded",
             "zmqtriton.runtime_places",
             "zmqtriton_frontends",
@@ -90,7 +90,7 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton.config",
-            "zmqtriton.ctl.client",
+            "zmqtriton.control_client",
             "zmqtriton.embedded",
             "zmqtriton.options",
             "zmqtriton.pytriton",
@@ -299,24 +299,39 @@ LAYERS = (
         "imagines everything around the broker's core",
     ),
     Layer(
+        "zmqtriton.control_client",
+        (_FLOOR, "zmqtriton.control_client", "zmqtriton.runtime_places"),
+        (),
+        "speaks to servers for our programs, and knows none of these",
+    ),
+    Layer(
+        "zmqtriton.proxies",
+        (_FLOOR, "zmqtriton.control_client.nodes", "zmqtriton.proxies", "zmqtriton.yaml_text"),
+        (),
+        "decides, and does no I/O",
+    ),
+    Layer(
         "zmqtriton.ctl",
         (
             _FLOOR,
             "zmqtriton.checking",
             "zmqtriton.config",
+            "zmqtriton.control_client",
             "zmqtriton.ctl",
             "zmqtriton.environments",
             "zmqtriton.findings",
             "zmqtriton.long_steps",
+            "zmqtriton.proxies",
             "zmqtriton.runtime_places",
             "zmqtriton.standard_output",
+            "zmqtriton.yaml_text",
         ),
         ("click", "numpy", "rich"),
         "asks a running server and must not need one to be imported",
     ),
     Layer(
         "zmqtriton.ctl.benching",
-        (_FLOOR, "zmqtriton.ctl", "zmqtriton_protos"),
+        (_FLOOR, "zmqtriton.control_client", "zmqtriton.ctl", "zmqtriton_protos"),
         ("click", "grpc", "uvloop"),
         "sends requests as clients on this machine do",
     ),
@@ -324,6 +339,7 @@ LAYERS = (
         "zmqtriton.ctl.doctor",
         (
             _FLOOR,
+            "zmqtriton.control_client",
             "zmqtriton.ctl",
             "zmqtriton.environments",
             "zmqtriton.findings",
@@ -341,10 +357,9 @@ LAYERS = (
             _FLOOR,
             "zmqtriton.announcing.announcement",
             "zmqtriton.command_line",
-            "zmqtriton.ctl.fleet",
-            "zmqtriton.ctl.inferring.http_service",
-            "zmqtriton.ctl.proxy",
+            "zmqtriton.control_client",
             "zmqtriton.fleet",
+            "zmqtriton.proxies",
             "zmqtriton.repository",
             "zmqtriton.runtime_places",
             "zmqtriton.supervisor.backoff",
@@ -363,17 +378,19 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton.fleet.routing",
-        ("zmqtriton.ctl.fleet.nodes",),
+        ("zmqtriton.control_client.nodes",),
         (),
         "decides, and does no I/O",
     ),
     Layer(
         "zmqtriton.fleet.ray",
-        (_FLOOR, "zmqtriton.ctl.fleet.ray_actors", "zmqtriton.fleet"),
+        (_FLOOR, "zmqtriton.control_client.ray_actors", "zmqtriton.fleet"),
         ("ray",),
         "is the one that knows Ray",
     ),
-    Layer("zmqtriton.ctl.fleet.ray_actors", (_FLOOR,), ("ray",), "asks actors, if there is Ray"),
+    Layer(
+        "zmqtriton.control_client.ray_actors", (_FLOOR,), ("ray",), "asks actors, if there is Ray"
+    ),
     Layer(
         "zmqtriton.supervisor",
         (

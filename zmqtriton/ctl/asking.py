@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, connect
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client, connect
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.output import print_note
 from zmqtriton_floor.errors import NotFound, closest_match

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.asking import run_with_client
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.output import print_document, print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import print_table

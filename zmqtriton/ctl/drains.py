@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client, NoServerError
 from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, NoServerError
 from zmqtriton.ctl.output import print_note, print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import format_duration

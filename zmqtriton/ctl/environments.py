@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S, NoServerError, connect
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S, NoServerError, connect
 from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
 from zmqtriton.ctl.output import print_document, print_note, print_result, with_format
 from zmqtriton.ctl.progress.live_line import LiveLine

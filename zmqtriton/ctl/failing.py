@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zmqtriton.ctl.client import NoServerError
+from zmqtriton.control_client.client import NoServerError
 from zmqtriton.ctl.output import print_error
 from zmqtriton_floor.errors import ZmqTritonError
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from zmqtriton.control_client.client import Client
 from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.client import Client
 from zmqtriton.ctl.failing import EXIT_REFUSED
 from zmqtriton.ctl.output import print_document, print_result, with_format
 from zmqtriton.ctl.progress.loads import shown_load

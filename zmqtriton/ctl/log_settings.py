@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.asking import run_with_client
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.output import print_document, with_format
 
 

@@ -10,7 +10,7 @@ import importlib
 import click
 
 from zmqtriton import standard_output
-from zmqtriton.ctl.client import ServerSelector
+from zmqtriton.control_client.client import ServerSelector
 from zmqtriton.ctl.selecting import ServerGroup, parse_server
 from zmqtriton_floor import __version__
 

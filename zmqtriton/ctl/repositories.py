@@ -6,8 +6,8 @@ import os
 
 import click
 
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.asking import run_with_client
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S
 from zmqtriton.ctl.output import print_result, with_format
 
 

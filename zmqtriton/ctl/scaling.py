@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from zmqtriton.control_client.client import Client
 from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.client import Client
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 

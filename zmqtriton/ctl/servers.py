@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl.client import Client, NoServerError, ServerSelector, connect_all
+from zmqtriton.control_client.client import Client, NoServerError, ServerSelector, connect_all
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.tables import format_duration, print_table

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton_floor.errors import NotFound

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.ctl.selecting import MODEL
 from zmqtriton.ctl.tables import print_table, shorten

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from zmqtriton.control_client.client import ServerIdentity
 from zmqtriton.ctl import drains, on_demand
 from zmqtriton.ctl.asking import unknown_model
-from zmqtriton.ctl.client import ServerIdentity
 from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
 from zmqtriton_floor.reasons import AT_REST
 

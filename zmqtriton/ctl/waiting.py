@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S, NoServerError, ServerSelector, connect
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S, NoServerError, ServerSelector, connect
 from zmqtriton.ctl.explaining.command import explain_model
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.output import print_result, with_format

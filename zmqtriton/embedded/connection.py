@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton.ctl import client
+from zmqtriton.control_client import client
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.model import Model
 from zmqtriton.embedded.shared_arrays import array_in, size_of

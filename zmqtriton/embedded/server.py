@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton import runtime_places
-from zmqtriton.ctl import client
+from zmqtriton.control_client import client
 from zmqtriton.embedded.connection import Connection
 from zmqtriton.embedded.guest import Guest
 from zmqtriton_floor.errors import Unavailable

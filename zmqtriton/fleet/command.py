@@ -9,7 +9,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
-from zmqtriton.ctl.inferring.http_service import parse_headers
+from zmqtriton.control_client.http_service import parse_headers
 from zmqtriton.fleet.building import Settings, build_fleet
 from zmqtriton.fleet.engine import Engine
 from zmqtriton.fleet.haproxy import Listeners

@@ -16,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from zmqtriton.ctl.fleet import nodes, rolling
-from zmqtriton.ctl.fleet.node_service import NodeService, ask, ask_all
-from zmqtriton.ctl.fleet.nodes import Node
-from zmqtriton.ctl.fleet.rollout import Rollout
+from zmqtriton.control_client import nodes, rolling
+from zmqtriton.control_client.node_service import NodeService, ask, ask_all
+from zmqtriton.control_client.nodes import Node
+from zmqtriton.control_client.rollout import Rollout
 from zmqtriton.fleet.copies import NodeView
 from zmqtriton.fleet.engine import Engine, Report
 from zmqtriton.fleet.plan import Action, Plan, Task

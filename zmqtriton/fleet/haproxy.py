@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.ctl.fleet.nodes import Node
-from zmqtriton.ctl.proxy import haproxy
-from zmqtriton.ctl.proxy.layout import Layout, check_header, check_listener, is_plain
+from zmqtriton.control_client.nodes import Node
+from zmqtriton.proxies import haproxy
+from zmqtriton.proxies.layout import Layout, check_header, check_listener, is_plain
 from zmqtriton.supervisor.backoff import PROVEN_AFTER_S, Backoff
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.prctl import die_with_parent

@@ -16,7 +16,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from zmqtriton.ctl.fleet.ray_actors import NAMESPACE
+from zmqtriton.control_client.ray_actors import NAMESPACE
 from zmqtriton.fleet.building import Settings, build_fleet
 from zmqtriton.fleet.engine import Report
 from zmqtriton.fleet.fleet import Fleet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zmqtriton.ctl.fleet.nodes import Node
+from zmqtriton.control_client.nodes import Node
 
 
 class Routing:

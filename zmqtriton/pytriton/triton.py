@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from zmqtriton.ctl.client import NoServerError
+from zmqtriton.control_client.client import NoServerError
 from zmqtriton.embedded.connection import Connection, connect
 from zmqtriton.embedded.server import Server
 from zmqtriton.pytriton.binding import Binding, check_model_name

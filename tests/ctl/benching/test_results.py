@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from zmqtriton.control_client.http_service import HttpService
 from zmqtriton.ctl.benching.command import ServerStatistics
 from zmqtriton.ctl.benching.results import Measurement, make_row, server_totals
-from zmqtriton.ctl.inferring.http_service import HttpService
 
 
 def report(**figures: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
-from zmqtriton.ctl.client import NoServerError, ServerSelector
+from zmqtriton.control_client.client import NoServerError, ServerSelector
 from zmqtriton.ctl.doctor.facts import Facts, RunningServer
 from zmqtriton.ctl.doctor.judging.all import judge
 from zmqtriton.ctl.doctor.reading import (

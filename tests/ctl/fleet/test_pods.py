@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.ctl.fleet.nodes import Node
+from zmqtriton.control_client.nodes import Node
 from zmqtriton.ctl.fleet.pods import nodes_of
 from zmqtriton.ctl.fleet.sources import find_nodes
 from zmqtriton_floor.errors import InvalidArgument

@@ -28,7 +28,7 @@ from tests.support.journal import (
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
 from tests.system.door.raw_door import RawDoor, floats, held, tokens
-from zmqtriton.ctl import client as ctl
+from zmqtriton.control_client import client as ctl
 
 pytestmark = pytest.mark.system
 

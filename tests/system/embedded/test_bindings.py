@@ -417,7 +417,7 @@ def test_a_binder_that_leaves_finishes_what_it_has(shared: StandAlone) -> None:
 
 
 def test_only_a_guest_binds(shared: StandAlone) -> None:
-    from zmqtriton.ctl import client
+    from zmqtriton.control_client import client
 
     arguments = {"model": "x", "binding": 1, "parameters": {"config": json.dumps(CONFIG)}}
     pid = str(shared.pids()["supervisor"][0])

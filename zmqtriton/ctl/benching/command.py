@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import click
 
+from zmqtriton.control_client.client import Client, NoServerError
+from zmqtriton.control_client.http_service import HttpService, RefusedRequest, find_address
 from zmqtriton.ctl.asking import check_name, run_with_client
 from zmqtriton.ctl.benching import judgement
 from zmqtriton.ctl.benching.clients import Clients
 from zmqtriton.ctl.benching.results import Measurement, make_row, server_totals
-from zmqtriton.ctl.client import Client, NoServerError
 from zmqtriton.ctl.failing import EXIT_REFUSED
-from zmqtriton.ctl.inferring.http_service import HttpService, RefusedRequest, find_address
 from zmqtriton.ctl.inferring.options import RequestOptions, with_request_options
 from zmqtriton.ctl.inferring.requests import PreparedRequest
 from zmqtriton.ctl.output import form_option, print_document, print_note

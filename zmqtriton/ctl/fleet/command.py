@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import click
 
+from zmqtriton.control_client import rolling
+from zmqtriton.control_client.http_service import parse_headers
+from zmqtriton.control_client.node_service import NodeService, Reply, ask_all
+from zmqtriton.control_client.nodes import Node
+from zmqtriton.control_client.rollout import Outcome, Rollout
 from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
-from zmqtriton.ctl.fleet import report, rolling, sources
-from zmqtriton.ctl.fleet.node_service import NodeService, Reply, ask_all
-from zmqtriton.ctl.fleet.nodes import Node
-from zmqtriton.ctl.fleet.rollout import Outcome, Rollout
-from zmqtriton.ctl.inferring.http_service import parse_headers
+from zmqtriton.ctl.fleet import report, sources
 from zmqtriton.ctl.output import print_document, print_error, print_note, with_format
 from zmqtriton.ctl.tables import print_table
 from zmqtriton_floor.errors import InvalidArgument

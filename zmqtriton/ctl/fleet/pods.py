@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.ctl.fleet.nodes import Node
+from zmqtriton.control_client.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument
 
 _ANSWER_WITHIN_S = 30.0

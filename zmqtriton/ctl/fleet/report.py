@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zmqtriton.ctl.fleet.node_service import NodeService, Reply
+from zmqtriton.control_client.node_service import NodeService, Reply
 
 HEADER = ("Server", "State", "Ready", "Queued", "Executing", "Used", "Problem")
 MODEL_HEADER = ("Server", "Model", "Version", "State", "Reason")

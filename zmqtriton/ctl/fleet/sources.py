@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from zmqtriton.ctl.fleet import nodes, pods, ray_actors, srv_records
-from zmqtriton.ctl.fleet.nodes import Node
+from zmqtriton.control_client import nodes, ray_actors
+from zmqtriton.control_client.nodes import Node
+from zmqtriton.ctl.fleet import pods, srv_records
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 
 _ANSWER_WITHIN_S = 10.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from zmqtriton.control_client.client import Client
+from zmqtriton.control_client.http_service import Answer, HttpService, RefusedRequest
 from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.client import Client
-from zmqtriton.ctl.inferring.http_service import Answer, HttpService, RefusedRequest
 from zmqtriton.ctl.inferring.options import RequestOptions, with_request_options
 from zmqtriton.ctl.inferring.requests import HEADER_LENGTH, PreparedRequest
 from zmqtriton.ctl.output import form_option, print_document

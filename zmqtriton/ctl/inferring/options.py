@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.ctl.client import Client
-from zmqtriton.ctl.inferring.http_service import HttpService, find_url, parse_headers
+from zmqtriton.control_client.client import Client
+from zmqtriton.control_client.http_service import HttpService, find_url, parse_headers
 from zmqtriton.ctl.inferring.requests import PreparedRequest, model_path, prepare, read_json
 from zmqtriton.ctl.selecting import MODEL
 

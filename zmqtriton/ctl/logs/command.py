@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from zmqtriton import standard_output
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.logs.moments import parse_moment
 from zmqtriton.ctl.logs.previous import PreviousProcess, find_previous, known_instances
 from zmqtriton.ctl.output import print_document, print_note, with_format

@@ -6,7 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, NoServerError, ServerSelector, connect
+from zmqtriton.control_client.client import (
+    QUICK_TIMEOUT_S,
+    Client,
+    NoServerError,
+    ServerSelector,
+    connect,
+)
 from zmqtriton.ctl.progress.live_line import LiveLine
 from zmqtriton_floor.errors import ZmqTritonError
 

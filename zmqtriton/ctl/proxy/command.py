@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from zmqtriton.control_client.http_service import parse_headers
+from zmqtriton.control_client.nodes import Node
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.fleet import sources
-from zmqtriton.ctl.fleet.nodes import Node
-from zmqtriton.ctl.inferring.http_service import parse_headers
-from zmqtriton.ctl.proxy import envoy, haproxy, nginx
-from zmqtriton.ctl.proxy.layout import Layout, check_header, check_listener, is_plain
+from zmqtriton.proxies import envoy, haproxy, nginx
+from zmqtriton.proxies.layout import Layout, check_header, check_listener, is_plain
 from zmqtriton_floor.errors import InvalidArgument
 
 _RENDERERS: dict[str, Callable[[Layout], str]] = {

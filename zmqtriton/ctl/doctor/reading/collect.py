@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton import runtime_places
-from zmqtriton.ctl.client import Client, NoServerError, ServerSelector, connect, find_directories
+from zmqtriton.control_client.client import (
+    Client,
+    NoServerError,
+    ServerSelector,
+    connect,
+    find_directories,
+)
 from zmqtriton.ctl.doctor.facts import Facts, Place, RunningServer, RuntimeDirectory
 from zmqtriton.ctl.doctor.reading import (
     files,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client
+from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
 from zmqtriton.ctl.doctor.facts import Port, RunningServer, StubUser
 from zmqtriton.ctl.doctor.reading.processes import read_use
 from zmqtriton.ctl.status import needs_attention

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from zmqtriton.ctl.fleet.nodes import Node
+from zmqtriton.control_client.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument
 
 _PLAIN_MODEL = re.compile(r"[A-Za-z0-9._~-]+")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.ctl.fleet.nodes import (
+from zmqtriton.control_client.nodes import (
     Node,
     merge,
     node_of,

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from zmqtriton.ctl.fleet.nodes import Node
-from zmqtriton.ctl.fleet.rollout import Action, Outcome, Rollout
+from zmqtriton.control_client.nodes import Node
+from zmqtriton.control_client.rollout import Action, Outcome, Rollout
 
 A, B, C = (Node(f"{name}:8000") for name in "abc")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.ctl.inferring.answering import answering
-from zmqtriton.ctl.client import NoServerError
-from zmqtriton.ctl.inferring.http_service import (
+from zmqtriton.control_client.client import NoServerError
+from zmqtriton.control_client.http_service import (
     Answer,
     HttpService,
     RefusedRequest,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zmqtriton.ctl.output import yaml_lines
-from zmqtriton.ctl.proxy.layout import Group, Layout, split_address
+from zmqtriton.proxies.layout import Group, Layout, split_address
+from zmqtriton.yaml_text import yaml_lines
 
 _NOTE = """\
 # Who is not ready gets nothing new, and what it has begun goes on to its end. A sequence moves to

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from zmqtriton.ctl.fleet.node_service import NodeService, ask
-from zmqtriton.ctl.fleet.nodes import Node
-from zmqtriton.ctl.fleet.rollout import Action, Rollout
+from zmqtriton.control_client.node_service import NodeService, ask
+from zmqtriton.control_client.nodes import Node
+from zmqtriton.control_client.rollout import Action, Rollout
 from zmqtriton_floor.errors import DeadlineExceeded
 
 _LOOK_EVERY_S = 0.2

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from zmqtriton.ctl.client import NoServerError
-from zmqtriton.ctl.fleet.nodes import Node
-from zmqtriton.ctl.inferring.http_service import HttpService, RefusedRequest
+from zmqtriton.control_client.client import NoServerError
+from zmqtriton.control_client.http_service import HttpService, RefusedRequest
+from zmqtriton.control_client.nodes import Node
 from zmqtriton_floor.errors import ZmqTritonError
 
 Found = TypeVar("Found")

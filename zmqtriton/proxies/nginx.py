@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.ctl.proxy.layout import Group, Layout, split_address
+from zmqtriton.proxies.layout import Group, Layout, split_address
 
 _HEAD = """\
 # The free nginx has no health checks: a server that refuses a request gets none for two seconds,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.ctl.fleet.nodes import Node
-from zmqtriton.ctl.proxy.layout import Group, Layout, split_address
+from zmqtriton.control_client.nodes import Node
+from zmqtriton.proxies.layout import Group, Layout, split_address
 
 _HEAD = """\
 # Who is not ready gets nothing new, and what it has begun goes on to its end.
