@@ -15,6 +15,7 @@ from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.inference import request_timeout
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import SHARE, Share
+from zmqtriton_frontends.process.task_turns import Effort, TaskTurn, TaskTurns
 
 #: HTTP chunks in one body; more is an attack on the loop that reads them.
 MAX_PIECES = 65_536
@@ -148,6 +149,14 @@ class Request(falcon.asgi.Request):
             return Arrivals()
         arrivals: Arrivals = self.connection.room.arrivals()
         return arrivals
+
+    @property
+    def turn(self) -> TaskTurn:
+        """Return the turns of the request's tasks at the loop."""
+        if self.connection is None:
+            return TaskTurn(TaskTurns(), Effort())
+        turn: TaskTurn = self.connection.turn
+        return turn
 
     @property
     def client(self) -> object:

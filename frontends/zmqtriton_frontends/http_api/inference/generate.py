@@ -93,7 +93,7 @@ class Generate:
         if first.is_final:
             resp.data = as_event(document)
         else:
-            resp.stream = Events(as_event(document), items, writer.event)
+            resp.stream = Events(as_event(document), items, writer.event, turn=req.turn)
 
     def _stream(
         self, req: Request, checked: admission.CheckedRequest

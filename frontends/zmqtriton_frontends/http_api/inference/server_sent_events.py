@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_frontends.http_api.inference.generate_response import as_event, error_document
+from zmqtriton_frontends.process.task_turns import TaskTurn
 
 _log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
@@ -35,6 +36,8 @@ class Events(Generic[_Item]):
         items: AsyncGenerator[_Item, None],
         write: Callable[[_Item], Awaitable[bytes]],
         write_error: Callable[[ZmqTritonError], bytes] = _event_of_error,
+        *,
+        turn: TaskTurn,
     ) -> None:
         """Set up with what was ready before, the items that follow, and how they are written."""
         self._loop = asyncio.get_running_loop()
@@ -47,7 +50,8 @@ class Events(Generic[_Item]):
         #: What the reader of chunks waits for, and what the reader of items.
         self._more: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
-        self._following = self._loop.create_task(self._follow())
+        self._turn = turn
+        self._following = self._loop.create_task(turn.take(self._follow))
 
     def __aiter__(self) -> Events[_Item]:
         return self
@@ -75,6 +79,8 @@ class Events(Generic[_Item]):
                 event = await self._write(item)
                 del item  # its memory may be the model's
                 self._append(event)
+                if self._turn.is_over:
+                    await asyncio.sleep(0)
                 while len(self._ready) >= _MAX_EVENTS or self._bytes >= _MAX_BYTES:
                     self._room = self._loop.create_future()
                     await self._room

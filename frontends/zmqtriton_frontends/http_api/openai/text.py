@@ -72,10 +72,10 @@ class Texts:
             chunks = self._chunks(asked)
             first = await anext(chunks)
             resp.content_type = "text/event-stream; charset=utf-8"
-            resp.stream = Events(first, chunks, _as_it_is, problems.event)
+            resp.stream = Events(first, chunks, _as_it_is, problems.event, turn=asked.req.turn)
         else:
-            numbers = range(len(asked.prompts))
-            answers = await together(self._read(asked, number) for number in numbers)
+            take, numbers = asked.req.turn.take, range(len(asked.prompts))
+            answers = await together(take(self._read, asked, number) for number in numbers)
             resp.data = asked.form.document(answers)
         resp.set_header("x-request-id", asked.form.id)
 

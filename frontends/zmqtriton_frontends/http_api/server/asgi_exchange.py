@@ -18,6 +18,7 @@ from zmqtriton_frontends.http_api.server.answer_room import AnswerRoom
 from zmqtriton_frontends.http_api.server.inference_exchange import Owner
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
 from zmqtriton_frontends.process.pace import keep_pace
+from zmqtriton_frontends.process.task_turns import TaskTurn, TaskTurns
 
 #: How much of a body waits for the application before no more is read.
 _MAX_WAITING_BYTES = 64 << 10
@@ -30,7 +31,14 @@ Event = dict[str, Any]
 
 
 class AsgiExchange:
-    def __init__(self, owner: Owner, head: Head, application: Application, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        head: Head,
+        application: Application,
+        ledger: Ledger,
+        turns: TaskTurns,
+    ) -> None:
         self._owner = owner
         self._channel = owner.channel
         self._head = head
@@ -51,7 +59,9 @@ class AsgiExchange:
         self._is_answered = self._is_chunked = self._has_no_body = False
         #: What of the announced length is to be written; None if none was announced.
         self._left_bytes: int | None = None
-        self._task: asyncio.Task[None] | None = self._loop.create_task(self._run(application))
+        self.turn = TaskTurn(turns, owner.effort)
+        work = self.turn.take(self._run, application)
+        self._task: asyncio.Task[None] | None = self._loop.create_task(work)
 
     @property
     def client(self) -> object:

@@ -25,6 +25,7 @@ from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
 from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
 from zmqtriton_frontends.process.progress import Progress
+from zmqtriton_frontends.process.task_turns import Effort, TaskTurns
 
 #: From the first byte of a request to the end of its headers.
 HEADERS_WITHIN_S = 9.0
@@ -44,6 +45,7 @@ class Host(Protocol):
     """The common part of all connections of a process."""
 
     ledger: Ledger
+    turns: TaskTurns
     #: The next answer on each connection is its last.
     is_leaving: bool
     #: New requests are refused, because the server is exiting.
@@ -83,8 +85,10 @@ class Connection(asyncio.Protocol):
         #: When it was made, or was last answered; 0 where a time is not set.
         self._idle_since = self._head_since = self._closing_since = self.answered_at = 0.0
         self._progress = Progress()
-        #: The client, for what is held for it; and where it is, or the proxy that it comes by.
+        #: The client, for what is held for it; what has been done for it lately; and where it is,
+        #: or the proxy that it comes by.
         self.client: Client
+        self.effort: Effort
         self._address = ""
         #: What waits of it, of any kind, and is nobody else's to account for.
         self._waiting: Share | None = None
@@ -96,6 +100,7 @@ class Connection(asyncio.Protocol):
         self._idle_since = self._host.now()
         place = self.channel.info("peername")
         self._address = address = place[0] if isinstance(place, tuple) else ""
+        self.effort = Effort(address)
         channel, reader = self.channel, self._reader
         self.client = Client(
             self._host.ledger,
@@ -218,7 +223,7 @@ class Connection(asyncio.Protocol):
                 self._body_receiver = BodyReceiver(self)
                 self.channel.set_protocol(self._body_receiver)
         else:
-            exchange = AsgiExchange(self, head, self._application, host.ledger)
+            exchange = AsgiExchange(self, head, self._application, host.ledger, host.turns)
         self._exchange = exchange
         if head.expects_continue and not self._reader.held:
             exchange.say_continue()

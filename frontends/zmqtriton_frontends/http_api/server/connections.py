@@ -16,6 +16,7 @@ from zmqtriton_frontends.http_api.server.listener import Listener
 from zmqtriton_frontends.process.descriptors import most_connections
 from zmqtriton_frontends.process.ledger import Application, Ledger
 from zmqtriton_frontends.process.room import Room
+from zmqtriton_frontends.process.task_turns import TaskTurns
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Connections:
         self._application = application
         self._inferences = inferences
         self.ledger = ledger
+        self.turns = TaskTurns()
         self.now = now
         self.is_leaving = self.is_refusing = False
         self.room: Room[Connection] = Room(most_connections(), now)

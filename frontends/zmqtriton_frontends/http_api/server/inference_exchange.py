@@ -30,6 +30,7 @@ from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
+from zmqtriton_frontends.process.task_turns import Effort
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
 
 _NOTHING = memoryview(b"")
@@ -43,6 +44,8 @@ class Owner(Protocol):
     is_closed: bool
     #: The client, for what is held for it.
     client: Client
+    #: What has been done for it lately.
+    effort: Effort
 
     @property
     def last_fields(self) -> bytes:
