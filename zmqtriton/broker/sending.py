@@ -27,6 +27,10 @@ _RELEASE_WITHIN_NS = 5_000_000
 _MOST_REPLIES = 64
 
 
+#: A request of a batch, and its body.
+_Work = tuple[wire.BatchedRequest, bytes]
+
+
 class Sending:
     """Writes to peers.
 
@@ -46,21 +50,40 @@ class Sending:
     def flush(self) -> None:
         """Send what the core has decided."""
         outbox = self._core.outbox
-        while outbox.warnings:
-            _log.warning("%s", outbox.warnings.pop(0))
-        while outbox.supervisor:
-            self._lifeline.send(outbox.supervisor.pop(0))
-        if outbox.leases or outbox.releases or outbox.reported_owners:
-            self._flush_blocks(outbox)
-        if outbox.batched_requests or outbox.cancellations or outbox.stream_acks or outbox.answers:
+        if outbox.warnings or outbox.supervisor:
+            self._flush_words(outbox)
+        if outbox.leases or outbox.releases or outbox.reported_owners or outbox.stage_times:
+            self._flush_what_precedes(outbox)
+        batches, outbox.batched_requests = outbox.batched_requests, {}
+        for serial, rows in batches.items():
+            rows = _with_flag(rows, wire.ANSWERS_WAIT) if self._requests.blocked else rows
+            self._stubs.send_rows(serial, wire.Execute, rows)
+        if outbox.cancellations or outbox.stream_acks or outbox.answers:
             self._flush_stubs(outbox)
-        if outbox.replies or outbox.asides:
-            self._flush_requests(outbox)
+        replies, outbox.replies = outbox.replies, {}
+        for serial, rows_of_replies in replies.items():
+            self._requests.send_rows(serial, wire.Replies, rows_of_replies, _MOST_REPLIES)
+        if outbox.asides:
+            self._flush_asides(outbox)
         for router in (self._stubs, self._requests):
             if router.unflushed:
                 router.flush()
         if outbox.once_delivered or self._held_up:
             self._act_on_delivery(outbox)
+
+    def _flush_words(self, outbox: Outbox) -> None:
+        """Log warnings, and tell the supervisor."""
+        while outbox.warnings:
+            _log.warning("%s", outbox.warnings.pop(0))
+        while outbox.supervisor:
+            self._lifeline.send(outbox.supervisor.pop(0))
+
+    def _flush_what_precedes(self, outbox: Outbox) -> None:
+        """Send what a process has to know before the batch or the reply that comes next."""
+        if outbox.leases or outbox.releases or outbox.reported_owners:
+            self._flush_blocks(outbox)
+        while outbox.stage_times:
+            self._requests.send(*outbox.stage_times.pop(0), [])
 
     def _act_on_delivery(self, outbox: Outbox) -> None:
         """Do what waits until all replies before it have left this process."""
@@ -119,14 +142,6 @@ class Sending:
         return router if owner in router.by_serial else None
 
     def _flush_stubs(self, outbox: Outbox) -> None:
-        works, outbox.batched_requests = outbox.batched_requests, {}
-        for serial, rows in works.items():
-            if self._requests.blocked:
-                # a stub must not take this message for a proof that its answers have left
-                rows = [
-                    (row._replace(flags=row.flags | wire.ANSWERS_WAIT), body) for row, body in rows
-                ]
-            self._stubs.send_rows(serial, wire.Execute, rows)
         abandons, outbox.cancellations = outbox.cancellations, {}
         for serial, routes in abandons.items():
             self._stubs.send_list(serial, wire.CancelExecution, routes)
@@ -136,15 +151,18 @@ class Sending:
         while outbox.answers:
             self._stubs.send(*outbox.answers.pop(0), [])
 
-    def _flush_requests(self, outbox: Outbox) -> None:
-        while outbox.stage_times:
-            self._requests.send(*outbox.stage_times.pop(0), [])
-        replies, outbox.replies = outbox.replies, {}
-        for serial, answers in replies.items():
-            self._requests.send_rows(serial, wire.Replies, answers, _MOST_REPLIES)
+    def _flush_asides(self, outbox: Outbox) -> None:
         while outbox.asides:
             serial, answer = outbox.asides.pop(0)
             if serial == SUPERVISOR:
                 self._lifeline.send(answer)
             else:
                 self._requests.send(serial, answer, [])
+
+
+def _with_flag(rows: list[_Work], flag: int) -> list[_Work]:
+    """Return batches with a flag.
+
+    With ANSWERS_WAIT a stub does not take them for a proof that its answers have left.
+    """
+    return [(row._replace(flags=row.flags | flag), body) for row, body in rows]

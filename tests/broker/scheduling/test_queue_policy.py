@@ -321,7 +321,7 @@ def test_priorities_that_nobody_uses_any_more_take_no_room() -> None:
         world.infer(F, request(number, priority=number))
         world.finish_batch(S)
 
-    levels = world.core.generations[1]._queue.levels._levels
+    levels = world.core.generations[1]._queue.levels.by_priority
     assert len(levels) <= 64
 
 

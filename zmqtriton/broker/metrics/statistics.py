@@ -6,7 +6,7 @@ the batch.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -56,6 +56,14 @@ class Duration:
         return {"count": self.count, "ns": self.ns}
 
 
+#: Input, inference and output.
+_Parts = tuple[Duration, Duration, Duration]
+
+
+def _no_parts() -> _Parts:
+    return Duration(), Duration(), Duration()
+
+
 class ModelStatistics:
     """Counters since the generation was loaded."""
 
@@ -69,6 +77,7 @@ class ModelStatistics:
         self.compute_input = Duration()
         self.compute_infer = Duration()
         self.compute_output = Duration()
+        self._compute = (self.compute_input, self.compute_infer, self.compute_output)
         self.cache_hit = Duration()
         self.cache_miss = Duration()
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
@@ -86,7 +95,8 @@ class ModelStatistics:
         #: numbers have none of these bits, so that a busy model's are some of all the time.
         self.latencies_ns: deque[int] = deque(maxlen=MOST_LATENCIES)
         self.latencies_mask = 0
-        self.batches: dict[int, tuple[Duration, Duration, Duration]] = {}
+        #: The parts of an execution, by the size of its batch.
+        self.batches: defaultdict[int, _Parts] = defaultdict(_no_parts)
 
     def record_success(self, request: CountedRequest, now_ns: int) -> None:
         latency_ns = now_ns - request.arrived_ns
@@ -139,10 +149,11 @@ class ModelStatistics:
         """
         self.execution_count += 1
         self.queue.add(1, queue_ns)
-        self.compute_input.add(1, 0)
-        self.compute_infer.add(1, compute_ns)
-        self.compute_output.add(1, 0)
-        self._count_batch(request.elements, 0, compute_ns, 0)
+        parts = (0, compute_ns, 0)
+        of_sizes = self.batches[request.elements]
+        for total, of_size, ns in zip(self._compute, of_sizes, parts, strict=True):
+            total.add(1, ns)
+            of_size.add(1, ns)
 
     def record_execution(self, batch: CountedBatch, times: Executed) -> None:
         requests = batch.requests
@@ -156,22 +167,12 @@ class ModelStatistics:
         self.execution_count += 1
         self.queue.count += count
         self.queue.ns += queue_ns
-        for duration, ns in (
-            (self.compute_input, times.input_ns),
-            (self.compute_infer, times.infer_ns),
-            (self.compute_output, times.output_ns),
-        ):
-            duration.count += count
-            duration.ns += count * ns
-        self._count_batch(size, times.input_ns, times.infer_ns, times.output_ns)
-
-    def _count_batch(self, size: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
-        per_size = self.batches.get(size)
-        if per_size is None:
-            per_size = self.batches[size] = (Duration(), Duration(), Duration())
-        for duration, ns in zip(per_size, (input_ns, infer_ns, output_ns)):  # noqa: B905
-            duration.count += 1
-            duration.ns += ns
+        parts = (times.input_ns, times.infer_ns, times.output_ns)
+        for total, of_size, ns in zip(self._compute, self.batches[size], parts):  # noqa: B905
+            total.count += count
+            total.ns += count * ns
+            of_size.count += 1
+            of_size.ns += ns
 
     def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
         """Return the entry of `model_stats`.

@@ -11,7 +11,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor import spans
-from zmqtriton_floor.wire import SEQUENCE_START, BatchedRequest, Block, Request
+from zmqtriton_floor.wire import SEQUENCE_START, BatchedRequest, Block, Request, make
 
 if TYPE_CHECKING:
     from zmqtriton.broker.ensembles.runs import Call, EnsembleRun
@@ -122,11 +122,12 @@ class InflightRequest:
     def work(self, batch: int) -> BatchedRequest:
         """The message that its stub gets."""
         row = self.row
-        return BatchedRequest(
+        fields = (
             *(batch, self.peer, row.id, row.flags, row.correlation, row.priority, row.timeout_us),
             self.trace if row.trace else "",
             row.deadline_ns,
         )
+        return make(BatchedRequest, fields)
 
     def dispatch(self, instance: Instance, now_ns: int, batch: Batch | None = None) -> None:
         assert self.state is RequestState.QUEUED, self.state

@@ -200,7 +200,7 @@ class Lifecycle:
             self._ensembles.take_outcome(request, outcome, body, now_ns)
             return
         row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
-        self._answers.reply(request, wire.Reply(*row), body)
+        self._answers.reply(request, wire.make(wire.Reply, row), body)
 
     def deliver(
         self, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int

@@ -29,8 +29,10 @@ class Queue:
 
     def pop_batch(self, now_ns: int) -> list[InflightRequest]:
         """Take the next batch, or [] if there is none yet."""
-        level = self.levels.first()
-        return [level.pop()] if level is not None else []
+        for level in self.levels.by_priority.values():
+            if level.size:
+                return [level.pop()]
+        return []
 
     def is_ready(self, now_ns: int) -> bool:
         """True if there is a batch to take."""

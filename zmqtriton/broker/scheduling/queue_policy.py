@@ -121,31 +121,32 @@ class Levels:
         self._default = QueuePolicy.of(batching.get("default_queue_policy", {}))
         own = batching.get("priority_queue_policy", {}) if self._count else {}
         self._policies = {int(number): QueuePolicy.of(section) for number, section in own.items()}
-        self._levels: dict[int, PriorityLevel] = {}
+        #: Highest first.
+        self.by_priority: dict[int, PriorityLevel] = {}
 
     def of(self, request: InflightRequest) -> PriorityLevel:
         """Return the level in which a request has to wait."""
         number = self._usual
         if self._count and 0 < request.row.priority <= self._count:
             number = request.row.priority
-        level = self._levels.get(number)
+        level = self.by_priority.get(number)
         return level if level is not None else self._new(number)
 
     def _new(self, number: int) -> PriorityLevel:
-        kept = self._levels
+        kept = self.by_priority
         if len(kept) >= _FEW:
             kept = {n: level for n, level in kept.items() if level.size}
         level = PriorityLevel(self._policies.get(number, self._default))
-        self._levels = dict(sorted([*kept.items(), (number, level)]))
+        self.by_priority = dict(sorted([*kept.items(), (number, level)]))
         return level
 
     def first(self) -> PriorityLevel | None:
         """Return the highest level in which somebody waits."""
-        for level in self._levels.values():
+        for level in self.by_priority.values():
             if level.size:
                 return level
         return None
 
     def __iter__(self) -> Iterator[InflightRequest]:
-        for level in self._levels.values():
+        for level in self.by_priority.values():
             yield from level
