@@ -241,11 +241,13 @@ class Generation:
                 if pace is not None:
                     pace.pacemaker.begin(now_ns)
             return chosen
-        instance = self.placement.next_instance()
-        batch = self._queue.pop_batch(now_ns) if instance is not None else []
-        if instance is None or not batch:
+        instance = self.placement.take_instance()
+        if instance is None:
             return None
-        self.placement.take(instance)
+        batch = self._queue.pop_batch(now_ns)
+        if not batch:
+            self.placement.give_back(instance)
+            return None
         self.pending -= len(batch)
         if pace is not None:
             pace.pacemaker.begin(now_ns)

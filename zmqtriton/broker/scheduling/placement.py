@@ -50,17 +50,19 @@ class Placement:
         """True if an idle or a concurrent instance could begin a batch."""
         return bool(self._idle) or self._instance_with_free_slot() is not None
 
-    def next_instance(self) -> Instance | None:
-        """The instance for the next batch; take() it if there is a batch for it."""
+    def take_instance(self) -> Instance | None:
+        """Take the instance for the next batch; give_back() it if there is no batch for it."""
         idle = self._idle
-        while idle and idle[-1].state is not InstanceState.IDLE:
-            idle.pop()
-        return idle[-1] if idle else self._instance_with_free_slot() or self._prefetch_target()
+        while idle:
+            instance = idle.pop()
+            if instance.state is InstanceState.IDLE:
+                return instance
+        return self._instance_with_free_slot() or self._prefetch_target()
 
-    def take(self, instance: Instance) -> None:
-        """The instance from next_instance() gets a batch."""
-        if self._idle and self._idle[-1] is instance:
-            self._idle.pop()
+    def give_back(self, instance: Instance) -> None:
+        """Take back what take_instance() has returned: there is no batch for it yet."""
+        if instance.state is InstanceState.IDLE:
+            self.become_idle(instance)
 
     def _prefetch_target(self) -> Instance | None:
         """The instance to which a batch may be sent while it executes another one.
