@@ -12,14 +12,14 @@ from unittest import mock
 import click
 
 from zmqtriton.main import main
-from zmqtriton.options.help import COMMANDS
+from zmqtriton.options.help import commands
 
 _USAGE = re.compile(r"(\S+) (.*?)  +(.*)")
 
 
 def server_commands() -> Iterator[tuple[str, str, str]]:
     """Return name, arguments and purpose of each subcommand of `zmqtriton`."""
-    for usage in COMMANDS.values():
+    for usage in commands().values():
         found = _USAGE.fullmatch(usage)
         assert found is not None, usage
         name, arguments, about = found.groups()

@@ -5,34 +5,26 @@ Returns the exit status.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable
 
-from zmqtriton import standard_output
+from zmqtriton import addons, standard_output
 from zmqtriton.command_line import read_options
 
-#: The functions of the subcommands. A module is imported with its command: the others need not wait
-#: for it.
+#: The core's subcommands. A module is imported with its command: the others need not wait for it.
 _COMMANDS = {
-    "new": ("zmqtriton.new_model.command", "run_new"),
-    "run": ("zmqtriton.run.command", "run_model"),
-    "demo": ("zmqtriton.demo", "run_demo"),
-    "example": ("zmqtriton.examples", "run_example"),
-    "simulate": ("zmqtriton.simulation.command", "run_simulate"),
-    "check": ("zmqtriton.checking.command", "run_check"),
-    "deploy": ("zmqtriton.deploy_command", "run_deploy"),
-    "fleet": ("zmqtriton.fleet.command", "run_fleet"),
-    "token": ("zmqtriton.token_command", "run_token"),
-    "protos": ("zmqtriton.protos_command", "run_protos"),
+    "deploy": "zmqtriton.deploy_command:run_deploy",
+    "token": "zmqtriton.token_command:run_token",
+    "protos": "zmqtriton.protos_command:run_protos",
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
-    if words and words[0] in _COMMANDS:
-        module, function = _COMMANDS[words[0]]
-        return _run(getattr(importlib.import_module(module), function), words[1:])
+    if words and words[0].isidentifier():
+        reference = _COMMANDS.get(words[0]) or addons.find(addons.COMMANDS, words[0])
+        if reference is not None:
+            return _run(addons.load(reference), words[1:])
     options = read_options(words)
     if isinstance(options, int):
         return options

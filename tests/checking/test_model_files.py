@@ -26,7 +26,7 @@ NET = """<?xml version="1.0"?>
 """
 
 
-RULES = CheckOptions(backend_directories=(BUILTIN_BACKENDS,))
+RULES = CheckOptions(backend_places=(BUILTIN_BACKENDS,))
 
 
 def io(backend: str, given: str, found: str) -> str:

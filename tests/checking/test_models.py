@@ -247,7 +247,7 @@ def test_a_model_of_a_framework_is_checked_without_the_framework(
 ) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "1" / "model.onnx").write_bytes(b":\0")
-    rules = CheckOptions(backend_directories=(tmp_path / "none", BUILTIN_BACKENDS))
+    rules = CheckOptions(backend_places=(tmp_path / "none", BUILTIN_BACKENDS))
 
     assert [] == told(tmp_path / "m", rules)
 

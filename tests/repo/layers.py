@@ -203,12 +203,26 @@ LAYERS = (
     Layer("zmqtriton.findings", (), (), "is what others say, and says nothing itself"),
     Layer(
         "zmqtriton.config",
-        (_FLOOR, "zmqtriton_protos", "zmqtriton.config", "zmqtriton.findings"),
+        (
+            _FLOOR,
+            "zmqtriton_protos",
+            "zmqtriton.addons",
+            "zmqtriton.config",
+            "zmqtriton.findings",
+        ),
         ("google",),
         "turns files into a checked config and knows no process",
     ),
     Layer("zmqtriton.new_model", (_FLOOR, "zmqtriton.config", "zmqtriton.new_model"), (), "writes"),
-    Layer("zmqtriton.options", (_FLOOR, "zmqtriton.options"), (), "only reads argv"),
+    Layer(
+        "zmqtriton.options",
+        (_FLOOR, "zmqtriton.addons", "zmqtriton.options"),
+        (),
+        "only reads argv, and how the commands of add-ons are used",
+    ),
+    Layer("zmqtriton.addons", (_FLOOR,), (), "is the seam, and knows no add-on"),
+    Layer("zmqtriton_addons", (), (), "is a name"),
+    Layer("zmqtriton_addons.table", (), (), "is read at each start, and imports nothing"),
     Layer(
         "zmqtriton.repository",
         (_FLOOR, "zmqtriton.config", "zmqtriton.repository"),
@@ -313,6 +327,7 @@ LAYERS = (
     Layer(
         "zmqtriton.ctl",
         (
+            "zmqtriton.addons",
             _FLOOR,
             "zmqtriton.checking",
             "zmqtriton.config",
@@ -394,6 +409,7 @@ LAYERS = (
     Layer(
         "zmqtriton.supervisor",
         (
+            "zmqtriton.addons",
             _FLOOR,
             "zmqtriton.config",
             "zmqtriton.environments",

@@ -20,7 +20,7 @@ from tests.repo.layers import LAYERS, Layer
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The path roots; every package below one is named by its folder.
-PATH_ROOTS = (ROOT / "stub", ROOT / "frontends", ROOT)
+PATH_ROOTS = (ROOT / "stub", ROOT / "frontends", ROOT / "addons", ROOT)
 STDLIB = frozenset(sys.stdlib_module_names)
 
 #: Functions that scripts call as others have defined them.
@@ -178,6 +178,8 @@ def test_imports_go_downward_only() -> None:
         ("zmqtriton_floor.wire", "import orjson"),
         ("zmqtriton_stub.worker", "import zmqtriton"),
         ("zmqtriton_protos", "import zmqtriton_floor"),
+        ("zmqtriton.main", "from zmqtriton_addons import table"),
+        ("zmqtriton_frontends.http_api.app", "import zmqtriton_addons.table"),
     ],
 )
 def test_an_import_upward_is_found(module: str, text: str) -> None:

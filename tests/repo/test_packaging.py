@@ -19,7 +19,7 @@ import pytest
 from tests.conftest import ROOT
 from zmqtriton_floor import __version__
 
-PATH_ROOTS = (ROOT, ROOT / "stub", ROOT / "frontends")
+PATH_ROOTS = (ROOT, ROOT / "stub", ROOT / "frontends", ROOT / "addons")
 COMMANDS = {
     "zmqtriton": "zmqtriton.main:main",
     "tritonserver": "zmqtriton.main:main",
@@ -135,7 +135,10 @@ def test_nothing_beside_the_packages_is_compiled_when_it_is_installed(
 
 
 def test_each_package_is_in_the_wheel_under_its_own_name(wheel: zipfile.ZipFile) -> None:
-    packages = ("zmqtriton", *(f"zmqtriton_{n}" for n in "deploy floor frontends protos".split()))
+    packages = (
+        "zmqtriton",
+        *(f"zmqtriton_{n}" for n in "addons deploy floor frontends protos".split()),
+    )
 
     assert [] == sorted(set(packages) - {name.partition("/")[0] for name in wheel.namelist()})
     assert "zmqtriton_protos/descriptors.pb" in wheel.namelist()

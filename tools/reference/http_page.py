@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tools.reference.markdown import code, heading, table
+from zmqtriton import addons
 from zmqtriton.options.restrictions import HTTP_CATEGORIES
 from zmqtriton_frontends.access.needs import ANY, OPEN
 from zmqtriton_frontends.grpc_api.handlers import table as rpcs
@@ -72,6 +73,7 @@ def _gateway() -> Any:
     """Return what the tables need of a gateway before there is a request."""
     settings: defaultdict[str, Any] = defaultdict(str)
     settings |= {"allow_openai": True, "allow_web_page": True, "grpc_reflection": True}
+    settings["http_addons"] = list(addons.own_rows()[addons.HTTP].values())
     settings |= {"http_max_input_size": 1, "http_restricted_api": []}
     settings |= {"grpc_restricted_protocol": []}
     return SimpleNamespace(settings=settings, catalogue=SimpleNamespace(regions=None))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from zmqtriton.checking.models import CheckOptions
 from zmqtriton.checking.repositories import Report, check_repositories
-from zmqtriton.config.backends import BUILTIN_BACKENDS
+from zmqtriton.config.backends import backend_places
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.model_config import Host
 from zmqtriton.findings import Finding, Severity
@@ -75,7 +75,7 @@ def check_all(options: Options) -> Report:
         config_name=options.model_config_name,
         auto_complete=not options.strict_model_config,
         host=Host(visible_gpus(lowest), lowest),
-        backend_directories=(Path(options.backend_directory), BUILTIN_BACKENDS),
+        backend_places=backend_places(options.backend_directory),
         agent_directory=options.repoagent_directory,
         may_build=options.build_environments,
     )

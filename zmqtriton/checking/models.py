@@ -22,6 +22,7 @@ from zmqtriton.config.backends import (
     PYTHON,
     PYTHON_FILE,
     REQUIRED_MODULES,
+    BackendPlace,
     complete_backend,
     find_model_file,
     find_runtime,
@@ -62,7 +63,7 @@ class CheckOptions:
     config_name: str = ""
     auto_complete: bool = True
     host: Host = field(default_factory=Host)
-    backend_directories: Sequence[Path] = ()
+    backend_places: Sequence[BackendPlace] = ()
     may_build: bool = False
     agent_directory: str = "/opt/tritonserver/repoagents"
 
@@ -203,7 +204,7 @@ def _has_auto_completion(config: Any, directory: Path, rules: CheckOptions) -> b
         name = config.default_model_filename or PYTHON_FILE
         files = [path for path in directory.glob(f"*/{name}") if path.is_file()]
     else:
-        runtime = find_runtime(config, rules.backend_directories)
+        runtime = find_runtime(config, rules.backend_places)
         files = [] if runtime is None else [runtime]
     return any(_AUTO_COMPLETE_NAME in _read_start(path) for path in files)
 
@@ -212,7 +213,7 @@ def _missing_framework_problems(
     config: Any, findings: Findings, rules: CheckOptions
 ) -> Iterator[Problem]:
     """Return a warning if a backend of ours needs a module that this Python does not have."""
-    runtime = find_runtime(config, rules.backend_directories)
+    runtime = find_runtime(config, rules.backend_places)
     is_ours = runtime is not None and runtime.is_relative_to(BUILTIN_BACKENDS)
     if not is_ours or not findings.has_server_environment:
         return
@@ -247,7 +248,7 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: Findings) ->
     files = []
     for version in choice.versions:
         try:
-            file = find_model_file(config, directory, version, rules.backend_directories)
+            file = find_model_file(config, directory, version, rules.backend_places)
         except ZmqTritonError as error:
             problem = to_problem(error, path)
             if problem not in findings.problems:

@@ -7,12 +7,13 @@ the behaviour.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
+from zmqtriton import addons
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import path_inside
 from zmqtriton_floor.errors import InternalError, closest_match
@@ -21,6 +22,9 @@ from zmqtriton_floor.reasons import Kind
 #: Backends that come with the server. The stub lies beside the floor package and is imported by
 #: nobody.
 BUILTIN_BACKENDS = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub" / "backends"
+
+#: Where backends lie: a directory of them, or the directory of each by its name.
+BackendPlace = Path | Mapping[str, Path]
 
 PYTHON = "python"
 PYTHON_FILE = "model.py"
@@ -180,7 +184,7 @@ def _complete_from_model_name(config: Any, model_name: str) -> None:
 
 
 def find_model_file(
-    config: Any, model_dir: Path, version: int, backend_directories: Sequence[Path]
+    config: Any, model_dir: Path, version: int, backend_places: Sequence[BackendPlace]
 ) -> Path:
     """Return the Python file that runs this model.
 
@@ -188,16 +192,16 @@ def find_model_file(
     """
     backend = str(config.backend)
     if backend == PYTHON:
-        _check_runtime(config, model_dir, version, backend_directories)
+        _check_runtime(config, model_dir, version, backend_places)
         return _python_model_file(config, model_dir, version)
-    runtime = find_runtime(config, backend_directories)
+    runtime = find_runtime(config, backend_places)
     if runtime is not None:
         _check_opened_file(config, model_dir, version)
         return runtime
     text = (
         f"unable to find backend library for backend '{backend}', "
         "try specifying runtime on the model configuration."
-        f" {_where_backends_are(backend, backend_directories)}"
+        f" {_where_backends_are(backend, backend_places)}"
     )
     meant = _SUGGESTED_BACKENDS.get(backend, "")
     if not meant and backend not in PLATFORMS:
@@ -208,27 +212,42 @@ def find_model_file(
     )
 
 
-def _where_backends_are(backend: str, directories: Sequence[Path]) -> str:
+def _where_backends_are(backend: str, places: Sequence[BackendPlace]) -> str:
     """Return a second sentence for a backend that was not found."""
-    found = [directory / backend for directory in directories if _is_plain_name(backend)]
+    found = _directories(backend, places) if _is_plain_name(backend) else ()
     if present := next((path for path in found if path.is_dir()), None):
         return f"A backend is a Python file, such as {present / PYTHON_FILE}."
     return f"This server has the backends {_KNOWN}, and those in --backend-directory."
 
 
-def find_runtime(config: Any, backend_directories: Sequence[Path]) -> Path | None:
+def backend_places(directory: str = "") -> Sequence[BackendPlace]:
+    """Return where a server looks: a directory of the operator's, ours, and those of add-ons."""
+    operators = (Path(directory),) if directory else ()
+    return (*operators, BUILTIN_BACKENDS, addons.backend_directories())
+
+
+def _directories(backend: str, places: Sequence[BackendPlace]) -> Iterator[Path]:
+    """Return where a backend may lie."""
+    for place in places:
+        if isinstance(place, Path):
+            yield place / backend
+        elif backend in place:
+            yield place[backend]
+
+
+def find_runtime(config: Any, backend_places: Sequence[BackendPlace]) -> Path | None:
     """Return the Python file of the model's backend, from the first directory that has one."""
     backend, runtime = str(config.backend), str(config.runtime or PYTHON_FILE)
     known = _is_plain_name(backend) and _is_plain_name(runtime)
     if not known or runtime.startswith("libtriton_"):
         return None
-    candidates = (directory / backend / runtime for directory in backend_directories)
+    candidates = (directory / runtime for directory in _directories(backend, backend_places))
     return next((path for path in candidates if path.is_file()), None)
 
 
-def find_backend_environment(config: Any, backend_directories: Sequence[Path]) -> str:
+def find_backend_environment(config: Any, backend_places: Sequence[BackendPlace]) -> str:
     """Return the archive of an environment that lies beside the backend's Python file, or ""."""
-    runtime = None if config.backend == PYTHON else find_runtime(config, backend_directories)
+    runtime = None if config.backend == PYTHON else find_runtime(config, backend_places)
     if runtime is None:
         return ""
     archive = runtime.with_name(f"pb_exec_env_{runtime.name}.tar.gz")
@@ -260,7 +279,7 @@ def _path_in_repository(config: Any, filename: str, model_dir: Path, version: in
 
 
 def _check_runtime(
-    config: Any, model_dir: Path, version: int, backend_directories: Sequence[Path]
+    config: Any, model_dir: Path, version: int, backend_places: Sequence[BackendPlace]
 ) -> None:
     """Check the runtime.
 
@@ -271,7 +290,7 @@ def _check_runtime(
     searched = [
         model_dir / str(version),
         model_dir,
-        *(d / PYTHON for d in backend_directories[:1]),
+        *(d / PYTHON for d in backend_places[:1] if isinstance(d, Path)),
     ]
     places = " ".join(f"'{place}'" for place in searched)
     text = (

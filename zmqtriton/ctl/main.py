@@ -5,32 +5,26 @@ Exit status: 0 done, 1 refused by the server, 2 no server or wrong usage.
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
-from zmqtriton import standard_output
+from zmqtriton import addons, standard_output
 from zmqtriton.control_client.client import ServerSelector
 from zmqtriton.ctl.selecting import ServerGroup, parse_server
 from zmqtriton_floor import __version__
 
-#: The module of each command. It is imported with its command: the others need not wait for it.
+#: The module of each command of the core, which is imported with its command: the others need not
+#: wait for it. Add-ons have theirs in a table.
 _MODULES = {
-    "bench": "benching.command",
     "canary": "canaries",
     "completion": "completion",
     "config": "listing",
-    "doctor": "doctor.command",
     "drain": "drains",
     "env": "environments",
-    "explain": "explaining.command",
-    "fleet": "fleet.command",
     "infer": "inferring.command",
     "load": "loading",
     "log-settings": "log_settings",
     "logs": "logs.command",
     "models": "listing",
-    "proxy": "proxy.command",
     "reload": "loading",
     "repository": "repositories",
     "restart": "loading",
@@ -47,16 +41,18 @@ _MODULES = {
 
 
 class _Commands(ServerGroup):
-    """The commands of the table."""
+    """The commands of both tables."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_MODULES)
+        return sorted({**_MODULES, **addons.rows(addons.CTL)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _MODULES:
-            return None
-        module = importlib.import_module(f"zmqtriton.ctl.{_MODULES[cmd_name]}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        if cmd_name in _MODULES:
+            name = cmd_name.replace("-", "_")
+            reference: str | None = f"zmqtriton.ctl.{_MODULES[cmd_name]}:{name}"
+        else:
+            reference = addons.find(addons.CTL, cmd_name)
+        command: click.Command | None = addons.load(reference) if reference else None
         return command
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import fields
 
+from zmqtriton import addons
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.result import Options
 from zmqtriton.options.table import OPTION_GROUPS
@@ -19,17 +20,10 @@ _SUPPORT_NOTES = {
     OptionSupport.PLANNED: " (No effect yet.)",
     OptionSupport.IGNORED: " (Ignored.)",
 }
-#: The subcommands, each with its usage; `--help` after one says more.
-COMMANDS = {
-    "new": "new name [options]              write a first model, its test and a client",
-    "run": "run model.py [options]          serve one file, or one model's directory",
-    "demo": "demo [directory] [options]      serve example models and print commands to try",
-    "example": "example name [directory]        write an example pipeline",
-    "check": "check directory ... [options]   find errors in models",
-    "simulate": "simulate directory ...          simulate batching settings under load",
+#: The subcommands of the core, each with its usage; `--help` after one says more.
+_COMMANDS = {
     "deploy": "deploy [kind [directory]]        write units, configurations and manifests",
     "protos": "protos directory                write the .proto files of the gRPC API",
-    "fleet": "fleet up [options]              keep servers on several nodes, behind a proxy",
     "token": "token new|list|remove ...       make tokens for clients of a server",
 }
 #: Their defaults depend on addresses, which their help says.
@@ -37,10 +31,15 @@ _DERIVED = ("allow-client-shm", "grpc-reflection")
 _DEFAULTS = {field.name: field.default for field in fields(Options)}
 
 
+def commands() -> dict[str, str]:
+    """Return the usage of each subcommand, those of add-ons, too."""
+    return {**addons.own_usages(), **_COMMANDS, **addons.usages_of_others()}
+
+
 def help_text() -> str:
     lines = [
         "Usage: zmqtriton --model-repository=<directory> [options]",
-        *(f"       zmqtriton {usage}" for usage in COMMANDS.values()),
+        *(f"       zmqtriton {usage}" for usage in commands().values()),
         "",
         "  -h, --help",
         f"{_INDENT}Print this and exit.",

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from zmqtriton.options import clouds
-from zmqtriton.options.help import COMMANDS, help_text
+from zmqtriton.options.help import commands, help_text
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.result import Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
@@ -126,7 +126,7 @@ def _option_texts(argv: list[str], takes_directories: bool) -> Iterator[tuple[Op
 
 def _suggest_command(word: str) -> str:
     """Suggest a command to a user who wrote a word that is not an option."""
-    close = difflib.get_close_matches(word, COMMANDS, n=1)
+    close = difflib.get_close_matches(word, commands(), n=1)
     if close:
         return f"; did you mean 'zmqtriton {close[0]}'?"
     if word.partition("=")[0] in OPTIONS_BY_NAME:

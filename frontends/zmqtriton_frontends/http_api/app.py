@@ -7,11 +7,13 @@ inference.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import falcon
 import falcon.asgi
 import falcon.routing
+import orjson
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -26,12 +28,11 @@ from zmqtriton_frontends.http_api.control.pages import Pages
 from zmqtriton_frontends.http_api.control.repository import Repository
 from zmqtriton_frontends.http_api.control.routes import routes as control_routes
 from zmqtriton_frontends.http_api.control.settings import Settings
+from zmqtriton_frontends.http_api.extension import ErrorForm, HttpExtension, extensions
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.generate import Generate
 from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.http_api.inference.infer_stream import InferStream
-from zmqtriton_frontends.http_api.openai import problems as openai_problems
-from zmqtriton_frontends.http_api.openai.routes import routes as openai_routes
 from zmqtriton_frontends.http_api.server.inference_heads import (
     MAX_MODEL_NAME_BYTES,
     InferenceHeads,
@@ -87,8 +88,8 @@ def routes(gateway: Gateway) -> list[Route]:
             "/v2/models/{model:name}/versions/{version:number}",
         )
     ]
-    if gateway.settings["allow_openai"]:
-        table += openai_routes(gateway)
+    for extension in extensions(gateway):
+        table += extension.routes(gateway)
     if gateway.settings["allow_web_page"]:
         description = Description(gateway, table)
         table.append(Route("GET", "/openapi.json", "metadata", description.document))
@@ -140,7 +141,7 @@ def build(
         paths.setdefault(route.path, []).append(route)
     for template, rows in paths.items():
         app.add_route(template, _Path(rows, access))
-    errors = _Errors(has_openai=gateway.settings["allow_openai"])
+    errors = _Errors(extensions(gateway), table)
     app.add_error_handler(Exception, errors.answer_fault)
     app.add_error_handler(falcon.HTTPError, errors.answer_http_error)
     app.add_error_handler(ZmqTritonError, errors.answer_error)
@@ -156,14 +157,20 @@ def inference_heads(gateway: Gateway, table: list[Route], access: Access) -> Inf
 class _Errors:
     """The answers to what responders raise, in the form that the client of a path reads."""
 
-    def __init__(self, *, has_openai: bool) -> None:
-        self._has_openai = has_openai
+    def __init__(self, extensions: Iterable[HttpExtension], table: Sequence[Route]) -> None:
+        #: By the beginning of their paths, of the extensions that have routes on this server.
+        self._forms = {
+            extension.prefix: extension.error_form
+            for extension in extensions
+            if extension.error_form is not None
+            and any(route.path.startswith(extension.prefix) for route in table)
+        }
 
     async def answer_error(
         self, req: Request, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
     ) -> None:
-        told = openai_problems.told if self._is_openai(req) else problems.told
-        resp.status, resp.data = told(error)
+        form = self._form_of(req)
+        resp.status, resp.data = form.of_error(error) if form else problems.told(error)
         resp.set_headers(problems.headers_of(error))
         if problems.is_farewell(error) and req.connection is not None:
             req.connection.leave()
@@ -183,8 +190,8 @@ class _Errors:
             headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
         resp.set_headers(headers)
         text = error.description or falcon.code_to_http_status(error.status_code)[4:]
-        if self._is_openai(req):
-            resp.status, resp.data = openai_problems.refusal(error.status_code, text)
+        if form := self._form_of(req):
+            resp.status, resp.data = form.of_refusal(error.status_code, text)
         else:
             resp.data = json_documents.write({"error": text})
 
@@ -192,8 +199,9 @@ class _Errors:
         self, req: Request, resp: falcon.asgi.Response, error: Exception, params: Any
     ) -> None:
         resp.status, resp.data = problems.fault(req.method, req.path, error)
-        if self._is_openai(req):
-            resp.status, resp.data = openai_problems.translated(resp.status_code, resp.data)
+        if form := self._form_of(req):
+            text = orjson.loads(resp.data)["error"]
+            resp.status, resp.data = form.of_refusal(resp.status_code, text)
 
-    def _is_openai(self, req: Request) -> bool:
-        return self._has_openai and req.path.startswith(openai_problems.PREFIX)
+    def _form_of(self, req: Request) -> ErrorForm | None:
+        return next((self._forms[p] for p in self._forms if req.path.startswith(p)), None)

@@ -13,6 +13,7 @@ from typing import Any
 from falcon.testing import ASGIConductor, Result
 
 from tests.support.streams import FakeStreams
+from zmqtriton import addons
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
 from zmqtriton_frontends.gateway.replies import Reply
@@ -51,6 +52,7 @@ SETTINGS: dict[str, Any] = {
     "metrics_config": [],
     "allow_web_page": True,
     "allow_openai": False,
+    "http_addons": list(addons.rows(addons.HTTP).values()),
     "started_at": 1_700_000_000,
 }
 

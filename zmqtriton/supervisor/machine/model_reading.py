@@ -19,6 +19,7 @@ from zmqtriton.config.autoscale import autoscale_limits_of, autoscale_problems
 from zmqtriton.config.backends import (
     BUILTIN_BACKENDS,
     PYTHON,
+    backend_places,
     find_backend_environment,
     find_model_file,
     find_runtime,
@@ -115,7 +116,7 @@ class ModelReader:
         self._has_chats = options.allow_openai
         self._host = Host(gpus, options.min_supported_compute_capability)
         self._agents = options.repoagent_directory
-        self._backends = (Path(options.backend_directory), BUILTIN_BACKENDS)
+        self._backends = backend_places(options.backend_directory)
         self._settings_of_backend = options.backend_command_line
         self._retry_after_s = options.instance_retry_secs
         self._usual_quota = Quota(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 
+from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.server_processes.roles import ADD_ON
 
 
 def read_policy(options: Options) -> Policy:
@@ -25,6 +27,7 @@ def read_policy(options: Options) -> Policy:
         roles.append("tracer")
     if options.announce:
         roles.append("announcer")
+    roles += [f"{ADD_ON}{name}" for name in addons.rows_of_others(addons.PROCESSES)]
     python = PythonSettings.from_backend_config(options.backend_settings("python"))
     return Policy(
         control_mode=options.model_control_mode,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.options.clouds import endpoint_settings
 from zmqtriton.supervisor.machine import listeners, tables
@@ -58,6 +59,7 @@ def process_settings(
     )
     settings["passed_sockets"] = [role for role, held in sockets.items() if held.is_passed]
     settings["metrics_address"] = options.metrics_address or options.http_address
+    settings["http_addons"] = list(addons.rows(addons.HTTP).values())
     settings["clouds"] = endpoint_settings(os.environ)
     for role, name in (
         (listeners.HTTP, "http_port"),

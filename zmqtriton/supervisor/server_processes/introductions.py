@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -127,7 +127,7 @@ class Introductions:
         if was_ready:
             self._announce(0, CATALOGUE_ROLES)
 
-    def _announce(self, epoch: int, roles: Collection[str]) -> None:
+    def _announce(self, epoch: int, roles: Container[str]) -> None:
         self._plan.enqueue(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
 
     def change_settings(
@@ -144,7 +144,7 @@ class Introductions:
             serials = [self.broker_serial, *serials]
         self._plan.enqueue(*(Send(serial, message) for serial in serials))
 
-    def _alive(self, roles: Collection[str]) -> list[int]:
+    def _alive(self, roles: Container[str]) -> list[int]:
         """Return the living processes that the broker knows."""
         expected = self._replay.expected_peers.items()
         return [s for s, e in expected if e.role in roles and self._replay.is_alive(s)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ AnswerCallback = Callable[[Any], None]
 
 class MetricsProcess:
     def __init__(
-        self, plan: Plan, roles: Collection[str], serials: Callable[[Iterable[str]], list[int]]
+        self, plan: Plan, roles: Collection[str], serials: Callable[[Container[str]], list[int]]
     ) -> None:
         """Set up; `serials` finds the processes of some roles that run."""
         self._plan = plan

@@ -8,7 +8,7 @@ itself: they appear as children of the arbiter. Does no I/O.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,7 +236,7 @@ class Peers:
     def publish(self, message: Any) -> None:
         self._plan.enqueue(*(Send(serial, message) for serial in self._serials(CATALOGUE_ROLES)))
 
-    def _serials(self, roles: Iterable[str]) -> list[int]:
+    def _serials(self, roles: Container[str]) -> list[int]:
         return [p.serial for p in self._peers.values() if p.is_introduced and p.role in roles]
 
     def _tell_to_listen(self, is_meant: Callable[[str], bool]) -> None:

@@ -16,10 +16,25 @@ ANNOUNCER = "announcer"
 #: Forks stubs. It talks to the supervisor only and is not introduced to the broker.
 FORK_SERVER = "fork-server"
 
+#: Begins the roles of processes that other packages declare.
+ADD_ON = "add-on:"
+
+
+class _RolesWithAddOns:
+    """Some roles, and those of all processes that other packages declare."""
+
+    def __init__(self, *roles: str) -> None:
+        self._roles = frozenset(roles)
+
+    def __contains__(self, role: object) -> bool:
+        return role in self._roles or str(role).startswith(ADD_ON)
+
+
+_KEEP_CATALOGUES = (HTTP, GRPC, DOOR, METRICS, GUEST, ANNOUNCER)
 #: Roles that keep a catalogue of models.
-CATALOGUE_ROLES = frozenset({HTTP, GRPC, DOOR, METRICS, GUEST, ANNOUNCER})
+CATALOGUE_ROLES = _RolesWithAddOns(*_KEEP_CATALOGUES)
 #: Roles that talk to the broker. It knows the groups of others too, to kill them one day.
-BROKERED_ROLES = CATALOGUE_ROLES | {"stub"}
+BROKERED_ROLES = _RolesWithAddOns(*_KEEP_CATALOGUES, "stub")
 #: Roles that serve requests: a change holds only when they know of it. A guest may be halted by a
 #: debugger, and nobody waits for it.
 SERVING_ROLES = frozenset({HTTP, GRPC, DOOR})

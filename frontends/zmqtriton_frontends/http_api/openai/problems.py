@@ -44,9 +44,11 @@ def refusal(status: int, text: str) -> tuple[int, bytes]:
     return status, document(status, text)
 
 
-def translated(status: int, told: bytes) -> tuple[int, bytes]:
-    """Return an answer `{"error": text}` in the form of OpenAI's."""
-    return refusal(status, orjson.loads(told)["error"])
+class Form:
+    """The form of errors below `PREFIX`."""
+
+    of_error = staticmethod(told)
+    of_refusal = staticmethod(refusal)
 
 
 def event(error: ZmqTritonError) -> bytes:

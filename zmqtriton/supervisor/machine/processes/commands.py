@@ -6,15 +6,18 @@ import json
 import sys
 from collections.abc import Mapping
 
+from zmqtriton import addons
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
+from zmqtriton.supervisor.server_processes.roles import ADD_ON
+from zmqtriton_floor.errors import InternalError
 
+#: The core's. Add-ons have theirs in a table.
 _MODULES = {
     "broker": "zmqtriton.broker",
     "http-arbiter": "zmqtriton_frontends.http_api",
     "grpc": "zmqtriton_frontends.grpc_api",
-    "door": "zmqtriton_frontends.door_api",
     "metrics": "zmqtriton_frontends.metrics_api",
     "storage": "zmqtriton.storage",
     "tracer": "zmqtriton.tracing",
@@ -31,7 +34,10 @@ def role_command(
 
     `begun` is the memory that outlives brokers, for one of them.
     """
-    command = [sys.executable, "-m", _MODULES[role], "--lifeline", str(lifeline)]
+    module = _MODULES.get(role) or addons.find(addons.PROCESSES, role.removeprefix(ADD_ON))
+    if module is None:
+        raise InternalError(f"no module is the process '{role}'")
+    command = [sys.executable, "-m", module, "--lifeline", str(lifeline)]
     if begun is not None:
         command += ["--begun", str(begun)]
     if role in _ROLES_WITH_SOCKET:

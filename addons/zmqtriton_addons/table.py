@@ -1,0 +1,43 @@
+"""The declarations of our own add-ons: tables as those that other packages add to by entry points.
+
+Only text, since each command and each start of the server reads it.
+"""
+
+from __future__ import annotations
+
+TABLES: dict[str, dict[str, str]] = {
+    "zmqtriton.commands": {
+        "check": "zmqtriton.checking.command:run_check",
+        "demo": "zmqtriton.demo:run_demo",
+        "example": "zmqtriton.examples:run_example",
+        "fleet": "zmqtriton.fleet.command:run_fleet",
+        "new": "zmqtriton.new_model.command:run_new",
+        "run": "zmqtriton.run.command:run_model",
+        "simulate": "zmqtriton.simulation.command:run_simulate",
+    },
+    "zmqtriton.ctl": {
+        "bench": "zmqtriton.ctl.benching.command:bench",
+        "doctor": "zmqtriton.ctl.doctor.command:doctor",
+        "explain": "zmqtriton.ctl.explaining.command:explain",
+        "fleet": "zmqtriton.ctl.fleet.command:fleet",
+        "proxy": "zmqtriton.ctl.proxy.command:proxy",
+    },
+    "zmqtriton.http": {
+        "openai": "zmqtriton_frontends.http_api.openai.extension:EXTENSION",
+    },
+    "zmqtriton.processes": {
+        "door": "zmqtriton_frontends.door_api",
+    },
+    "zmqtriton.backends": {},
+}
+
+#: How each command of `zmqtriton` is used, in the order in which people look for them.
+USAGES = {
+    "new": "new name [options]              write a first model, its test and a client",
+    "run": "run model.py [options]          serve one file, or one model's directory",
+    "demo": "demo [directory] [options]      serve example models and print commands to try",
+    "example": "example name [directory]        write an example pipeline",
+    "check": "check directory ... [options]   find errors in models",
+    "simulate": "simulate directory ...          simulate batching settings under load",
+    "fleet": "fleet up [options]              keep servers on several nodes, behind a proxy",
+}

@@ -1,0 +1,122 @@
+"""The tables of add-ons: our own rows first, then the entry points of other packages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from zmqtriton import addons
+from zmqtriton.ctl.main import cli
+from zmqtriton.main import main
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The first directory of the path, which is looked at anew."""
+    monkeypatch.syspath_prepend(tmp_path)
+    addons._foreign_rows.cache_clear()
+    yield tmp_path
+    addons._foreign_rows.cache_clear()
+
+
+def install(path: Path, name: str, text: str) -> None:
+    metadata = path / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "entry_points.txt").write_text(text)
+
+
+def test_rows_are_read_as_packaging_specifies_them(path: Path) -> None:
+    text = """
+    [console_scripts]
+    other = other:main
+
+    # what we add
+    [zmqtriton.ctl]
+    one=package.module:one
+    two = package.module:two [extra]
+    [zmqtriton.later]
+    three = package
+    """
+    install(path, "package", text)
+
+    assert {"one": "package.module:one", "two": "package.module:two"} == addons.rows_of_others(
+        addons.CTL
+    )
+    assert "package.module:one" == addons.rows(addons.CTL)["one"]
+    assert addons.find(addons.CTL, "three") is None
+
+
+def test_our_own_rows_are_not_replaced(path: Path) -> None:
+    install(path, "package", "[zmqtriton.ctl]\ndoctor = package:doctor\n")
+
+    assert addons.own_rows()[addons.CTL]["doctor"] == addons.find(addons.CTL, "doctor")
+    assert {} == addons.rows_of_others(addons.CTL)
+
+
+def test_of_two_copies_of_a_package_the_first_of_the_path_counts(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = path / "earlier"
+    earlier.mkdir()
+    monkeypatch.syspath_prepend(earlier)
+    install(path, "package", "[zmqtriton.ctl]\none = later:one\n")
+    install(earlier, "package", "[zmqtriton.ctl]\none = earlier:one\n")
+
+    assert {"one": "earlier:one"} == addons.rows_of_others(addons.CTL)
+
+
+def test_a_command_of_a_package_runs_and_is_in_the_help(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(path, "package", "[zmqtriton.commands]\ncount = package_of_test:count\n")
+    (path / "package_of_test.py").write_text("def count(words):\n    return len(words)\n")
+
+    assert 2 == main(["count", "a", "b"])
+    assert 0 == main(["--help"])
+    assert "zmqtriton count\n" in capsys.readouterr().out
+
+
+def test_a_backend_whose_package_is_not_there_is_left_out(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "[zmqtriton.backends]\nhere = backend_of_test\ngone = backend_of_test.gone\n"
+    install(path, "package", text)
+    (path / "backend_of_test").mkdir()
+    (path / "backend_of_test" / "__init__.py").touch()
+
+    assert path / "backend_of_test" == addons.backend_directories()["here"]
+    assert "gone" not in addons.backend_directories()
+    assert "'gone'" in caplog.text
+
+
+def test_each_row_of_our_own_names_something() -> None:
+    for table in (addons.COMMANDS, addons.CTL, addons.HTTP):
+        for reference in addons.own_rows()[table].values():
+            assert addons.load(reference) is not None
+
+
+def test_without_our_add_ons_the_core_has_its_own_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "zmqtriton_addons.table", None)
+    monkeypatch.setattr(addons, "_own_declarations", addons._own_declarations.__wrapped__)
+
+    names = cli.list_commands(click.Context(cli))
+
+    assert {"load", "status", "unload"} <= set(names)
+    assert not {"bench", "doctor"} & set(names)
+
+
+def test_a_command_of_the_core_looks_at_no_other_package() -> None:
+    script = (
+        "import zmqtriton.addons as a, click\nfrom zmqtriton.ctl.main import cli\n"
+        "a._foreign_rows = None\nassert cli.get_command(click.Context(cli), 'status')\n"
+        "assert cli.get_command(click.Context(cli), 'doctor')"
+    )
+
+    subprocess.run([sys.executable, "-c", script], check=True)

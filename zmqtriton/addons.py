@@ -1,0 +1,155 @@
+"""The tables in which add-ons declare what they add to the server. The core knows no row of them.
+
+A row is a name and a reference, `module:attribute` or `module`, which is imported when it is used.
+The distribution's own rows stand in `zmqtriton_addons.table`, those of other packages in their
+entry points, in the group that is named like the table. A name that is taken stays what it is.
+
+Files of entry points are read here as the specification of packaging has them: importlib.metadata
+takes 70 ms of processor time for it, a third of what a command of `zmqtriton-ctl` takes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from zmqtriton_floor.errors import InvalidArgument
+
+#: Commands of `zmqtriton`: functions that take the words after the name and return the status.
+COMMANDS = "zmqtriton.commands"
+#: Commands of `zmqtriton-ctl`: commands of click.
+CTL = "zmqtriton.ctl"
+#: `HttpExtension`s of the HTTP frontend.
+HTTP = "zmqtriton.http"
+#: Modules that are run as processes of the server.
+PROCESSES = "zmqtriton.processes"
+#: Packages with a `model.py`, which runs models whose configuration names the backend.
+BACKENDS = "zmqtriton.backends"
+TABLES = (COMMANDS, CTL, HTTP, PROCESSES, BACKENDS)
+
+_OWN_ROWS = "zmqtriton_addons.table"
+_log = logging.getLogger(__name__)
+
+_METADATA = (".dist-info", ".egg-info")
+
+
+def rows(table: str) -> dict[str, str]:
+    """Return the references of a table by name: first our own, then those of other packages."""
+    return {**_foreign_rows().get(table, {}), **own_rows().get(table, {})}
+
+
+def find(table: str, name: str) -> str | None:
+    """Return the reference of one row; other packages are looked at only if it is not our own."""
+    return own_rows().get(table, {}).get(name) or _foreign_rows().get(table, {}).get(name)
+
+
+def load(reference: str) -> Any:
+    """Import what a reference names."""
+    module, _, attribute = reference.partition(":")
+    value: Any = importlib.import_module(module)
+    for name in filter(None, attribute.split(".")):
+        value = getattr(value, name)
+    return value
+
+
+def directory_of(reference: str) -> Path:
+    """Return the directory of a package that is not imported, only those around it."""
+    spec = importlib.util.find_spec(reference)
+    if spec is None or not spec.submodule_search_locations:
+        raise InvalidArgument(f"there is no package '{reference}', which an add-on declares")
+    return Path(spec.submodule_search_locations[0])
+
+
+def backend_directories() -> dict[str, Path]:
+    """Return where the backends of add-ons lie, but those whose package is not there."""
+    directories = {}
+    for name, reference in rows(BACKENDS).items():
+        try:
+            directories[name] = directory_of(reference)
+        except (ImportError, InvalidArgument) as error:
+            _log.warning("the backend '%s' of an add-on cannot be used: %s", name, error)
+    return directories
+
+
+def own_usages() -> Mapping[str, str]:
+    """Return how the commands of our own add-ons are used."""
+    usages: Mapping[str, str] = getattr(_own_declarations(), "USAGES", {})
+    return usages
+
+
+def usages_of_others() -> dict[str, str]:
+    """Return the commands of other packages: their names, which are all that is known of them."""
+    return {name: name for name in sorted(rows_of_others(COMMANDS))}
+
+
+def rows_of_others(table: str) -> dict[str, str]:
+    """Return the references of a table that are not our own, by name."""
+    own = own_rows().get(table, {})
+    return {k: v for k, v in _foreign_rows().get(table, {}).items() if k not in own}
+
+
+def own_rows() -> Mapping[str, Mapping[str, str]]:
+    """Return the tables of the distribution's own add-ons; empty where there are none."""
+    tables: Mapping[str, Mapping[str, str]] = getattr(_own_declarations(), "TABLES", {})
+    return tables
+
+
+@cache
+def _own_declarations() -> ModuleType | None:
+    try:
+        return importlib.import_module(_OWN_ROWS)
+    except ModuleNotFoundError as error:
+        if error.name and not _OWN_ROWS.startswith(error.name):
+            raise
+        return None
+
+
+@cache
+def _foreign_rows() -> dict[str, dict[str, str]]:
+    """Return the tables that other packages add to; of two rows with a name the first counts."""
+    tables: dict[str, dict[str, str]] = {}
+    for text in _entry_points(sys.path):
+        for table, name, reference in _parse(text):
+            if table in TABLES:
+                tables.setdefault(table, {}).setdefault(name, reference)
+    return tables
+
+
+def _entry_points(path: list[str]) -> Iterator[str]:
+    """Read the files of entry points, of each distribution that Python would find."""
+    distributions: set[str] = set()
+    for place in path:
+        try:
+            entries = sorted(os.listdir(place or "."))
+        except OSError:
+            continue  # most of the path need not exist
+        for entry in entries:
+            if entry.endswith(_METADATA) and entry not in distributions:
+                distributions.add(entry)
+                try:
+                    text = Path(place, entry, "entry_points.txt").read_text("utf-8")
+                except (OSError, UnicodeDecodeError):
+                    continue  # most distributions have none
+                yield text
+
+
+def _parse(text: str) -> Iterator[tuple[str, str, str]]:
+    """Return group, name and reference of each line."""
+    if "[zmqtriton." not in text:
+        return
+    group = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            group = line[1:-1].strip()
+        elif "=" in line and not line.startswith(("#", ";")):
+            name, _, reference = line.partition("=")
+            # extras after the reference are history, and say nothing
+            yield group, name.strip(), reference.partition("[")[0].strip()
