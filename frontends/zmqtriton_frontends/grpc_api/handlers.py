@@ -25,6 +25,7 @@ from zmqtriton_frontends.grpc_api.control.repository import Repository
 from zmqtriton_frontends.grpc_api.control.settings import Settings
 from zmqtriton_frontends.grpc_api.control.shared_memory import SharedMemory
 from zmqtriton_frontends.grpc_api.inference.infer import Answer, Inference, PendingGrpcInference
+from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
 
@@ -32,7 +33,7 @@ from zmqtriton_frontends.inference.restrictions import Restriction, by_category
 class Responses(Protocol):
     """The messages that a client is sent, one after the other."""
 
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    def __aiter__(self) -> AsyncIterator[bytes | Pieces]: ...
 
     async def aclose(self) -> None:
         """End them: nobody wants more."""

@@ -46,7 +46,7 @@ class Reflection:
         reading = asyncio.get_running_loop().create_task(self._read(requests, outbox))
         try:
             async for response in outbox:
-                yield response
+                yield bytes(response)
         finally:
             self._open.discard(outbox)
             outbox.close()

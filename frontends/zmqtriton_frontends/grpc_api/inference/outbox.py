@@ -12,8 +12,11 @@ from collections import deque
 from collections.abc import Callable
 
 from zmqtriton_frontends.grpc_api.call import NoRoomError
+from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import Share
+
+Message = bytes | Pieces
 
 #: The limit; more would only lie here, since the transport has a buffer of its own.
 _MAX_MESSAGES = 64
@@ -32,13 +35,13 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self._share = share
         self._on_taken = on_taken
-        self._messages: deque[bytes] = deque()
+        self._messages: deque[Message] = deque()
         self._bytes = 0
         #: What is encoded and was not taken, here or not yet; and for how much there is room.
         self.held = 0
         self.room = _FREE_BYTES
         #: Messages that do not fit yet, and what their senders wait for.
-        self._waiting: deque[tuple[bytes, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
         #: One after the other waits for room for what it has not encoded.
         self._asking = asyncio.Lock()
         self._reader: asyncio.Future[None] | None = None
@@ -93,7 +96,7 @@ class Outbox:
 
     # -------------------------------------------------------------- messages
 
-    async def send(self, message: bytes) -> None:
+    async def send(self, message: Message) -> None:
         """Return when the message has its place, or at once if nothing is written any more.
 
         Raises NoRoomError if there is no room for it for long.
@@ -106,14 +109,14 @@ class Outbox:
         if admitted is not None:
             await admitted
 
-    async def send_anyway(self, message: bytes) -> None:
+    async def send_anyway(self, message: Message) -> None:
         """Likewise, whatever room there is."""
         self.held += len(message)
         admitted = self.offer(message)
         if admitted is not None:
             await admitted
 
-    def offer(self, message: bytes) -> asyncio.Future[None] | None:
+    def offer(self, message: Message) -> asyncio.Future[None] | None:
         """Give a message that is held its place.
 
         Return a future that is done when it has it, or None.
@@ -148,7 +151,7 @@ class Outbox:
     def __aiter__(self) -> Outbox:
         return self
 
-    async def __anext__(self) -> bytes:
+    async def __anext__(self) -> Message:
         while not self._messages:
             if self._has_ended:
                 raise self._error or StopAsyncIteration
@@ -173,7 +176,7 @@ class Outbox:
     def _is_full(self) -> bool:
         return len(self._messages) >= _MAX_MESSAGES or self._bytes >= _MAX_BYTES
 
-    def _put(self, message: bytes) -> None:
+    def _put(self, message: Message) -> None:
         self._messages.append(message)
         self._bytes += len(message)
         self._wake_reader()

@@ -47,6 +47,22 @@ def encode_in_pieces(
     return pieces
 
 
+class Pieces:
+    """A large message where its parts lie, which is nothing that anybody may keep for long."""
+
+    __slots__ = ("_size", "parts")
+
+    def __init__(self, parts: list[bytes | memoryview], size: int) -> None:
+        self.parts = parts
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
+
+
 #: Of the text of an error, in characters.
 _MOST_TEXT = 64 << 10
 
@@ -67,9 +83,14 @@ class StreamEncoder:
         self._head_as_asked = _head(model, asked_version) + id if model else id
 
     def response(
-        self, response: ResponseBody, *, is_final: bool, admits: Callable[[int], bool] | None = None
-    ) -> bytes:
-        """Encode a response, if so many bytes are admitted.
+        self,
+        response: ResponseBody,
+        *,
+        is_final: bool,
+        admits: Callable[[int], bool] | None = None,
+        in_pieces: bool = False,
+    ) -> bytes | Pieces:
+        """Encode a response, if so many bytes are admitted; a large one in pieces, if those do.
 
         Raises InvalidArgument if it would be larger than gRPC allows, and NoRoomError.
         """
@@ -81,7 +102,9 @@ class StreamEncoder:
             raise _too_large(size)
         if admits is not None and size > FREE_BYTES and not admits(size):
             raise NoRoomError
-        pieces[0] = _INFER_RESPONSE + varint(size)
+        pieces[0] = start = _INFER_RESPONSE + varint(size)
+        if in_pieces and size > FREE_BYTES:
+            return Pieces(pieces, len(start) + size)
         return b"".join(pieces)
 
     def error(self, text: str, *, is_final: bool) -> bytes:

@@ -37,7 +37,7 @@ from zmqtriton_frontends.grpc_api.inference.infer import (
     find_in_metadata,
     parse_request,
 )
-from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
+from zmqtriton_frontends.grpc_api.inference.outbox import Message, Outbox
 from zmqtriton_frontends.grpc_api.inference.response import StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -130,7 +130,7 @@ class _Exchange:
         self._reading = self._loop.create_task(self._read(requests))
         self._reading.add_done_callback(self._have_read)
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[Message]:
         return self.outbox
 
     def drain(self) -> None:
@@ -372,17 +372,21 @@ class _Exchange:
                 message = self._encode(encoder, item, wants_empty_final)
                 del item  # its memory is the model's
                 if message is not None:
-                    await self.outbox.send(message)
+                    sending = self.outbox.send(message)
+                    del message  # as well
+                    await sending
 
     def _encode(
         self, encoder: StreamEncoder, item: StreamItem, wants_empty_final: bool
-    ) -> bytes | None:
+    ) -> Message | None:
         if item.error is not None:
             return self._error_message(encoder, item.error, is_final=item.is_final)
         if item.body is None:
             return encoder.empty_final() if wants_empty_final else None
         try:
-            return encoder.response(item.body, is_final=item.is_final)
+            # one that need not wait for others is sent from where it lies
+            in_pieces = not self.outbox.held
+            return encoder.response(item.body, is_final=item.is_final, in_pieces=in_pieces)
         except ZmqTritonError as unsendable:
             return self._error_message(encoder, unsendable, is_final=item.is_final)
 
@@ -434,7 +438,7 @@ class _Turn(PendingRequest):
         self._request_bytes = kept
         self.is_over = False
         #: The answer; None if there is none, or not yet.
-        self.message: bytes | None = None
+        self.message: Message | None = None
 
     def ask(self, checked: CheckedRequest) -> None:
         # and not its tensors, which need not be kept until it is answered
@@ -451,8 +455,10 @@ class _Turn(PendingRequest):
     def _respond(self, response: ResponseBody) -> None:
         if self._classes:
             response = classify(self._model, response, self._classes)
-        admits = self._exchange.outbox.admits
-        message = self._encoder.response(response, is_final=True, admits=admits)
+        outbox = self._exchange.outbox
+        message = self._encoder.response(
+            response, is_final=True, admits=outbox.admits, in_pieces=not outbox.held
+        )
         if self._trace is not None:
             self._end_trace()
         self._finish(message)
@@ -460,7 +466,7 @@ class _Turn(PendingRequest):
     def _refuse(self, error: Exception) -> None:
         self._finish(self._exchange.failure(self._encoder, error))
 
-    def _finish(self, message: bytes | None) -> None:
+    def _finish(self, message: Message | None) -> None:
         if self.is_over:
             return
         exchange = self._exchange

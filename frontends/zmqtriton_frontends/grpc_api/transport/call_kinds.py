@@ -29,6 +29,7 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import (
     prefix,
 )
 from zmqtriton_frontends.grpc_api.transport.stream_call import (
+    PATIENCE_S,
     CallContext,
     NativeCall,
     Refused,
@@ -38,8 +39,6 @@ from zmqtriton_frontends.http2.connection import Begin
 from zmqtriton_frontends.process.pace import keep_pace
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
-#: How long a client may keep the memory that its response lies in.
-_PATIENCE_S = 1.0
 #: So many messages of a stream are handled before others have their turn.
 _TURN_MESSAGES = 16
 
@@ -117,7 +116,7 @@ class UnaryCall(OneRequest):
             self.connection.answer(self, HEADS[""], [prefix(False, size), *response], TAIL)
             if self.outgoing:
                 account.answers.add(self.outgoing_bytes)
-                self._loop.call_later(_PATIENCE_S, self.keep_outgoing)
+                self._loop.call_later(PATIENCE_S, self.keep_outgoing)
 
     def set_exception(self, error: Exception, /) -> None:
         if self._stop_asking():
@@ -266,7 +265,9 @@ class ExchangeCall(NativeCall):
         assert self._context.rpc.exchange is not None
         async with aclosing(self._context.rpc.exchange(self._requests(), self)) as responses:
             async for response in responses:
-                await self._send(response)
+                sending = self._send(response)
+                del response  # which may lie in the memory of a model
+                await sending
 
 
 def begin_of(

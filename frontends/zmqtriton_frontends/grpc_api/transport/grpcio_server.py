@@ -271,7 +271,7 @@ class Server:
                 call = GrpcCall(context, self._answering.ledger)
                 async with aclosing(handle(requests, call)) as responses:
                     async for response in responses:
-                        await context.write(response)
+                        await context.write(bytes(response))
                 return
             except grpc.aio.InternalError:
                 # grpc's error of sending to a client that has left; nobody is there to be told

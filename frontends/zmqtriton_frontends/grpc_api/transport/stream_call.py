@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.grpc_api.handlers import Rpc
+from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.transport.account import Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import (
     HEADS,
@@ -42,6 +43,8 @@ from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.ledger import Share
 
+#: How long a client may keep the memory that its response lies in.
+PATIENCE_S = 1.0
 _DEADLINE_EXCEEDED = 4
 #: The room that is given for a large message at a time.
 _LARGE_WINDOW_BYTES = 4 << 20
@@ -296,16 +299,25 @@ class NativeCall(Stream):
         held.release()
         return await inflate(message, encoding, account.requests, held, self.connection)
 
-    async def _send(self, message: bytes) -> None:
+    async def _send(self, message: bytes | Pieces) -> None:
         """Send a message and return when there is room for the next one."""
         compression = self._context.compression
-        pieces = prefix(False, len(message)), message
+        pieces: Sequence[bytes | memoryview]
         if compression:
-            pieces = await packed(message, compression)
+            pieces = await packed(bytes(message), compression)
+        elif type(message) is Pieces:
+            pieces = prefix(False, len(message)), *message.parts
+        else:
+            pieces = prefix(False, len(message)), bytes(message)
+        is_elsewhere = type(message) is Pieces
+        del message
         if not self._has_head:
             self._has_head = True
             self.connection.begin(self, HEADS[compression])
         self.connection.send(self, pieces)
+        del pieces
+        if is_elsewhere and self.outgoing:
+            self._loop.call_later(PATIENCE_S, self.keep_outgoing)
         while self.outgoing_bytes > _MOST_UNSENT:
             self._room = self._loop.create_future()
             await self._room

@@ -54,10 +54,10 @@ class Conversation:
         self._sent.put_nowait(None)
 
     async def get(self) -> Any:
-        return RESPONSE.FromString(await anext(aiter(self.responses)))
+        return RESPONSE.FromString(bytes(await anext(aiter(self.responses))))
 
     async def rest(self) -> list[Any]:
-        return [RESPONSE.FromString(data) async for data in self.responses]
+        return [RESPONSE.FromString(bytes(data)) async for data in self.responses]
 
 
 def converse(test: Callable[[Conversation], Coroutine[Any, Any, None]], **call: Any) -> FakeGateway:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, version_info
+from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_protos import message
@@ -71,5 +73,30 @@ def test_no_tensor_is_kept_until_its_request_is_answered(model: str) -> None:
             assert watched[0]() is None
         finally:
             await responses.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_large_response_is_not_copied_while_its_client_reads() -> None:
+    whole = Tensor("OUTPUT0", 11, [75_000], bytes(300_000))
+
+    async def requests() -> AsyncIterator[Any]:
+        for _ in range(2):
+            yield written("m", 1)
+
+    async def run() -> None:
+        gateway = FakeGateway(version_info("m"))
+        gateway.respond = lambda request: ResponseBody({}, [whole])
+        responses = Streaming(gateway).infer(requests(), FakeCall())
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+        first, second = [message async for message in responses]
+
+        assert isinstance(first, Pieces)
+        assert any(len(part) == 300_000 for part in first.parts)
+        assert isinstance(second, bytes), "it has waited for the first one"
+        assert (len(second), second) == (len(first), bytes(first))
+        await responses.aclose()
 
     asyncio.run(run())

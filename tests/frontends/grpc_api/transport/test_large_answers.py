@@ -27,6 +27,7 @@ from zmqtriton_frontends.process import progress
 from zmqtriton_protos import message
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 DATA = os.urandom(6_000_000)
 #: Any frame up to 64 KiB, and more data than any answer has.
 WIDE = h2.PREFACE + h2.settings_frame({4: 2**31 - 1, 5: 65_536})
@@ -63,13 +64,14 @@ def server() -> Iterator[GrpcServerThread]:
         yield running
 
 
-def ask(connection: h2.Connection) -> None:
+def ask(connection: h2.Connection, path: str = INFER) -> None:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
     asked: Any = message("inference.ModelInferRequest")(
         model_name="m", inputs=[tensor], raw_input_contents=[bytes(4)]
     )
-    data = h2.data_frame(1, asked.SerializeToString(), flags=h2.END_STREAM)
-    connection.send(h2.headers_frame(1, INFER), data)
+    flags = h2.END_STREAM if path == INFER else 0
+    data = h2.data_frame(1, asked.SerializeToString(), flags=flags)
+    connection.send(h2.headers_frame(1, path), data)
 
 
 def connect(server: GrpcServerThread, first: bytes = WIDE) -> h2.Connection:
@@ -118,6 +120,25 @@ def test_who_does_not_read_a_large_answer_does_not_keep_its_memory(
 
             if first == WIDE:
                 assert DATA == answer(connection.read_until(b"grpc-status"))[-len(DATA) :]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "first", [WIDE, h2.PREFACE + h2.settings_frame({})], ids=["wide", "narrow"]
+)
+def test_a_large_answer_of_a_stream_is_let_go_whether_it_is_read_or_not(
+    server: GrpcServerThread, first: bytes
+) -> None:
+    gc.disable()
+    try:
+        with connect(server, first) as connection:
+            ask(connection, STREAM)
+
+            if first == WIDE:
+                received = connection.read_until(DATA[-100:])
+                assert DATA in answer(received)
+            eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
     finally:
         gc.enable()
 
