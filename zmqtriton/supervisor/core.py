@@ -17,7 +17,7 @@ from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
 from zmqtriton.supervisor.control.staged_files import StagedFiles
 from zmqtriton.supervisor.events import EventRouter
-from zmqtriton.supervisor.features.feature import CoreParts, Feature
+from zmqtriton.supervisor.features.feature import CoreParts, Feature, Features
 from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
 from zmqtriton.supervisor.models.context import LoadCallback, LoadSlots, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleMembers
@@ -84,7 +84,7 @@ class Core:
         )
         audience = Audience(self._introductions, self._acknowledgements, self._peers)
         parts = CoreParts(plan, policy, info, self, self._introductions, audience, self._counts)
-        self._features = [make(parts) for make in features]
+        self._features = Features(plan, [make(parts) for make in features])
         sources = (feature.source for feature in self._features)
         self._readings = ModelReadings(plan, next(filter(None, sources), None))
         preparations = EnvironmentPreparations(plan, self._introductions)
@@ -143,7 +143,7 @@ class Core:
             retirements=self._leaving,
             preparations=preparations,
             readings=self._readings,
-            listeners=self._features,
+            listeners=[self._features],
             policy=policy,
         )
 
@@ -175,8 +175,7 @@ class Core:
         self._forget_the_ended()
         used = [g.blueprint.directory for g in self.generations.values()]
         self.staged_files.remove_unused(used)
-        for feature in self._features:
-            feature.advance()
+        self._features.tell(lambda each: each.advance())
         if self.is_stopping:
             self._stopping.advance()
         self._leaving.retire_unneeded()
@@ -194,8 +193,7 @@ class Core:
         if self._policy.early_liveness:
             self._peers.opening.begin()
         self.startup.begin()
-        for feature in self._features:
-            feature.start()
+        self._features.tell(lambda each: each.start())
 
     def tick(self, now_s: float) -> None:
         """Advance the time; to be called before any other event of this moment."""
@@ -211,14 +209,13 @@ class Core:
             self._stopping.exit_now()
             return
         self._is_exiting = True
-        if not any(feature.defer_stop() for feature in self._features):
+        if not any(self._features.ask(lambda each: each.defer_stop())):
             self.stop()
 
     def _forget_the_ended(self) -> None:
         discard_ended(self.generations)
         for name in self.startup.forget_gone():
-            for feature in self._features:
-                feature.forget_model(name)
+            self._features.forget_model(name)
 
     # ------------------------------------------------------ models, for others
 
@@ -265,8 +262,7 @@ class Core:
 
     def _all_news(self) -> Iterable[Any]:
         yield from self.startup.news()
-        for feature in self._features:
-            yield from feature.news()
+        yield from self._features.news()
         for model in self.models.values():
             yield from model.version_infos()
 
@@ -280,7 +276,6 @@ class Core:
         if self.is_stopping:
             return
         self._stopping.begin(status)
-        for feature in self._features:
-            feature.stop()
+        self._features.tell(lambda each: each.stop())
         for model in self.models.values():
             model.loads.stop()

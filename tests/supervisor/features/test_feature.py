@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -176,6 +176,56 @@ def test_a_model_is_ready_when_no_feature_has_clients_avoid_it_any_more() -> Non
     assert 1 == world.latest_version_info("m").is_draining
     model.avoidances = []
     assert world.call("ready", {"model": "m"}).result
+
+
+class Broken(Feature):
+    """Fails in every hook of the server's life."""
+
+    def advance(self) -> None:
+        raise KeyError("advance")
+
+    def stop(self) -> None:
+        raise KeyError("stop")
+
+    def load_began(self, blueprint: Blueprint) -> None:
+        raise KeyError("load_began")
+
+    def load_ended(self, name: str) -> None:
+        raise KeyError("load_ended")
+
+    def news(self) -> Iterator[Any]:
+        yield wire.ServerDraining(1)
+        raise KeyError("news")
+
+    def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        raise KeyError("describe")
+
+
+def test_a_feature_that_fails_leaves_the_others_and_the_server_alone() -> None:
+    world = SupervisorHarness(
+        make_blueprint("m"), features=[Broken, *FEATURES], control_mode="explicit"
+    ).start()
+    world.fork_http_worker()
+
+    loaded = world.call("load", {"model": "m"})
+    assert (None, True) == (loaded.result, world.call("ready", {"model": "m"}).result)
+    assert "canaries" in world.call("status").result
+    world.core.stop_requested()
+    world.run_until_idle()
+    assert 0 == world.status
+
+
+def test_a_feature_that_goes_on_failing_is_logged_once_a_minute() -> None:
+    world = SupervisorHarness(make_blueprint("m"), features=[Broken, *FEATURES]).start()
+    failures = [line for line in world.log if "feature Broken has failed" in line]
+    assert 1 == len(failures)
+
+    world.advance(61.0)
+    world.advance(1.0)
+
+    failures = [line for line in world.log if "feature Broken has failed" in line]
+    assert 2 == len(failures)
+    assert "times before: 'advance'" in failures[-1]
 
 
 def test_a_verb_has_one_answer() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from zmqtriton.supervisor.control.status import describe_processes, describe_server, load_seconds
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
-from zmqtriton.supervisor.features.feature import Feature
+from zmqtriton.supervisor.features.feature import Features
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
@@ -33,7 +33,7 @@ class ServerStatus:
         helpers: Sequence[HelperOwner],
         stopping: ShutdownSequence,
         counts: BrokerCounts,
-        features: Sequence[Feature],
+        features: Features,
         pid: int,
     ) -> None:
         self._server = server
@@ -118,8 +118,7 @@ class ServerStatus:
         ready = f"{states.count('READY')} of {len(states)} model versions are ready"
         if self._stopping.has_begun:
             return f"stopping; {ready}"
-        phases = [feature.phase for feature in self._features if feature.phase]
-        return "; ".join([*phases, ready])
+        return "; ".join([*self._features.phases, ready])
 
     def _describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         phase = self._stopping.phase.value
@@ -143,6 +142,4 @@ class ServerStatus:
             "malformed": self._malformed,
             "loads": load_seconds(self._generations.values()),
         }
-        for feature in self._features:
-            document |= feature.describe(counts)
-        return document
+        return document | self._features.describe(counts)

@@ -8,8 +8,9 @@ do no I/O, know no clock and never block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.verbs import Verbs
@@ -25,6 +26,10 @@ from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import Introductions, ServerInfo
 from zmqtriton_floor.reasons import Reason
+
+_Answer = TypeVar("_Answer")
+#: A hook that fails after each event fills no log.
+_LOG_AGAIN_AFTER_S = 60.0
 
 
 class Server(Protocol):
@@ -137,3 +142,67 @@ class Feature:
     def phase(self) -> str:
         """The state of the server in one word, for its status line; "" for the usual one."""
         return ""
+
+
+class Features:
+    """All features of a server: a hook that fails is logged, and the other features go on."""
+
+    def __init__(self, plan: Plan, features: Sequence[Feature]) -> None:
+        self._plan = plan
+        self._features = features
+        #: By feature: when a failure was logged last, and how many were not since.
+        self._logged: dict[Feature, tuple[float, int]] = {}
+
+    def __iter__(self) -> Iterator[Feature]:
+        return iter(self._features)
+
+    def ask(self, hook: Callable[[Feature], _Answer]) -> Iterator[_Answer]:
+        """Yield the answers of those that do not fail; each is asked when its answer is needed."""
+        for feature in self._features:
+            try:
+                answer = hook(feature)
+            except Exception as error:  # noqa: BLE001 - a defect of one feature is not that of all
+                self._log(feature, error)
+            else:
+                yield answer
+
+    def tell(self, hook: Callable[[Feature], None]) -> None:
+        for _ in self.ask(hook):
+            pass
+
+    def load_began(self, blueprint: Blueprint) -> None:
+        self.tell(lambda each: each.load_began(blueprint))
+
+    def load_succeeded(self, blueprint: Blueprint) -> None:
+        self.tell(lambda each: each.load_succeeded(blueprint))
+
+    def load_ended(self, name: str) -> None:
+        self.tell(lambda each: each.load_ended(name))
+
+    def forget_model(self, name: str) -> None:
+        self.tell(lambda each: each.forget_model(name))
+
+    def news(self) -> Iterator[Any]:
+        for messages in self.ask(lambda each: list(each.news())):
+            yield from messages
+
+    def describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        document: dict[str, Any] = {}
+        for part in self.ask(lambda each: each.describe(counts)):
+            document |= part
+        return document
+
+    @property
+    def phases(self) -> list[str]:
+        return [phase for phase in self.ask(lambda each: each.phase) if phase]
+
+    def _log(self, feature: Feature, error: Exception) -> None:
+        now_s = self._plan.now_s
+        logged_s, unlogged = self._logged.get(feature, (-_LOG_AGAIN_AFTER_S, 0))
+        if now_s - logged_s < _LOG_AGAIN_AFTER_S:
+            self._logged[feature] = (logged_s, unlogged + 1)
+            return
+        self._logged[feature] = (now_s, 0)
+        more = f", and {unlogged} times before" if unlogged else ""
+        trace = "".join(traceback.format_exception(error))
+        self._plan.log("E", f"feature {type(feature).__name__} has failed{more}: {error}", trace)
