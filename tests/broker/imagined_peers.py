@@ -1,7 +1,7 @@
 """Imagined frontends and stubs that keep what real ones keep across the deaths of brokers.
 
-They use the real accounts (`Unanswered`, `Answered`, `Arena`), and speak in messages that may be
-late or lost. For test_simulation_epochs.py, which moves them.
+They use the real accounts (`Outbox`, `UnconfirmedAnswers`, `Arena`), and speak in messages that may
+be late or lost. For test_simulation_epochs.py, which moves them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from tests.broker.ensemble_world import tensor
 from tests.broker.world import TOKEN, Page, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import Arena, block_of, held
-from zmqtriton_frontends.gateway.broker_connection import Outgoing
-from zmqtriton_frontends.gateway.unanswered import Unanswered
+from zmqtriton_frontends.gateway.outbox import Outbox
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 
 RequestKey = tuple[int, int]
@@ -85,6 +84,30 @@ def _references(tensors: list[wire.Tensor]) -> list[wire.Reference]:
     return [t.data for t in tensors if type(t.data) is wire.Reference]
 
 
+class _FakeLoop:
+    """The loop of a frontend, which the test flushes itself."""
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        pass
+
+
+class _FakeConnection:
+    """A frontend's connection to the broker: passes on the messages that it is given."""
+
+    def __init__(self, send: Callable[[Any, list[bytes]], None]) -> None:
+        self._send = send
+
+    def put(self, frames: list[bytes]) -> None:
+        header, *bodies = frames
+        self._send(wire.decode(header), bodies)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class FakeFrontend(FakePeer):
     def __init__(self, serial: int, exists: BlockExists) -> None:
         super().__init__(serial, exists)
@@ -92,9 +115,8 @@ class FakeFrontend(FakePeer):
         self.codes: dict[int, int] = {}
         self.texts: dict[int, str] = {}
         self.waiting: set[int] = set()
-        self.is_connected = False
-        self._unanswered = Unanswered()
-        self._outgoing = Outgoing()
+        self._outbox = Outbox()
+        self._outbox.begin(_FakeLoop())  # type: ignore[arg-type]
         self._blocks: dict[int, list[int]] = {}
 
     def send_request(self, own_id: int, generation: int, *, is_large: bool) -> None:
@@ -104,22 +126,14 @@ class FakeFrontend(FakePeer):
         name = "x" if generation % 2 else "I"
         named = f"{self.serial}-{own_id}"
         body = wire.encode_body(wire.RequestBody(named, {}, [], [tensor(name, data)]))
-        self._outgoing.requests.append(request(own_id, generation))
-        self._outgoing.bodies.append(body)
         self.waiting.add(own_id)
-        self._flush()
+        self._outbox.request(request(own_id, generation), body)
+        self._outbox.flush()
 
     def cancel(self, own_id: int) -> None:
         if own_id in self.waiting:
-            self._unanswered.cancelled(own_id)
-            self._outgoing.cancels.append(own_id)
-            self._flush()
-
-    def _flush(self) -> None:
-        if self.is_connected:
-            self._unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
-            for header, *bodies in self._outgoing.messages():
-                self.send(wire.decode(header), bodies)
+            self._outbox.cancel(own_id)
+            self._outbox.flush()
 
     def receive_next(self) -> None:
         message, bodies = self.incoming.popleft()
@@ -140,26 +154,26 @@ class FakeFrontend(FakePeer):
         self.finals[row.id] += 1
         self.codes[row.id], self.texts[row.id] = row.code, row.text
         self.waiting.discard(row.id)
-        self._unanswered.answered(row.id)
+        self._outbox.unanswered.answered(row.id)
         self.arena.leases.end(self._blocks.pop(row.id, []))
 
     def lose_broker(self) -> None:
         """Leave a dead broker: what it had sent is valid, and read."""
-        self.is_connected = False
+        self._outbox.disconnect()
         while self.incoming:
             self.receive_next()
         self.outgoing.clear()
 
     def connect(self, epoch: int) -> None:
-        self.is_connected = True
+        self._outbox.connection = _FakeConnection(self.send)  # type: ignore[assignment]
         assert not self.incoming
         self.send(wire.Hello(self.serial, TOKEN, epoch))
         self.arena.leases.lend(block for blocks in self._blocks.values() for block in blocks)
         self.arena.doubt_leases()
         self.report_held_blocks(self.blocks_in_use)
-        for message, bodies in self._unanswered.again():
+        for message, bodies in self._outbox.unanswered.again():
             self.send(message, bodies)
-        self._flush()
+        self._outbox.flush()
 
 
 class FakeStub(FakePeer):

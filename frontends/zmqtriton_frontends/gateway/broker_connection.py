@@ -10,9 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import Any
 
-from zmqtriton_floor import wire
 from zmqtriton_floor.zmtp import Dealer
 
 #: How long messages are passed on before others have their turn: an answer may be copied.
@@ -97,28 +95,3 @@ class BrokerConnection:
         self._is_closed = True
         self._unwatch()
         self._dealer.close()
-
-
-class Outgoing:
-    def __init__(self) -> None:
-        self.requests: list[wire.Request] = []
-        #: Of the requests, one for each.
-        self.bodies: list[bytes] = []
-        self.cancels: list[int] = []
-        self.grants: list[wire.StreamAck] = []
-
-    def messages(self) -> list[list[bytes]]:
-        """Take the messages, each as its frames."""
-        taken = []
-        requests, self.requests = self.requests, []
-        bodies, self.bodies = self.bodies, []
-        cancels, self.cancels = self.cancels, []
-        grants, self.grants = self.grants, []
-        for i in range(0, len(requests), wire.MAX_ROWS):
-            end = i + wire.MAX_ROWS
-            taken.append([wire.encode_rows(wire.Infer, requests[i:end]), *bodies[i:end]])
-        rarer: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.StreamAcks, grants)
-        for kind, rows in rarer:
-            for i in range(0, len(rows), wire.MAX_ROWS):
-                taken.append([wire.encode(kind(rows[i : i + wire.MAX_ROWS]))])
-        return taken

@@ -250,7 +250,7 @@ class Gateway:
         batch_size, batch_key = request.admission
         trace = request.trace
         self._next_id = own_id = self._next_id + 1
-        row = wire.Request(
+        row = (
             own_id,
             request.model.generation,
             "",
@@ -264,8 +264,10 @@ class Gateway:
             correlation,
             cache_key,
             trace.context if trace is not None else "",
+            0,
+            0,
         )
-        self._outbox.request(row, wire.encode_body(body))
+        self._outbox.request(wire.make(wire.Request, row), wire.encode_body(body))
         if request.on_asked is not None:
             request.on_asked()
         if request.stages is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_frontends.gateway.broker_connection import BrokerConnection, Outgoing
+from zmqtriton_frontends.gateway.broker_connection import BrokerConnection
 from zmqtriton_frontends.gateway.unanswered import Unanswered
 from zmqtriton_frontends.tensors.releases import Releases
 
@@ -21,7 +21,11 @@ class Outbox:
         self._loop: asyncio.AbstractEventLoop
         #: None while there is no broker.
         self.connection: BrokerConnection | None = None
-        self._outgoing = Outgoing()
+        self._requests: list[wire.Request] = []
+        #: Of the requests, one for each.
+        self._bodies: list[bytes] = []
+        self._cancels: list[int] = []
+        self._grants: list[wire.StreamAck] = []
         #: Is told of final replies, so that the next broker is not asked again.
         self.unanswered = Unanswered()
         self._is_flush_due = False
@@ -30,20 +34,20 @@ class Outbox:
         self._loop = loop
 
     def request(self, row: wire.Request, body: bytes) -> None:
-        self._outgoing.requests.append(row)
-        self._outgoing.bodies.append(body)
+        self._requests.append(row)
+        self._bodies.append(body)
         if not self._is_flush_due:  # as _flush_soon() does, which would be one call more
             self._is_flush_due = True
             self._loop.call_soon(self.flush)
 
     def cancel(self, own_id: int) -> None:
         self.unanswered.cancelled(own_id)
-        self._outgoing.cancels.append(own_id)
+        self._cancels.append(own_id)
         self._flush_soon()
 
     def grant(self, grant: wire.StreamAck) -> None:
         """Let a stub send more responses of a stream."""
-        self._outgoing.grants.append(grant)
+        self._grants.append(grant)
         self._flush_soon()
 
     def send(self, message: Any) -> None:
@@ -62,14 +66,28 @@ class Outbox:
         if connection is None:
             return
         self._is_flush_due = False
-        self.unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
+        requests, self._requests = self._requests, []
+        bodies, self._bodies = self._bodies, []
+        self.unanswered.sent(requests, bodies)
         # before the requests: a stub that executes one may need the room
         if self.releases is not None and self.releases.blocks:
             for release in self.releases.take():
                 connection.put([wire.encode(release)])
-        for frames in self._outgoing.messages():
-            connection.put(frames)
+        for i in range(0, len(requests), wire.MAX_ROWS):
+            end = i + wire.MAX_ROWS
+            connection.put([wire.encode_rows(wire.Infer, requests[i:end]), *bodies[i:end]])
+        if self._cancels or self._grants:
+            self._put_rarer(connection)
         connection.flush()
+
+    def _put_rarer(self, connection: BrokerConnection) -> None:
+        """Queue what is about requests that were sent before, or just now."""
+        cancels, self._cancels = self._cancels, []
+        grants, self._grants = self._grants, []
+        rarer: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.StreamAcks, grants)
+        for kind, rows in rarer:
+            for i in range(0, len(rows), wire.MAX_ROWS):
+                connection.put([wire.encode(kind(rows[i : i + wire.MAX_ROWS]))])
 
     def connect(
         self, connection: BrokerConnection, first: Iterable[Any], last: Iterable[Any]

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import TOO_MANY_UNREAD, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_floor.wire import ResponseBody, make
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.http1.heads import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi import problems
@@ -180,7 +180,9 @@ class HttpInference(PendingRequest):
         if head.has_wishes:
             checked = inference.report.expect(header, checked, self._begun_ns)
             self._stages = checked.stages
-        self._format = ResponseFormat(checked.model, request.request_id, form, head.accepted)
+        self._format = make(
+            ResponseFormat, (checked.model, request.request_id, form, head.accepted)
+        )
         self._send(checked)
 
     def _respond(self, response: ResponseBody) -> None:

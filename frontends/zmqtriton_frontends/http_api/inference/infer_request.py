@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.datatypes import BY_NAME, count_elements
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
+from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor, make
 from zmqtriton_frontends.http_api.inference.binary import Tail
 from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
 from zmqtriton_frontends.inference.admission import MAX_NAME, Options, check_parameter_name
@@ -73,7 +73,8 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
         inputs.append(_input(entry, tail))
     if tail is not None and tail.rest:
         raise InvalidArgument(f"unexpected additional input data for model '{tail.model}'")
-    return RequestBody(own_id, parameters, list(form.listed), inputs), options, form
+    body = make(RequestBody, (own_id, parameters, list(form.listed), inputs))
+    return body, options, form
 
 
 def request_id(document: dict[str, Any]) -> str:
@@ -116,9 +117,11 @@ def _input(entry: Any, tail: Tail | None) -> Tensor:
     if type(entry) is not dict:
         raise _other_than_one_source({}, {})
     name = _name(entry)
-    datatype = BY_NAME.get(_name(entry, "datatype"))
-    if datatype is None:
-        raise InvalidArgument(f"invalid datatype for input {name}")
+    try:
+        datatype = BY_NAME[entry["datatype"]]
+    except (KeyError, TypeError):
+        _name(entry, "datatype")  # raises for what is no name at all
+        raise InvalidArgument(f"invalid datatype for input {name}") from None
     shape = _shape(entry)
     parameters = entry.get("parameters")
     if type(parameters) is not dict:
@@ -142,7 +145,7 @@ def _input(entry: Any, tail: Tail | None) -> Tensor:
         data = _place(parameters)
     else:
         data = to_bytes(name, datatype, count_elements(shape), entry["data"])
-    return Tensor(name, datatype.number, shape, data)
+    return make(Tensor, (name, datatype.number, shape, data))
 
 
 def _shape(entry: dict[str, Any]) -> list[int]:

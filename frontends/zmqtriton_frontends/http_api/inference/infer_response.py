@@ -6,7 +6,7 @@ from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -28,26 +28,21 @@ def describe(
     outputs: list[dict[str, Any]] = []
     document["outputs"] = outputs
     tail: list[bytes | memoryview] = []
-    for tensor in response.outputs:
+    for name, number, shape, data in response.outputs:
         # what lies in a client's shared memory is there already
-        is_placed = tensor.name in form.places
-        entry = _describe(model, tensor, is_placed)
+        is_placed = name in form.places
+        datatype = BY_NUMBER.get(number)
+        has_size = number != BYTES and not is_placed
+        if datatype is None or (has_size and len(data) != count_elements(shape) * datatype.size):
+            raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")
+        entry: dict[str, Any] = {"name": name, "datatype": datatype.name, "shape": shape}
         if is_placed:
             pass
-        elif form.listed.get(tensor.name, form.default):
-            entry["parameters"] = {"binary_data_size": len(tensor.data)}
-            if tensor.data:
-                tail.append(tensor.data)
+        elif form.listed.get(name, form.default):
+            entry["parameters"] = {"binary_data_size": len(data)}
+            if data:
+                tail.append(data)
         else:
-            entry["data"] = from_bytes(tensor.name, tensor.datatype, tensor.data)
+            entry["data"] = from_bytes(name, number, data)
         outputs.append(entry)
     return document, tail
-
-
-def _describe(model: ModelVersion, tensor: Tensor, is_placed: bool) -> dict[str, Any]:
-    name, number, shape, data = tensor
-    datatype = BY_NUMBER.get(number)
-    has_size = number != BYTES and not is_placed
-    if datatype is None or (has_size and len(data) != count_elements(shape) * datatype.size):
-        raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")
-    return {"name": name, "datatype": datatype.name, "shape": shape}
