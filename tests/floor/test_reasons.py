@@ -25,29 +25,88 @@ def _trees() -> Iterator[tuple[Path, ast.AST]]:
                 yield path, ast.parse(text)
 
 
-def _kind(node: ast.expr) -> str:
-    is_kind = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Kind"
-    return node.attr if is_kind else ""  # type: ignore[attr-defined]
+def _meanings(node: ast.expr, function: ast.AST) -> list[ast.expr]:
+    """Return the expressions that it may stand for: those that a local variable is set to."""
+    if isinstance(node, ast.IfExp):
+        return [*_meanings(node.body, function), *_meanings(node.orelse, function)]
+    if not isinstance(node, ast.Name):
+        return [node]
+    sources = []
+    for each in ast.walk(function):
+        if isinstance(each, ast.Assign):
+            targets = each.targets
+        elif isinstance(each, ast.AnnAssign | ast.NamedExpr):
+            targets = [each.target]
+        else:
+            continue
+        is_source = any(isinstance(t, ast.Name) and t.id == node.id for t in targets)
+        if is_source and each.value is not None and each.value is not node:
+            sources += _meanings(each.value, function)
+    return sources
+
+
+def _kinds(node: ast.expr, function: ast.AST) -> list[str]:
+    return [
+        each.attr
+        for each in _meanings(node, function)
+        if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "Kind"
+    ]
+
+
+def _calls(tree: ast.AST) -> Iterator[tuple[ast.Call, ast.AST]]:
+    """Return the calls, each with the function around it."""
+
+    def walk(node: ast.AST, function: ast.AST) -> Iterator[tuple[ast.Call, ast.AST]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Call):
+                yield child, function
+            is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from walk(child, child if is_function else function)
+
+    yield from walk(tree, tree)
+
+
+def _made_in(tree: ast.AST) -> Iterator[tuple[int, Kind, set[str]]]:
+    """Return the line where a reason is made, its kind, and the names of its values."""
+    for node, function in _calls(tree):
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        called = ast.unparse(node.func).rpartition(".")[2]
+        is_maker = called in ("of", "because") and bool(node.args)
+        kind_node = node.args[0] if is_maker else named.get("kind")
+        if kind_node is None or None in named:
+            continue
+        for kind in _kinds(kind_node, function):
+            if is_maker:
+                yield node.lineno, Kind(kind), {str(name) for name in named.keys() - _NO_VALUES}
+                continue
+            values = named.get("values")
+            for meaning in [None] if values is None else _meanings(values, function):
+                yield node.lineno, Kind(kind), _keys(meaning)
 
 
 def _made() -> Iterator[tuple[str, Kind, set[str]]]:
-    """Return where a reason is made, its kind, and the names of its values."""
     for path, tree in _trees():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call):
-                continue
-            named = {keyword.arg: keyword.value for keyword in node.keywords}
-            called = ast.unparse(node.func).rpartition(".")[2]
-            is_maker = called in ("of", "because") and bool(node.args)
-            kind = _kind(node.args[0]) if is_maker else _kind(named.get("kind", node))
-            if kind and None not in named and not isinstance(named.get("values"), ast.Name):
-                values = named.keys() - _NO_VALUES if is_maker else _keys(named.get("values"))
-                yield f"{path}:{node.lineno}", Kind(kind), {str(name) for name in values}
+        for line, kind, values in _made_in(tree):
+            yield f"{path}:{line}", kind, values
 
 
 def _keys(values: ast.expr | None) -> set[str]:
     keys = values.keys if isinstance(values, ast.Dict) else ()
     return {key.value for key in keys if isinstance(key, ast.Constant)}  # type: ignore[misc]
+
+
+def test_a_reason_is_followed_through_local_variables() -> None:
+    tree = ast.parse(
+        "def f(status):\n"
+        "    kind = Kind.CRASHED if status else Kind.KILLED\n"
+        "    values = {'signal': 'SIGSEGV'}\n"
+        "    Reason.of(kind, 'killed', name='SIGKILL')\n"
+        "    return Problem('killed', kind=kind, values=values)\n"
+    )
+
+    wrong = [(4, Kind.CRASHED, {"name"}), (4, Kind.KILLED, {"name"})]
+    right = [(5, Kind.CRASHED, {"signal"}), (5, Kind.KILLED, {"signal"})]
+    assert [*wrong, *right] == list(_made_in(tree))
 
 
 def test_each_reason_is_made_with_the_values_of_its_kind() -> None:
@@ -63,7 +122,8 @@ def test_each_kind_is_made_somewhere() -> None:
         for path, tree in _trees()
         if path.name != "reasons.py"
         for node in ast.walk(tree)
-        if isinstance(node, ast.expr) and (kind := _kind(node))
+        if isinstance(node, ast.expr)
+        for kind in _kinds(node, ast.Module([], []))
     }
 
     assert set() == {kind.value for kind in Kind} - used
