@@ -344,6 +344,7 @@ LAYERS = (
         ("click", "numpy", "rich"),
         "asks a running server and must not need one to be imported",
     ),
+    Layer("zmqtriton.ctl.fleet.srv_records", (_FLOOR,), ("dns",), "is the one that asks DNS"),
     Layer(
         "zmqtriton.ctl.benching",
         (_FLOOR, "zmqtriton.control_client", "zmqtriton.ctl", "zmqtriton_protos"),
