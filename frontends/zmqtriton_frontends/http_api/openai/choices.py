@@ -23,10 +23,13 @@ _Decoder = codecs.getincrementaldecoder("utf-8")
 class Choice:
     """One text; bytes that are no UTF-8 become U+FFFD, characters may be cut between responses."""
 
-    def __init__(self, beginning: str = "") -> None:
+    def __init__(self, beginning: str = "", *, is_kept: bool = True) -> None:
+        """Set up; a text that is not kept is sent as it grows."""
         self._decoder = _Decoder("replace")
+        self._is_kept = is_kept
         self._pieces = [beginning]
-        self._size = 0
+        #: How many bytes have come.
+        self.size = 0
         self.reason = _STOP
 
     @property
@@ -35,13 +38,14 @@ class Choice:
 
     @property
     def estimated_tokens(self) -> int:
-        return estimate_tokens(self._size)
+        return estimate_tokens(self.size)
 
     def take(self, data: bytes, *, is_final: bool = False) -> str:
         """Add what has come; return the characters that are complete."""
         text = self._decoder.decode(data, is_final)
-        self._size += len(data)
-        self._pieces.append(text)
+        self.size += len(data)
+        if self._is_kept:
+            self._pieces.append(text)
         return text
 
 
@@ -56,8 +60,12 @@ class Choices:
         *,
         first_index: int = 0,
         has_echo: bool = False,
+        are_kept: bool = True,
     ) -> None:
-        """Set up for so many choices; those of other prompts stand before the first index."""
+        """Set up for so many choices; those of other prompts stand before the first index.
+
+        Texts that are not kept are sent as they grow.
+        """
         self._names = names
         self._prompt_bytes = len(prompt.encode())
         self._limit = limit
@@ -66,7 +74,13 @@ class Choices:
         self.echo = prompt if has_echo else ""
         self._prompt_tokens: int | None = None
         self._completion_tokens: int | None = None
-        self.all = [Choice(self.echo)]
+        self._are_kept = are_kept
+        self.all = [Choice(self.echo, is_kept=are_kept)]
+
+    @property
+    def size(self) -> int:
+        """The bytes of all texts."""
+        return sum(choice.size for choice in self.all)
 
     @property
     def prompt_tokens(self) -> int:
@@ -108,7 +122,7 @@ class Choices:
                 "were asked for"
             )
         while len(self.all) < len(texts):
-            self.all.append(Choice(self.echo))
+            self.all.append(Choice(self.echo, is_kept=self._are_kept))
         return [(i, self.all[i].take(text)) for i, text in enumerate(texts)]
 
     def _take_reasons(self, reasons: list[bytes]) -> None:

@@ -6,15 +6,19 @@ client goes away, the connection cancels the task, and that cancels the requests
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import NamedTuple
 
 import falcon.asgi
 
+from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference.response_encoding import size_of
 from zmqtriton_frontends.http_api.inference.server_sent_events import Events
 from zmqtriton_frontends.http_api.openai import problems, requests
 from zmqtriton_frontends.http_api.openai.calls import Calls, together
@@ -30,6 +34,9 @@ from zmqtriton_frontends.http_api.openai.requests import TextRequest
 from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.templates.children import Children
+
+#: The texts of an answer that is given as a whole take room in steps.
+_STEP_BYTES = 64 << 10
 
 
 class _Asked(NamedTuple):
@@ -76,7 +83,8 @@ class Texts:
         else:
             take, numbers = asked.req.turn.take, range(len(asked.prompts))
             answers = await together(take(self._read, asked, number) for number in numbers)
-            resp.data = asked.form.document(answers)
+            size = sum(answer.size for answer in answers)
+            resp.data = await _write(size, asked.form.document, answers)
         resp.set_header("x-request-id", asked.form.id)
 
     async def _chunks(self, asked: _Asked) -> AsyncGenerator[bytes, None]:
@@ -93,22 +101,37 @@ class Texts:
                 async for item in items:
                     if item.error is not None:
                         raise item.error
-                    added = b"" if item.body is None else events.add(choices.take(item.body))
+                    body = item.body
                     del item  # its memory may be the model's
+                    if body is None:
+                        continue
+                    size, work = size_of(body), partial(_add, choices, events, body)
+                    del body
+                    if size >= json_documents.LARGE_BYTES:
+                        await asked.req.wait_for_room(size)
+                    added = await _write(size, work)
+                    del work
                     if added:
                         yield added
+                    del added
             yield events.end()
         yield asked.form.finish(answers)
 
     async def _read(self, asked: _Asked, number: int) -> Choices:
         """Return the whole answer to one prompt. Raises the model's error."""
         items, choices = self._begin(asked, number)
+        unbooked = 0
         async with aclosing(items):
             async for item in items:
                 if item.error is not None:
                     raise item.error
-                if item.body is not None:
-                    choices.take(item.body)
+                if item.body is None:
+                    continue
+                unbooked += size_of(item.body)
+                if unbooked >= _STEP_BYTES:
+                    await asked.req.wait_for_room(unbooked)
+                    unbooked = 0
+                choices.take(item.body)
         choices.end()
         return choices
 
@@ -125,8 +148,21 @@ class Texts:
             request.choices,
             first_index=number * request.choices,
             has_echo=request.has_echo,
+            are_kept=not request.is_streamed,
         )
         return self._calls.begin(asked.req, model, body, asked.begun_ns), choices
+
+
+async def _write(size: int, write: Callable[..., bytes], *arguments: object) -> bytes:
+    """Return what is written of so many bytes, by a thread if they are many."""
+    if size < json_documents.LARGE_BYTES:
+        return write(*arguments)
+    return await json_documents.aside(size, write, *arguments)
+
+
+def _add(choices: Choices, events: AnswerEvents, body: ResponseBody) -> bytes:
+    """Return the events for what a response adds."""
+    return events.add(choices.take(body))
 
 
 async def _as_it_is(events: bytes) -> bytes:
