@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterable, NamedTuple
 
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.leases import Leases
+from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import MAX_ROWS, Block, CreateSegment, FreeSegment, HeldBlocks, Reference
 
 PAGE = mmap.PAGESIZE
@@ -164,10 +165,9 @@ class Arena:
         self._is_inside = False
 
     @classmethod
-    def configured(cls, owner: int, settings: dict[str, Any]) -> Arena:
-        """Create an arena as the settings of the Bootstrap ask for."""
-        sizes = [settings.get(name, 1 << 20) for name in ("segment_bytes", "segment_step_bytes")]
-        return cls(owner, first_bytes=sizes[0], step_bytes=sizes[1])
+    def configured(cls, owner: int, memory: Memory) -> Arena:
+        """Create an arena of these sizes."""
+        return cls(owner, first_bytes=memory.segment_bytes, step_bytes=memory.segment_step_bytes)
 
     # ---------------------------------------------------------------- blocks
 

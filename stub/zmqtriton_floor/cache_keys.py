@@ -88,7 +88,6 @@ def is_cached(config: Mapping[str, Any]) -> bool:
     return bool((config.get("response_cache") or {}).get("enable"))
 
 
-def keys_of(settings: dict[str, Any]) -> Keys | None:
-    """Create the keys as the settings of the Bootstrap say; None without a cache."""
-    secret = settings.get("cache_secret", "")
+def keys_of(secret: str) -> Keys | None:
+    """Create the keys of a secret in hex; None without a cache, which has none."""
     return Keys(bytes.fromhex(secret)) if secret else None

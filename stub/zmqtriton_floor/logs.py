@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from typing import IO, Any, Callable, Mapping, NamedTuple, Sequence
+from typing import IO, Any, Callable, NamedTuple, Sequence
 
 _LEVELS = {
     logging.DEBUG: "V",
@@ -154,19 +154,9 @@ class LogOptions(NamedTuple):
 
     form: str = "default"
     verbose: int = 0
-    info: int = 1
-    warning: int = 1
-    error: int = 1
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> LogOptions:
-        """Read the settings of a Bootstrap."""
-        numbers = (int(settings.get(f"log_{f}", cls._field_defaults[f])) for f in cls._fields[1:])
-        return cls(settings.get("log_format", "default"), *numbers)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the settings as a Bootstrap has them."""
-        return {"log_format": self.form, **{f"log_{f}": getattr(self, f) for f in self._fields[1:]}}
+    info: bool = True
+    warning: bool = True
+    error: bool = True
 
     def has(self, level: str) -> bool:
         """True if records of this level (I W E V) are written."""
@@ -278,12 +268,11 @@ def _is_journal(stream: IO[str]) -> bool:
     return bool(named) and named == f"{found.st_dev}:{found.st_ino}"
 
 
-def change(wanted: LogOptions) -> dict[str, Any]:
-    """Change the options for the same stream, and return the settings."""
+def change(wanted: LogOptions) -> None:
+    """Change the options for the same stream."""
     root = logging.getLogger()
     root.setLevel(logging.DEBUG if wanted.verbose else logging.INFO)
     for handler in root.handlers:
         if isinstance(handler.formatter, Formatter):
             handler.formatter.form = wanted.form
             handler.filters[:] = [_Filter(wanted)]
-    return wanted.settings()

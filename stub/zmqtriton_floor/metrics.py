@@ -7,7 +7,7 @@ anything. Knows no series and no values.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Iterable, NamedTuple, Tuple
 
 from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, Unavailable
 
@@ -72,22 +72,22 @@ def check_count(count: int) -> None:
 
 _TRUE = ("true", "1", "on")
 #: Triton's.
-_QUANTILES = [0.5, 0.9, 0.95, 0.99, 0.999]
+_QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 
 
 class MetricsConfig(NamedTuple):
-    has_counters: bool
-    has_histograms: bool
-    has_summaries: bool
+    """Which latencies are kept, as `--metrics-config` says."""
+
+    has_counters: bool = True
+    has_histograms: bool = False
+    has_summaries: bool = False
     #: In ascending order.
-    quantiles: List[float]
+    quantiles: Tuple[float, ...] = _QUANTILES
 
 
-def of_settings(settings: Dict[str, Any]) -> MetricsConfig:
-    """Read the settings; if an option was given more than once, the last one counts."""
-    said: Dict[str, str] = {}
-    for _, key, value in settings.get("metrics_config") or []:
-        said[key] = value
+def config_of(options: Iterable[Tuple[str, str]]) -> MetricsConfig:
+    """Read the options, as (key, value); the last one of a key counts."""
+    said = dict(options)
     return MetricsConfig(
         _is_on(said.get("counter_latencies", "true")),
         _is_on(said.get("histogram_latencies", "")),
@@ -100,7 +100,7 @@ def _is_on(value: str) -> bool:
     return value.lower() in _TRUE
 
 
-def _quantiles(text: str) -> List[float]:
+def _quantiles(text: str) -> Tuple[float, ...]:
     """Parse `0.5:0.05,0.9:0.01`; the allowed errors are ignored, as ours has none in rank."""
     found = set()
     for pair in text.split(","):
@@ -110,4 +110,4 @@ def _quantiles(text: str) -> List[float]:
             continue
         if 0 <= quantile <= 1:
             found.add(quantile)
-    return sorted(found)
+    return tuple(sorted(found))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Collection
 
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.reshaping import Reshaping
+from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_floor.signature import Signature, takes_gpu
 from zmqtriton_floor.variables import stub_mark
 from zmqtriton_stub.api import callers
@@ -100,12 +101,12 @@ class Instance:
         self._directory = load.directory
         self._outbox = Outbox(tell)
 
-    def begin(self, bootstrap: wire.Bootstrap) -> None:
+    def begin(self, bootstrap: wire.Bootstrap, settings: StubSettings) -> None:
         """Take note of the server that it belongs to."""
         self.runtime = bootstrap.directory
         self.serial = bootstrap.serial
-        mode = json.loads(bootstrap.settings).get("trace", {}).get("mode", "")
-        self.tracing = Tracing(bootstrap.directory, has_contexts=mode == "opentelemetry")
+        has_contexts = settings.trace_mode == "opentelemetry"
+        self.tracing = Tracing(bootstrap.directory, has_contexts=has_contexts)
 
     def configure(self, config: str) -> None:
         """Take the final configuration."""

@@ -14,11 +14,13 @@ import threading
 import time
 from typing import Any, Callable, NoReturn
 
-from zmqtriton_floor import endpoints, metrics, wire
+from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.settings.codec import decode
+from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api.errors import clip, describe, reason_of
 from zmqtriton_stub.broker.bls_client import BlsClient
@@ -79,6 +81,7 @@ class Stub:
         # Not a poll object: an event loop can wait on this one's descriptor.
         self._poller = select.epoll()
         self._bootstrap: wire.Bootstrap
+        self._settings: StubSettings
         self._instance: Instance
         self._model: Model
         self._link: BrokerConnection
@@ -108,8 +111,9 @@ class Stub:
         self._thread = threading.current_thread()
         try:
             self._bootstrap = self._await(wire.Bootstrap)
-            this_process.wanted = LogOptions.of(json.loads(self._bootstrap.settings))
-            self._memory.begin(self._bootstrap)
+            self._settings = decode(StubSettings, self._bootstrap.settings)
+            this_process.wanted = self._settings.log
+            self._memory.begin(self._bootstrap.serial, self._settings.memory)
             self._load(self._await(wire.LoadModel))
             self._connect()
             self._warm_up()
@@ -157,7 +161,7 @@ class Stub:
         elif kind is wire.StreamListener:
             self._listen(self._supervisor.take_descriptor(kind))
         elif kind is wire.LogSettings:
-            this_process.wanted = LogOptions.of(json.loads(message.settings))
+            this_process.wanted = decode(LogOptions, message.settings)
         elif kind is wire.NewEpoch:
             self._bootstrap = self._bootstrap._replace(epoch=message.epoch)
             if self._epoch:
@@ -188,7 +192,7 @@ class Stub:
             self._instance.tell(wire.ConfigCompleted(config))
             config = self._await(wire.Initialize).config
             self._instance.configure(config)
-            self._instance.begin(self._bootstrap)
+            self._instance.begin(self._bootstrap, self._settings)
             self._instance.call = self._supervisor.call
             self._model.initialize(config, self._instance)
             self._warmup = Warmup(json.loads(config), load.directory)
@@ -247,8 +251,8 @@ class Stub:
         if self._instance.is_decoupled:
             bootstrap = self._bootstrap
             address = endpoints.stream_address(bootstrap.directory, bootstrap.serial)
-            wanted = metrics.of_settings(json.loads(bootstrap.settings))
-            self._link.publish(address, self._listener, is_timed=wanted.has_histograms)
+            is_timed = self._settings.metrics.has_histograms
+            self._link.publish(address, self._listener, is_timed=is_timed)
         else:
             os.close(self._listener)
         self._listener = -1

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.floor.reasons import because
+from tests.supervisor.settings import frontend_settings
 from zmqtriton.announcing.announcement import (
     Process,
     Stamp,
@@ -15,17 +16,18 @@ from zmqtriton.announcing.announcement import (
     describe_server,
     server_state,
 )
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
 
 PROCESS = Process("node7", 4711, 1764000000)
 
 
-def settings(**changes: Any) -> dict[str, Any]:
-    given = {"id": "a", "announce_interval_secs": 5, "allow_http": True, "http_port": 9000}
-    given |= {"http_address": "0.0.0.0", "allow_grpc": True, "grpc_port": 9001}
-    given |= {"grpc_address": "127.0.0.1", "metrics_address": "::1", "metrics_port": 9002}
-    return {**given, **changes}
+def settings(**changes: Any) -> FrontendSettings:
+    given: dict[str, Any] = {"id": "a", "http_port": 9000, "grpc_port": 9001, "metrics_port": 9002}
+    given |= {"http_address": "0.0.0.0", "grpc_address": "127.0.0.1", "metrics_address": "::1"}
+    given["allow_metrics"] = False
+    return frontend_settings("announcer", **{**given, **changes})
 
 
 def describe(**changes: Any) -> dict[str, Any]:

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
+from tests.supervisor.settings import frontend_settings
 from tests.support.waiting import eventually
 from zmqtriton.announcing import places
 from zmqtriton.announcing.announcement import Process
 from zmqtriton.announcing.announcer import Courier
 
-SETTINGS = {
-    "announce_interval_secs": 3600,
-    "announce_token_file": "",
-    "allow_http": True,
-    "http_address": "0.0.0.0",
-    "http_port": 9000,
-}
+SETTINGS = frontend_settings(
+    "announcer",
+    announce_interval_secs=3600,
+    http_port=9000,
+    allow_grpc=False,
+    allow_metrics=False,
+)
 
 
 def test_a_machine_whose_network_comes_up_later_is_announced_by_its_address(

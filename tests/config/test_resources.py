@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import starmap
+
 import pytest
 
 from zmqtriton.config.document import to_json
@@ -9,6 +11,7 @@ from zmqtriton.config.instances import instance_specs
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.resources import NO_DEVICE, ResourceNeed, ResourcePool
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.settings.broker import RateLimitResource, RateLimits
 
 
 def _needs(priority: int = 1, **counts: int) -> ResourceNeed:
@@ -21,7 +24,7 @@ def _needs(priority: int = 1, **counts: int) -> ResourceNeed:
 
 
 def _supply(*given: tuple[str, int, int]) -> ResourcePool:
-    return ResourcePool({"rate_limit": "execution_count", "rate_limit_resource": given})
+    return ResourcePool(RateLimits(True, tuple(starmap(RateLimitResource, given))))
 
 
 def _demands(groups: str) -> list[str]:

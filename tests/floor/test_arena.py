@@ -23,6 +23,7 @@ from zmqtriton_floor.arena import (
     seal_size,
 )
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.settings.stub import Memory
 
 
 class Clock:
@@ -208,7 +209,7 @@ def test_segments_of_the_pool_grow_so_that_there_are_few(arena: Arena) -> None:
 
 
 def test_the_pool_starts_and_grows_as_the_settings_say() -> None:
-    arena = Arena.configured(7, {"segment_bytes": 1 << 16, "segment_step_bytes": 3 << 16})
+    arena = Arena.configured(7, Memory(1 << 16, 3 << 16))
 
     first = arena.wanted(1)
     arena.add(first, segment(first.size))

@@ -10,22 +10,22 @@ from zmqtriton_floor import metrics
     ("config", "has"),
     [
         ([], True),
-        ([["", "summary_latencies", "true"]], True),
-        ([["", "counter_latencies", "false"]], False),
-        ([["", "counter_latencies", "false"], ["", "counter_latencies", "true"]], True),
+        ([("summary_latencies", "true")], True),
+        ([("counter_latencies", "false")], False),
+        ([("counter_latencies", "false"), ("counter_latencies", "true")], True),
     ],
 )
-def test_latency_counters_are_an_option(config: list[list[str]], has: bool) -> None:
-    assert has is metrics.of_settings({"metrics_config": config}).has_counters
+def test_latency_counters_are_an_option(config: list[tuple[str, str]], has: bool) -> None:
+    assert has is metrics.config_of(config).has_counters
 
 
 def test_histograms_and_summaries_are_asked_for() -> None:
-    asked = [["", "histogram_latencies", "true"], ["", "summary_latencies", "1"]]
+    asked = [("histogram_latencies", "true"), ("summary_latencies", "1")]
 
-    wanted = metrics.of_settings({"metrics_config": asked})
+    wanted = metrics.config_of(asked)
 
     assert (wanted.has_histograms, wanted.has_summaries) == (True, True)
-    assert not any(metrics.of_settings({})[1:3])
+    assert not any(metrics.config_of([])[1:3])
 
 
 @pytest.mark.row("--metrics-config")
@@ -39,6 +39,6 @@ def test_histograms_and_summaries_are_asked_for() -> None:
     ],
 )
 def test_quantiles_are_those_that_make_sense_or_tritons(text: str, quantiles: list[float]) -> None:
-    settings = {"metrics_config": [["", "summary_quantiles", text]]}
+    config = metrics.config_of([("summary_quantiles", text)])
 
-    assert quantiles == metrics.of_settings(settings).quantiles
+    assert tuple(quantiles) == config.quantiles

@@ -290,6 +290,7 @@ LAYERS = (
             "zmqtriton.posting",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.inference.catalogue",
+            "zmqtriton_frontends.process.request_log",
         ),
         (),
         "is a frontend that serves nobody and tells others what it hears",

@@ -15,6 +15,8 @@ from typing import Any
 from tests.support.routers import FakeRouter
 from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.settings.codec import encode
+from zmqtriton_floor.settings.stub import StubSettings
 
 MAIN = Path(__file__).resolve().parents[2] / "stub" / "zmqtriton_stub" / "__main__.py"
 _SERIAL = 7
@@ -90,7 +92,9 @@ class RunningStub:
 
     def take_bootstrap(self) -> None:
         self.send_message(
-            wire.Bootstrap(_SERIAL, _TOKEN, "stub", str(self.directory), self._epoch, "{}")
+            wire.Bootstrap(
+                _SERIAL, _TOKEN, "stub", str(self.directory), self._epoch, encode(StubSettings())
+            )
         )
 
     def load(self, model: Path, config: dict[str, Any], auto_complete: int = 0) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from typing import Any
@@ -12,10 +11,12 @@ from zmqtriton_floor.arena import Arena, seal_size
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.settings.codec import encode
+from zmqtriton_floor.settings.stub import Memory, StubSettings
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.supervisor_client import SupervisorClient
 
-BOOTSTRAP = wire.Bootstrap(9, bytes(16), "stub", "/", 1, json.dumps({}))
+BOOTSTRAP = wire.Bootstrap(9, bytes(16), "stub", "/", 1, encode(StubSettings()))
 
 
 class FakeSupervisor:
@@ -26,7 +27,7 @@ class FakeSupervisor:
         self._stub_lifeline = Lifeline(theirs)
         self.client = SupervisorClient(self._stub_lifeline)
         self.memory = TensorMemory(self.client)
-        self.memory.begin(BOOTSTRAP)
+        self.memory.begin(BOOTSTRAP.serial, Memory())
         self.released: list[wire.Block] = []
         self.memory.release = lambda message: self.released.extend(message.blocks)
         self.refusal = ""

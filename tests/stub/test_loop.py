@@ -21,6 +21,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import COUNTER
+from zmqtriton_floor.settings.codec import encode
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker.connection import BrokerConnection
@@ -251,7 +252,7 @@ def test_the_supervisor_is_answered_and_changes_the_log(tmp_path: Path) -> None:
     with HostedStub(tmp_path) as stub:
         stub.begin()
 
-        stub.send_message(wire.LogSettings(json.dumps(LogOptions(verbose=3).settings())))
+        stub.send_message(wire.LogSettings(encode(LogOptions(verbose=3))))
         stub.sync()
 
         assert 3 == this_process.wanted.verbose

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.floor.reasons import because
+from tests.supervisor.settings import settings as server_settings
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.repository.scan import VersionSelection
 from zmqtriton.supervisor import actions
@@ -74,7 +75,7 @@ class SupervisorHarness:
     def __init__(self, *models: Blueprint, **policy: Any) -> None:
         """Beside `features`, `settings` and `used_share` it is how the supervisor is to work."""
         policy.setdefault("frontend_roles", ROLES)
-        settings = policy.pop("settings", "{}")
+        settings = policy.pop("settings", None) or server_settings()
         used_share = policy.pop("used_share", lambda gpu: None)
         server = ServerInfo(
             "/run/x",

@@ -24,6 +24,8 @@ import zmq
 
 from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.settings.codec import encode
+from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 
@@ -102,7 +104,7 @@ class ProcessChain:
         self.gateway = Gateway(Lifeline(theirs))
 
     def _bootstrap(self, serial: int, role: str) -> wire.Bootstrap:
-        return wire.Bootstrap(serial, TOKEN, role, str(self._directory), 1, "{}")
+        return wire.Bootstrap(serial, TOKEN, role, str(self._directory), 1, encode(StubSettings()))
 
     async def start(self) -> None:
         self.broker.send_messages(

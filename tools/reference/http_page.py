@@ -10,7 +10,11 @@ from typing import Any
 
 from tools.reference.markdown import code, heading, table
 from zmqtriton import addons
+from zmqtriton.options import Options
 from zmqtriton.options.restrictions import HTTP_CATEGORIES
+from zmqtriton.supervisor.machine.process_settings import Machine, settings_of
+from zmqtriton_floor.settings.codec import decode
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access.needs import ANY, OPEN
 from zmqtriton_frontends.grpc_api.handlers import table as rpcs
 from zmqtriton_frontends.http_api import app
@@ -71,12 +75,12 @@ def page() -> Iterator[str]:
 
 def _gateway() -> Any:
     """Return what the tables need of a gateway before there is a request."""
-    settings: defaultdict[str, Any] = defaultdict(str)
-    settings |= {"allow_openai": True, "allow_web_page": True, "grpc_reflection": True}
-    settings["http_addons"] = list(addons.own_rows()[addons.HTTP].values())
-    settings |= {"http_max_input_size": 1, "http_restricted_api": []}
-    settings |= {"grpc_restricted_protocol": []}
-    return SimpleNamespace(settings=settings, catalogue=SimpleNamespace(regions=None))
+    options = Options(allow_openai=True, allow_web_page=True, grpc_reflection=True)
+    machine = Machine(http_addons=tuple(addons.own_rows()[addons.HTTP].values()))
+    settings = settings_of(options, machine).document("http")
+    return SimpleNamespace(
+        settings=decode(FrontendSettings, settings), catalogue=SimpleNamespace(regions=None)
+    )
 
 
 def _row(route: Route, others: list[Route]) -> tuple[str, str, str]:

@@ -15,9 +15,10 @@ from contextlib import suppress
 from typing import Any
 
 from zmqtriton.announcing.announcer import Announcer
-from zmqtriton_floor import logs, prctl
+from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.process import request_log
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ async def _run(lifeline: Lifeline) -> None:
     if not starting.done():
         return  # nothing was announced
     await starting
-    logs.configure(logs.LogOptions.of(gateway.settings))
+    request_log.configure()
     announcer = Announcer(gateway)
     announcer.changed = gateway.has_news
     running = asyncio.ensure_future(announcer.run())

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 #: The number of this format; a reader refuses those that it does not know.
@@ -20,14 +21,6 @@ ENDED = "ended"
 
 #: Listeners on these take connections to any address of the machine.
 _WILDCARDS = frozenset({"", "0.0.0.0", "::"})
-#: By service: whether it is served, the option of its address, and the one of its port.
-_SERVICES = {
-    "http": ("allow_http", "http_address", "http_port"),
-    "grpc": ("allow_grpc", "grpc_address", "grpc_port"),
-    "metrics": ("allow_metrics", "metrics_address", "metrics_port"),
-    "agent_check": ("agent_check_port", "metrics_address", "agent_check_port"),
-}
-_ENCRYPTED = {"http": "http_use_ssl", "grpc": "grpc_use_ssl"}
 
 
 class Process(NamedTuple):
@@ -39,28 +32,38 @@ class Process(NamedTuple):
 
 
 def describe_server(
-    settings: Mapping[str, Any], process: Process, find_host: Callable[[], str]
+    settings: FrontendSettings, process: Process, find_host: Callable[[], str]
 ) -> dict[str, Any]:
     """Return what its models do not change; `find_host` finds this machine's name for others."""
     found = {
         "format": FORMAT,
-        "id": settings.get("id", ""),
+        "id": settings.server.id,
         **process._asdict(),
-        "version": settings.get("zmqtriton_version", ""),
-        "interval_s": settings["announce_interval_secs"],
+        "version": settings.server.zmqtriton_version,
+        "interval_s": settings.announcing.interval_s,
         "addresses": _addresses(settings, find_host),
     }
-    encrypted = [name for name, option in _ENCRYPTED.items() if settings.get(option)]
+    services = ("http", settings.http.use_ssl), ("grpc", settings.grpc.use_ssl)
+    encrypted = [name for name, is_encrypted in services if is_encrypted]
     return {**found, "tls": [name for name in encrypted if name in found["addresses"]]}
 
 
-def _addresses(settings: Mapping[str, Any], find_host: Callable[[], str]) -> dict[str, str]:
+def _addresses(settings: FrontendSettings, find_host: Callable[[], str]) -> dict[str, str]:
+    http, grpc, metrics = settings.http, settings.grpc, settings.metrics_service
+    services: dict[str, tuple[str, int]] = {}
+    if http.is_served:
+        services["http"] = http.address, http.port
+    if grpc.is_served:
+        services["grpc"] = grpc.address, grpc.port
+    if metrics.is_served:
+        services["metrics"] = metrics.address, metrics.port
+    if metrics.agent_check_port:
+        services["agent_check"] = metrics.address, metrics.agent_check_port
     addresses = {}
-    for name, (is_served, address, port) in _SERVICES.items():
-        if settings.get(is_served):
-            host = settings.get("announce_host") or settings[address]
-            host = find_host() if host in _WILDCARDS else host
-            addresses[name] = f"{_bracket_ipv6(host)}:{settings[port]}"
+    for name, (address, port) in services.items():
+        host = settings.announcing.host or address
+        host = find_host() if host in _WILDCARDS else host
+        addresses[name] = f"{_bracket_ipv6(host)}:{port}"
     return addresses
 
 

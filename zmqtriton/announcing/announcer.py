@@ -11,7 +11,6 @@ import os
 import random
 import socket
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -22,6 +21,7 @@ from zmqtriton.announcing.announcement import Process, Stamp
 from zmqtriton.announcing.pace import Pace
 from zmqtriton.announcing.places import AnnounceError
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -40,15 +40,15 @@ _LONGEST_WAIT_S = 3600.0
 class Courier:
     """Tells one place. Its announcements go through one thread, so that the last is the last."""
 
-    def __init__(self, place: str, settings: Mapping[str, Any], process: Process) -> None:
+    def __init__(self, place: str, settings: FrontendSettings, process: Process) -> None:
         self._place = place.partition("?")[0]  # what follows may be secret
-        self._tell = places.open_place(place, settings["announce_token_file"])
+        self._tell = places.open_place(place, settings.announcing.token_file)
         self._describe = partial(
             announcement.describe_server, settings, process, lambda: places.own_host(place)
         )
         self._news: dict[str, Any] = {}
         self._stamp = Stamp()
-        self._pace = Pace(settings["announce_interval_secs"])
+        self._pace = Pace(settings.announcing.interval_s)
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "announcing")
 
@@ -108,8 +108,8 @@ class Announcer:
         self._gateway = gateway
         self._readiness = Readiness(gateway)
         settings = gateway.settings
-        process = Process(socket.gethostname(), os.getppid(), settings["started_at"])
-        self._couriers = [Courier(place, settings, process) for place in settings["announce"]]
+        process = Process(socket.gethostname(), os.getppid(), settings.server.started_at)
+        self._couriers = [Courier(place, settings, process) for place in settings.announcing.places]
         self._news: dict[str, Any] = {}
         self._is_open = False
         #: To be set when something may have changed.

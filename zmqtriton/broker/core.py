@@ -8,8 +8,8 @@ events; they get what they use through their constructors and do not know the co
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
-from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.ensembles.scheduler import EnsembleScheduler
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
@@ -37,8 +37,11 @@ from zmqtriton.broker.sequences.admission import SequenceAdmission
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, ZmqTritonError
+from zmqtriton_floor.settings.broker import BrokerSettings
 
 _EXPIRED = Unavailable("Request timeout expired")
+
+_DEFAULTS = BrokerSettings()
 
 
 class Core:
@@ -107,20 +110,23 @@ class Core:
             model_metrics=self.model_metrics,
         )
 
-    def configure(self, epoch: int, settings: str = "{}", clock: Clock = no_clock) -> None:
+    def configure(
+        self, epoch: int, settings: BrokerSettings = _DEFAULTS, clock: Callable[[], int] = lambda: 0
+    ) -> None:
         """Apply the settings of the Bootstrap.
 
         Batch numbers keep growing from one broker to the next, because the stubs' progress pages
         rely on it.
         """
         self.generations.configure(settings, clock)
-        self.cache_lookup.configure(settings, clock)
+        self.cache_lookup.configure(settings.cache, clock)
         self._dispatch.begin_epoch(epoch)
         self._sequence_admission.epoch = self.blocks.epoch = epoch
         self.recovery.begin(epoch)
         self.recovery.once_over(self.answers.begun.forget_earlier)
-        for part in (self.rate_limiter, self.limits, self.waiting_for_load):
-            part.configure(settings)
+        self.rate_limiter.configure(settings.rate)
+        self.limits.configure(settings.limits)
+        self.waiting_for_load.configure(settings.on_demand)
 
     # ------------------------------------------------------- peers and models
 

@@ -7,7 +7,6 @@ messages to one destination travel together.
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import mmap
 import os
@@ -27,6 +26,8 @@ from zmqtriton_floor import endpoints, logs, wall_clock, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.settings.broker import BrokerSettings
+from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.variables import stub_mark
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Service:
         os.close(begun)
         self._is_over = False
         self._bootstrap = wire.Bootstrap(0, b"", "", "", 0, "{}")
+        self._settings = BrokerSettings()
         #: Process groups to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
         self._requests: Router
@@ -116,7 +118,7 @@ class Service:
                 message, time.monotonic_ns()
             ),
             wire.LogSettings: lambda message: logs.change(
-                logs.LogOptions.of(json.loads(message.settings))
+                decode(logs.LogOptions, message.settings)
             ),
             wire.AskStatistics: lambda message: self._ask_statistics(SUPERVISOR, message),
         }
@@ -321,8 +323,9 @@ class Service:
 
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
         self._bootstrap = bootstrap
-        logs.configure(logs.LogOptions.of(json.loads(bootstrap.settings)))
-        self._core.configure(bootstrap.epoch, bootstrap.settings, time.perf_counter_ns)
+        self._settings = decode(BrokerSettings, bootstrap.settings)
+        logs.configure(self._settings.log)
+        self._core.configure(bootstrap.epoch, self._settings, time.perf_counter_ns)
         self._core.answers.traces.begin(bootstrap.directory)
         where = bootstrap.directory, bootstrap.epoch
         self._requests = Router(endpoints.requests_address(*where), self._epoll)
@@ -350,6 +353,5 @@ class Service:
         for pid in stub_mark.marked_processes(self._bootstrap.directory):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        settings = json.loads(self._bootstrap.settings)
-        for directory in (self._bootstrap.directory, settings.get("storage_directory", "")):
+        for directory in (self._bootstrap.directory, self._settings.storage_directory):
             shutil.rmtree(directory, ignore_errors=True)

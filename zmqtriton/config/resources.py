@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.settings.broker import RateLimits
 
 #: In place of a device: one resource shared by all devices. In an option: so much on each of them.
 NO_DEVICE = -1
@@ -49,10 +50,10 @@ def needs_of_group(group: Any, device: int) -> ResourceNeed:
 class ResourcePool:
     """The amount that there is: as the operator says, or as much as the largest need."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.is_enabled: bool = settings.get("rate_limit", "off") == "execution_count"
+    def __init__(self, limits: RateLimits) -> None:
+        self.is_enabled = limits.is_on
         self._configured_amounts: dict[ResourceKey, int] = {}
-        for name, count, device in settings.get("rate_limit_resource") or ():
+        for name, count, device in limits.resources:
             self._configured_amounts[name, device] = max(0, count)
 
     def limits(self, demands: Iterable[ResourceNeed]) -> dict[ResourceKey, int]:

@@ -55,7 +55,7 @@ class Connection:
     def metadata(self) -> dict[str, Any]:
         """Return the name and version of the server."""
         settings = self._guest.ask(lambda: self._guest.gateway.settings)
-        return {"name": settings["id"], "version": settings["server_version"]}
+        return {"name": settings.server.id, "version": settings.server.server_version}
 
     def metrics(self) -> str:
         """Return the server's metrics as Prometheus reads them."""

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from zmqtriton.options.restrictions import CATEGORIES
+from zmqtriton_floor.settings.broker import RateLimitResource as RateLimitResource
+from zmqtriton_floor.settings.frontends import Restriction as Restriction
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -37,27 +39,11 @@ class Setting(NamedTuple):
     value: str
 
 
-class Restriction(NamedTuple):
-    """A group of APIs that answers only to requests with this value in a header."""
-
-    categories: tuple[str, ...]
-    header: str
-    value: str
-
-
 class ModelFile(NamedTuple):
     """A Python file that is a model."""
 
     name: str
     path: str
-
-
-class RateLimitResource(NamedTuple):
-    """A rate-limiter resource; device is -1 for one that belongs to no device."""
-
-    name: str
-    amount: int
-    device: int
 
 
 def text(value: str) -> str:

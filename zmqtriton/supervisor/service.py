@@ -7,14 +7,13 @@ disk is the worst that it meets.
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 import selectors
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import IO, Any
+from collections.abc import Callable
+from typing import IO
 
 from zmqtriton import systemd
 from zmqtriton.options import Options, describe_options
@@ -40,7 +39,7 @@ from zmqtriton.supervisor.machine.guard import call_ready, guarded
 from zmqtriton.supervisor.machine.listeners import PortError
 from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.policy_reading import read_policy
-from zmqtriton.supervisor.machine.process_settings import process_settings
+from zmqtriton.supervisor.machine.process_settings import bound_ports, process_settings
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.region_files import RegionFiles
@@ -102,15 +101,13 @@ class Service:
         gpus = visible_gpus(options.min_supported_compute_capability)
         self._model_reader = ModelReader(options, gpus)
         self._region_files = RegionFiles()
-        every = process_settings(options, directory, claims.storage, held)
-        settings, private = secrets.split_private_settings(every)
         self._log_ring = log_ring.attach()
-        server = self._server_info(settings, private)
+        server = self._server_info()
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
         rules = dataclasses.replace(
             read_policy(options),
             watchdog_interval_s=notifier.heartbeat_s,
-            storage_directory=settings["storage_directory"],
+            storage_directory=server.settings.broker.storage_directory,
         )
         self._core = Core(rules, server, FEATURES, pid=os.getpid(), now_s=time.monotonic())
         self._selector = selectors.DefaultSelector()
@@ -145,17 +142,15 @@ class Service:
         )
         self._signals = own_process.Signals(self._core.stop_requested, self.runner.reopen_log)
 
-    def _server_info(
-        self, settings: dict[str, Any], private: Mapping[str, Mapping[str, Any]]
-    ) -> ServerInfo:
+    def _server_info(self) -> ServerInfo:
+        runtime, storage = self._claims.runtime, self._claims.storage
         return ServerInfo(
-            str(self._claims.runtime.path),
-            json.dumps(settings),
+            str(runtime.path),
+            process_settings(self._options, runtime, storage, self._listeners),
             lambda: os.urandom(_TOKEN_BYTES),
-            private,
-            used_memory_share,
-            own_process.most_instances(),
-            options=describe_options(self._options, settings),
+            used_gpu_share=used_memory_share,
+            most_instances=own_process.most_instances(),
+            options=describe_options(self._options, bound_ports(self._listeners)),
             most_finalizing=capacity.most_computing(),
             processor_use=capacity.processor_use,
             log_lines=self._log_ring.read_last,

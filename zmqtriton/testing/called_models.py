@@ -12,6 +12,8 @@ from typing import Any
 from zmqtriton.embedded.tensors import to_arrays, to_tensors
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
+from zmqtriton_floor.settings.codec import encode
+from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_stub.broker.bell import Bell
 from zmqtriton_stub.broker.bls_client import BlsClient
 
@@ -34,7 +36,7 @@ class CalledModels:
     def make_client(self) -> BlsClient:
         """Return what `exec` and `async_exec` ask."""
         memory: Any = _NoMemory()
-        bootstrap = wire.Bootstrap(0, _TOKEN, "", "", 1, "{}")
+        bootstrap = wire.Bootstrap(0, _TOKEN, "", "", 1, encode(StubSettings()))
         return BlsClient(bootstrap, memory, dict, lambda: None, dial=self._dial)
 
     def _dial(self, bootstrap: wire.Bootstrap) -> Any:

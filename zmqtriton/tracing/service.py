@@ -17,6 +17,8 @@ from zmqtriton.tracing.trace_file import TraceFile
 from zmqtriton_floor import endpoints, logs, spans, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.settings.codec import decode
+from zmqtriton_floor.settings.tracing import TracerSettings
 
 _log = logging.getLogger(__name__)
 
@@ -83,9 +85,9 @@ class Service:
         self._is_over = self._is_over or self._lifeline.ended
 
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
-        settings = json.loads(bootstrap.settings)
-        logs.configure(logs.LogOptions.of(settings))
-        self._sink = _sink(settings["trace"])
+        settings = decode(TracerSettings, bootstrap.settings)
+        logs.configure(settings.log)
+        self._sink = _sink(settings)
         address = endpoints.spans_address(bootstrap.directory)
         self._socket = endpoints.open_puller(zmq.Context.instance(), address, spans.LIMIT)
 
@@ -128,11 +130,11 @@ class Service:
             _log.warning(text, what)
 
 
-def _sink(settings: dict[str, Any]) -> Sink:
-    if settings["mode"] == "triton":
-        return TraceFile(settings["file"])
+def _sink(settings: TracerSettings) -> Sink:
+    if settings.mode == "triton":
+        return TraceFile(settings.file)
     # only now, since it costs memory
     from zmqtriton.tracing import destination
     from zmqtriton.tracing.open_telemetry import OpenTelemetryExporter
 
-    return OpenTelemetryExporter(destination.read(settings["opentelemetry"], os.environ))
+    return OpenTelemetryExporter(destination.read(settings.opentelemetry, os.environ))

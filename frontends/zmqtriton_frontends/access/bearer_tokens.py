@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timezone
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
@@ -134,11 +134,11 @@ class BearerTokens:
             tell()
 
 
-def bearer_tokens_of(settings: dict[str, Any]) -> BearerTokens | None:
-    """Return those of the settings, watched by the running loop; None if no token is needed."""
-    if not settings["tokens"]:
+def bearer_tokens_of(path: str) -> BearerTokens | None:
+    """Return those in a file, watched by the running loop; None if no token is needed."""
+    if not path:
         return None
-    tokens = BearerTokens(settings["tokens"])
+    tokens = BearerTokens(path)
     tokens.watch()
     return tokens
 

@@ -21,6 +21,7 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.door_api.server import DoorServer
 from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import keep_freed_memory
 
 _log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ async def serve(gateway: Gateway, listener: int) -> None:
     gateway.on_stop = stop
     if not await startup.may_open(gateway, stopped):
         return
-    logs.configure(logs.LogOptions.of(gateway.settings))
+    request_log.configure()
     server = DoorServer(gateway)
     path = server.start(listener)
     # what exists now lives as long as the process; the collector need not look at it again

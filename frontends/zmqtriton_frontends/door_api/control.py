@@ -69,9 +69,9 @@ class Control:
         fields.check_known()
         settings = self._gateway.settings
         return {
-            "name": settings["id"],
-            "version": settings["server_version"],
-            "extensions": settings["server_extensions"],
+            "name": settings.server.id,
+            "version": settings.server.server_version,
+            "extensions": settings.server.extensions,
         }
 
     # ------------------------------------------------------------ the models

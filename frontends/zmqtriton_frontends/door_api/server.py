@@ -53,10 +53,10 @@ class DoorServer:
         self._gateway = gateway
         self._loop = asyncio.get_running_loop()
         settings = gateway.settings
-        self._ledger = Ledger(settings["client_bytes"])
+        self._ledger = Ledger(settings.memory.client_bytes)
         self._memory = ClientMemoryReport(gateway.call, self._ledger)
         self._verbs: dict[str, Verb] = Control(gateway).verbs()
-        self._restrictions = by_category(settings["zmq_door_restricted"])
+        self._restrictions = by_category(settings.access.restrictions)
         self._context = zmq.Context()
         self._socket: Any = None
         self._monitor: Any = None

@@ -7,7 +7,6 @@ response or a ZmqTritonError, and cancel by cancelling. Without a broker request
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 from collections.abc import AsyncGenerator, Callable
@@ -17,6 +16,7 @@ from typing import Any
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, Unsupported, from_number
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.broker_connection import BrokerConnection, Steps
 from zmqtriton_frontends.gateway.outbox import Outbox
 from zmqtriton_frontends.gateway.questions import Questions
@@ -24,9 +24,13 @@ from zmqtriton_frontends.gateway.replies import AwaitedReply, Reply, StageReceiv
 from zmqtriton_frontends.gateway.shadows import Shadows
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
-from zmqtriton_frontends.inference import load_on_demand
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.inference.catalogue import CATALOGUE_MESSAGES, STOPPING, Catalogue
+from zmqtriton_frontends.inference.catalogue import (
+    CATALOGUE_MESSAGES,
+    STOPPING,
+    Catalogue,
+    apply_settings,
+)
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload
@@ -40,8 +44,6 @@ _log = logging.getLogger(__name__)
 _RECONNECT_AFTER_S = 0.1
 #: More of one message are taken one by one, so that others have their turns between them.
 _FEW_REPLIES = 8
-#: Settings by which not everybody may see the names of all models.
-_HIDING = ("tokens", "http_restricted_api", "grpc_restricted_protocol", "zmq_door_restricted")
 
 
 def _refuse_call(call: wire.Call) -> wire.CallResult:
@@ -85,7 +87,7 @@ class Gateway:
         self._questions = Questions(self._supervisor.send, self._outbox.send)
         self._stages = StageReceivers()
         self.payload: Payload  # there from the Bootstrap on
-        self.settings: dict[str, Any] = {}
+        self.settings: FrontendSettings  # likewise
         self.traces, self.catalogue = Traces(), Catalogue()
         send = self._supervisor.send
         self.catalogue.regions.on_left = lambda number: send(wire.RegionReleased(number))
@@ -117,10 +119,8 @@ class Gateway:
         self._of_supervisor: dict[type, Callable[[Any], object]] = {
             **dict.fromkeys(CATALOGUE_MESSAGES, self.catalogue.hear),
             wire.RemoveRegion: lambda message: self.catalogue.regions.remove(message.number),
-            wire.LogSettings: lambda message: self.settings.update(
-                request_log.change(json.loads(message.settings))
-            ),
-            wire.TraceSettings: lambda message: self.traces.change(json.loads(message.settings)),
+            wire.LogSettings: lambda message: request_log.change(message.settings),
+            wire.TraceSettings: lambda message: self.traces.change(message.settings),
             wire.Sync: lambda sync: self._supervisor.acknowledge(sync.number, self._outbox.flush),
             wire.CallResult: self._questions.settle,
             wire.Call: lambda call: send(self.on_call(call)),
@@ -373,18 +373,17 @@ class Gateway:
 
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
         self._bootstrap, self.serial = bootstrap, bootstrap.serial
-        self.settings = json.loads(bootstrap.settings)
-        request_log.follow(self.settings)
-        self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
-        self.catalogue.can_name_models = not any(map(self.settings.get, _HIDING))
-        self.catalogue.demand = load_on_demand.of(self.settings, self.call)
+        self.settings = settings = FrontendSettings.decode(bootstrap.settings)
+        request_log.follow(settings.log)
+        apply_settings(self.catalogue, settings, self.call)
         self.streams.take_bootstrap(self._loop, bootstrap.serial, bootstrap.directory)
         self.payload = Payload(
-            bootstrap.serial, self.settings, self._supervisor.send, self._outbox.send
+            *(bootstrap.serial, settings.memory, self._supervisor.send, self._outbox.send),
+            can_lend=settings.models.trust_client_shm,
         )
         self._outbox.releases = self.payload.releases
         self.catalogue.keys = self.payload.keys
-        self.traces.begin(bootstrap.directory, self.settings)
+        self.traces.begin(bootstrap.directory, settings.tracing)
         self._epoch = bootstrap.epoch
         self._connect(bootstrap.epoch)
 

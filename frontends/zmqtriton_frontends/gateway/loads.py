@@ -25,7 +25,7 @@ async def load(
     if not files:
         await gateway.call("load", {"model": model, "parameters": dict(parameters), **more})
         return
-    runtime: str = gateway.settings["runtime_directory"]
+    runtime: str = gateway.settings.server.runtime_directory
     given = (runtime, gateway.serial, model, parameters, files)
     writing = asyncio.ensure_future(asyncio.to_thread(staging.arguments, *given))
     try:

@@ -21,6 +21,7 @@ from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -47,12 +48,12 @@ async def serve(gateway: Gateway, bound: Sequence[socket.socket]) -> None:
     if not await startup.may_open(gateway, stopped):
         return
     settings = gateway.settings
-    logs.configure(logs.LogOptions.of(settings))
-    host = settings["grpc_address"]
-    port = settings["grpc_port"]
+    request_log.configure()
+    host = settings.grpc.address
+    port = settings.grpc.port
     server: NativeServer | GrpcioServer
     # only the one that is wanted: grpc takes 20 MB and has threads of its own
-    if settings["grpc_transport"] == "native":
+    if settings.grpc.transport == "native":
         from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 
         server = native = NativeServer(gateway)
@@ -75,8 +76,8 @@ def _leave_when_stopping(gateway: Gateway, server: NativeServer) -> None:
 
     Those who connect to a socket that systemd has passed wait for the next server.
     """
-    is_passed = "grpc" in gateway.settings["passed_sockets"]
-    if not is_passed and not gateway.settings["reuse_grpc_port"]:
+    is_passed = "grpc" in gateway.settings.server.passed_sockets
+    if not is_passed and not gateway.settings.grpc.reuse_port:
         return
 
     def leave() -> None:

@@ -77,8 +77,8 @@ class Rpc(NamedTuple):
 
 def table(gateway: Gateway) -> list[Rpc]:
     """Return all RPCs, answered through this gateway, with what asks for keys and tokens."""
-    restrictions = by_category(gateway.settings["grpc_restricted_protocol"])
-    tokens = bearer_tokens_of(gateway.settings)
+    restrictions = by_category(gateway.settings.access.restrictions)
+    tokens = bearer_tokens_of(gateway.settings.access.tokens)
     return [
         _restricted(_with_token(rpc, tokens), restrictions.get(rpc.category))
         for rpc in [*_rpcs(gateway), *_reflection(gateway)]
@@ -141,7 +141,7 @@ def _checked(rpc: Rpc, check: Callable[[Call], Call]) -> Rpc:
 
 def _reflection(gateway: Gateway) -> list[Rpc]:
     name = "ServerReflectionInfo"
-    if not gateway.settings["grpc_reflection"]:
+    if not gateway.settings.grpc.reflection:
         return [Rpc(service, name, "metadata", exchange=refuse) for service in _REFLECTION]
     reflection = Reflection((_INFERENCE, _HEALTH, _REFLECTION[0]))
     return [

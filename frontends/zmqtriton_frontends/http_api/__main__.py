@@ -6,13 +6,13 @@ Waits until the server opens, then becomes gunicorn's arbiter on the given bound
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
 
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.wire import Bootstrap, Listen, Shutdown, Sync, Synced
 from zmqtriton_frontends.http_api.server.endpoints import SOCKETS
 from zmqtriton_frontends.http_api.server.server import Server
@@ -50,9 +50,9 @@ def main() -> int:
     bootstrap = await_open(lifeline)
     if bootstrap is None:
         return 0
-    settings = json.loads(bootstrap.settings)
-    logs.configure(logs.LogOptions.of(settings))
-    if not AllowedHosts(settings["http_bound_address"], settings["http_allowed_host"]).is_checked:
+    settings = FrontendSettings.decode(bootstrap.settings)
+    logs.configure(settings.log)
+    if not AllowedHosts(settings.http.bound_address, settings.http.allowed_hosts).is_checked:
         _log.info("HTTP answers requests for any name of a host; --http-allowed-host limits that")
     given = {name: vars(arguments)[name.replace("-", "_")] for name in SOCKETS}
     sockets = {name: number for name, number in given.items() if number is not None}

@@ -90,7 +90,7 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
     for extension in extensions(gateway):
         table += extension.routes(gateway)
-    if gateway.settings["allow_web_page"]:
+    if gateway.settings.http.allow_web_page:
         description = Description(gateway, table)
         table.append(Route("GET", "/openapi.json", "metadata", description.document))
         table += Pages().routes()

@@ -32,7 +32,7 @@ class HttpExtension(NamedTuple):
 
 def extensions(gateway: Gateway) -> list[HttpExtension]:
     """Return those of all add-ons that this server has, in their order."""
-    return [_load(reference) for reference in gateway.settings.get("http_addons", ())]
+    return [_load(reference) for reference in gateway.settings.http.addons]
 
 
 def _load(reference: str) -> HttpExtension:

@@ -22,6 +22,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.reasons import Kind
 from zmqtriton_floor.routing import goes_to_canary, inside, is_copied
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.signature import Signature
 from zmqtriton_floor.wire import (
     Correlation,
@@ -31,8 +32,9 @@ from zmqtriton_floor.wire import (
     TrafficSplit,
     VersionInfo,
 )
+from zmqtriton_frontends.inference import load_on_demand
 from zmqtriton_frontends.inference.client_regions import Regions
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
+from zmqtriton_frontends.inference.load_on_demand import Call, NotLoaded, OnDemandLoader
 
 #: The answer to a request that comes while the server stops.
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
@@ -431,3 +433,11 @@ def _why_not_loaded(version: ModelVersion) -> str:
     if version.is_unloaded:
         return ". It was unloaded"
     return _WHY_NOT_LOADED.get(version.state, "")
+
+
+def apply_settings(catalogue: Catalogue, settings: FrontendSettings, call: Call) -> None:
+    """Apply the settings of a Bootstrap; `call` asks the supervisor to load a model."""
+    catalogue.strict_readiness = settings.models.strict_readiness
+    access = settings.access
+    catalogue.can_name_models = not (access.tokens or access.restrictions)
+    catalogue.demand = load_on_demand.of(settings.models.on_demand, call)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
+from zmqtriton_floor.settings.broker import OnDemand
 
 _VERB = "demand"
 _T = TypeVar("_T")
@@ -85,8 +86,8 @@ class OnDemandLoader:
             loading.exception()  # perhaps nobody waits any more
 
 
-def of(settings: dict[str, Any], call: Call) -> OnDemandLoader | None:
+def of(settings: OnDemand, call: Call) -> OnDemandLoader | None:
     """Return the loader; None if only operators load models."""
-    if not settings.get("load_on_demand"):
+    if not settings.is_on:
         return None
-    return OnDemandLoader(call, settings["load_on_demand_timeout"])
+    return OnDemandLoader(call, settings.timeout_s)

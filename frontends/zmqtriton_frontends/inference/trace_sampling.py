@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zmqtriton_floor import spans, wire
+from zmqtriton_floor.settings.codec import decode
+from zmqtriton_floor.settings.tracing import Sampling, Tracing
 from zmqtriton_floor.spans import Sender
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.request_trace import Trace, now_ns
@@ -55,16 +57,19 @@ class Traces:
         self._taken: dict[str, int] = {}
         self._sender = Sender("")
 
-    def begin(self, directory: str, settings: dict[str, Any]) -> None:
+    def begin(self, directory: str, tracing: Tracing) -> None:
         self._sender = Sender(directory)
-        self.change(settings.get("tracing", {}))
+        self._follow(tracing)
 
-    def change(self, settings: dict[str, Any]) -> None:
+    def change(self, document: str) -> None:
         """Take the settings of a wire.TraceSettings."""
-        self._is_given = settings.get("mode") == "opentelemetry"
+        self._follow(decode(Tracing, document))
+
+    def _follow(self, tracing: Tracing) -> None:
+        self._is_given = tracing.mode == "opentelemetry"
         self._choices = {
-            model: _choice(model, said, has_tensors=not self._is_given)
-            for model, said in settings.get("of", {}).items()
+            sampling.model: _choice(sampling, has_tensors=not self._is_given)
+            for sampling in tracing.models
         }
         self.is_on = any(choice.is_on for choice in self._choices.values())
         names = {choice.name for choice in self._choices.values()}
@@ -146,8 +151,8 @@ def _state(text: str) -> str:
     return state if len(state) <= _MOST_STATE and _TRACESTATE.fullmatch(state) else ""
 
 
-def _choice(model: str, said: dict[str, Any], *, has_tensors: bool) -> _Choice:
-    name = json.dumps([model, *said["changes"]])
-    flags = wire.TRACE_TENSORS if has_tensors and "TENSORS" in said["levels"] else 0
-    numbers = said["rate"], said["count"], said["log_frequency"]
-    return _Choice(name, bool(said["levels"]), flags, *numbers)
+def _choice(sampling: Sampling, *, has_tensors: bool) -> _Choice:
+    name = json.dumps([sampling.model, *sampling.changes])
+    flags = wire.TRACE_TENSORS if has_tensors and "TENSORS" in sampling.levels else 0
+    numbers = sampling.rate, sampling.max_traces, sampling.log_frequency
+    return _Choice(name, bool(sampling.levels), flags, *numbers)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from zmqtriton_floor import logs, prctl
+from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.access.bearer_tokens import bearer_tokens_of
 from zmqtriton_frontends.gateway import startup
@@ -26,6 +26,7 @@ from zmqtriton_frontends.metrics_api.history.sampler import Sampler
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.scraper import Scraper
 from zmqtriton_frontends.metrics_api.server import Page
+from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.hosts import AllowedHosts
 
 #: The limit for a running scrape at the end, however long requests are given.
@@ -68,7 +69,7 @@ async def serve(
     ending = asyncio.ensure_future(stopped.wait())
     if not await startup.may_open(gateway, ending):
         return
-    logs.configure(logs.LogOptions.of(gateway.settings))
+    request_log.configure()
     async with AsyncExitStack() as stack:
         if of_agent_check is not None:
             await stack.enter_async_context(_agent_check(gateway, of_agent_check))
@@ -83,16 +84,16 @@ async def serve(
 @asynccontextmanager
 async def _page(gateway: Gateway, listener: socket.socket) -> AsyncIterator[None]:
     settings = gateway.settings
-    machine = Machine() if settings.get("allow_cpu_metrics", True) else None
-    interval_s = max(0.01, settings.get("metrics_interval_ms", 2000.0) / 1000)
+    machine = Machine() if settings.metrics_service.allow_cpu_metrics else None
+    interval_s = max(0.01, settings.metrics_service.interval_ms / 1000)
     watching = asyncio.ensure_future(machine.watch(interval_s)) if machine is not None else None
 
-    gpus = Gpus() if settings.get("allow_gpu_metrics", True) else None
+    gpus = Gpus() if settings.metrics_service.allow_gpu_metrics else None
     if gpus is not None:
         gpus.watch(interval_s)
     scraper = Scraper(gateway, interval_s, machine, gpus)
-    hosts = AllowedHosts(listener.getsockname()[0], settings["http_allowed_host"])
-    tokens = bearer_tokens_of(settings)
+    hosts = AllowedHosts(listener.getsockname()[0], settings.http.allowed_hosts)
+    tokens = bearer_tokens_of(settings.access.tokens)
     page = Page("/metrics", exposition.CONTENT_TYPE, scraper.scrape, hosts, tokens)
     await page.start(listener)
     gateway.listening("Metrics Service", startup.address(*listener.getsockname()[:2]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from zmqtriton_floor import metrics
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition, model_metrics, own, readiness
 from zmqtriton_frontends.metrics_api.gpus import Gpus
@@ -25,7 +24,7 @@ class Scraper:
         self._machine = machine
         self._gpus = gpus
         self._busyness = own.Busyness(interval_s)
-        self._has_latencies = metrics.of_settings(gateway.settings).has_counters
+        self._has_latencies = gateway.settings.metrics.has_counters
 
     async def scrape(self) -> str:
         """Return the text of the page."""

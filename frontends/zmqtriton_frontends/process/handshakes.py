@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from zmqtriton_floor.settings.frontends import Tls
 from zmqtriton_frontends.process.tls import Encryption
 
 #: The limit for a client's handshake, and for what a client without TLS says.
@@ -112,15 +113,15 @@ class Handshakes:
 
 
 def handshakes_of(
-    settings: dict[str, Any], service: str, protocol: str, refusal: Callable[[], Refusal]
+    tls: Tls | None, service: str, protocol: str, refusal: Callable[[], Refusal]
 ) -> Handshakes | None:
     """Return the handshakes of a service; None if its connections are plain.
 
     Raises OSError for files that cannot be used.
     """
-    if not settings[f"{service}_use_ssl"]:
+    if tls is None:
         return None
-    return Handshakes(Encryption(settings, service, protocol), refusal)
+    return Handshakes(Encryption(tls, service, protocol), refusal)
 
 
 async def _refuse(opening: _Opening, refusal: Refusal, within_s: float) -> None:

@@ -6,10 +6,10 @@ Otherwise it costs a look at `is_on`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton_floor import logs
+from zmqtriton_floor.settings.codec import decode
 
 _log = logging.getLogger(__name__)
 
@@ -23,19 +23,26 @@ _UNKNOWN = 16
 
 #: Verbose lines are written.
 is_on = False
+#: What holds for this process, by its Bootstrap and every change since.
+_options = logs.LogOptions()
 
 
-def follow(settings: Mapping[str, Any]) -> None:
-    """Follow the settings of the process's log."""
-    global is_on
-    is_on = bool(settings.get("log_verbose"))
+def follow(options: logs.LogOptions) -> None:
+    """Follow the options of the process's log."""
+    global is_on, _options
+    _options, is_on = options, bool(options.verbose)
 
 
-def change(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Change the process's log, and return all of its settings."""
-    changed = logs.change(logs.LogOptions.of(settings))
-    follow(changed)
-    return changed
+def configure() -> None:
+    """Open the process's log, by the options that hold."""
+    logs.configure(_options)
+
+
+def change(document: str) -> None:
+    """Change the process's log, as a wire.LogSettings asks for."""
+    options = decode(logs.LogOptions, document)
+    logs.change(options)
+    follow(options)
 
 
 def log_request(method: str, path: str) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from typing import Any
+
+from zmqtriton_floor.settings.frontends import Tls
 
 _log = logging.getLogger(__name__)
 
@@ -17,10 +18,10 @@ _log = logging.getLogger(__name__)
 class Encryption:
     """Connections use `context`."""
 
-    def __init__(self, settings: dict[str, Any], service: str, protocol: str) -> None:
+    def __init__(self, tls: Tls, service: str, protocol: str) -> None:
         """Set up; `protocol` is offered by ALPN. Raises OSError for files that cannot be used."""
         self._service = service
-        self._files = Certificates(settings, service)
+        self._files = Certificates(tls)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.set_alpn_protocols([protocol])
@@ -46,15 +47,12 @@ class Encryption:
 
 
 class Certificates:
-    """The paths in a Bootstrap's settings for this service."""
+    """The files of a service, watched for changes."""
 
-    def __init__(self, settings: dict[str, Any], service: str) -> None:
-        self.cert: str = settings[f"{service}_server_cert"]
-        self.key: str = settings[f"{service}_server_key"]
+    def __init__(self, tls: Tls) -> None:
+        self.cert, self.key = tls.server_cert, tls.server_key
         #: Signs clients' certificates; "" if they need none.
-        self.root: str = ""
-        if settings[f"{service}_use_ssl_mutual"]:
-            self.root = settings[f"{service}_root_cert"]
+        self.root = tls.root_cert
         self._seen = self._look()
 
     def have_changed(self) -> bool:

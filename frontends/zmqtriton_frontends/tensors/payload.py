@@ -18,6 +18,7 @@ from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_of, hel
 from zmqtriton_floor.cache_keys import keys_of
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block, Reference, ResponseBody
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
@@ -39,13 +40,15 @@ class Payload:
     def __init__(
         self,
         serial: int,
-        settings: dict[str, Any],
+        memory: Memory,
         tell: Callable[[Any], None],
         release: Callable[[wire.Release], None],
+        *,
+        can_lend: bool = False,
     ) -> None:
         """Set up; `tell` sends to the supervisor, `release` to the broker."""
-        self.arena = Arena.configured(serial, settings)
-        self.keys = keys_of(settings)
+        self.arena = Arena.configured(serial, memory)
+        self.keys = keys_of(memory.cache_secret)
         self.releases = Releases(release)
         self.mappings = Mappings(is_private=False, on_release=self.releases.add)
         self.segments = Segments(self.arena, self.mappings, tell)
@@ -56,7 +59,7 @@ class Payload:
         #: What makes views of responses is imported.
         self._has_arrays = False
         #: None unless the operator trusts clients' memory.
-        self._lending = TrustedRegions(serial) if settings.get("trust_client_shm") else None
+        self._lending = TrustedRegions(serial) if can_lend else None
 
     def close(self) -> None:
         self.segments.close()

@@ -14,6 +14,7 @@ from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_bytes, 
 from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block, Reference, Tensor
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.client_memory import ClientMemory
@@ -51,14 +52,11 @@ class TensorMemory:
         #: For requests to models with a cache; None if the server has no cache.
         self.keys: Keys | None = None
 
-    def begin(self, bootstrap: wire.Bootstrap) -> None:
+    def begin(self, serial: int, memory: Memory) -> None:
         """Begin: from here on others may be told of what is in the arena."""
-        settings = json.loads(bootstrap.settings)
-        self.arena = Arena.configured(bootstrap.serial, settings)
-        self.for_clients = ClientMemory(
-            self.arena, settings.get("client_bytes", _ENDLESS) + _BEYOND
-        )
-        self.keys = keys_of(settings)
+        self.arena = Arena.configured(serial, memory)
+        self.for_clients = ClientMemory(self.arena, memory.client_bytes + _BEYOND)
+        self.keys = keys_of(memory.cache_secret)
 
     # ------------------------------------------------------------------ arena
 

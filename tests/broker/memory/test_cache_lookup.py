@@ -10,6 +10,7 @@ import pytest
 from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
 from tests.broker.world import BrokerHarness, request
 from zmqtriton_floor import wire
+from zmqtriton_floor.settings.broker import BrokerSettings, Cache
 from zmqtriton_floor.wire import Block, Reference, ResponseBody, Tensor
 
 KEY = b"k" * 32
@@ -21,8 +22,8 @@ SMALL = wire.encode_body(ResponseBody({}, [Tensor("O", 8, [1], b"abcd")]))
 class CachingWorld(BrokerHarness):
     def __init__(self, most: int = 1_000_000, **config: Any) -> None:
         super().__init__()
-        settings = {"cache_secret": "00", "cache_bytes": most, "cache_shared_bytes": most}
-        self.core.configure(1, json.dumps(settings), lambda: self.now)
+        settings = BrokerSettings(cache=Cache("00", most, most))
+        self.core.configure(1, settings, lambda: self.now)
         self.add_generation(config={**CONFIG, **config})
         self.add_frontend(FRONTEND)
         self.add_frontend(OTHER)
@@ -227,8 +228,7 @@ def test_only_what_a_model_with_a_cache_reads_is_hashed(
     second = model("second", response_cache={"enable": cached})
     world = EnsembleHarness(ensemble(steps), model("first"), second)
     if has_cache:
-        settings = {"cache_secret": "00", "cache_bytes": 9_999, "cache_shared_bytes": 9_999}
-        world.core.configure(1, json.dumps(settings), lambda: world.now)
+        world.core.configure(1, _SETTINGS, lambda: world.now)
 
     world.infer_ensemble(1)
 
@@ -239,7 +239,7 @@ def test_only_what_a_model_with_a_cache_reads_is_hashed(
     assert not work.flags & wire.WANT_DIGESTS
 
 
-_SETTINGS = json.dumps({"cache_secret": "00", "cache_bytes": 9_999, "cache_shared_bytes": 9_999})
+_SETTINGS = BrokerSettings(cache=Cache("00", 9_999, 9_999))
 
 
 def _asked_through_an_ensemble(asker: int) -> EnsembleHarness:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
@@ -9,6 +8,8 @@ import pytest
 from tests.broker.world import BrokerHarness, request
 from zmqtriton.broker.metrics.latencies import Histogram, Summary
 from zmqtriton_floor import wire
+from zmqtriton_floor.metrics import config_of
+from zmqtriton_floor.settings.broker import BrokerSettings
 
 _SECOND = 1_000_000_000
 _MILLISECOND = 1_000_000
@@ -97,8 +98,9 @@ def test_memory_does_not_grow_with_what_is_added() -> None:
 def _world(*metrics: str, **config: Any) -> BrokerHarness:
     """A broker that was started with these settings of --metrics-config."""
     world = BrokerHarness()
-    settings = [["", *metric.split("=")] for metric in metrics]
-    world.core.configure(1, json.dumps({"metrics_config": settings}), lambda: world.now)
+    pairs = [metric.partition("=")[::2] for metric in metrics]
+    settings = BrokerSettings(metrics=config_of(pairs))
+    world.core.configure(1, settings, lambda: world.now)
     world.add_generation(config={"name": "m", **config})
     world.add_frontend(F)
     world.add_stub(S)

@@ -11,6 +11,7 @@ from tests.broker.world import BrokerHarness, request
 from zmqtriton.broker.metrics.load_reports import WINDOW_NS, RecentTimes
 from zmqtriton.broker.metrics.statistics import ModelStatistics
 from zmqtriton_floor import wire
+from zmqtriton_floor.settings.broker import RequestLimits
 
 F, S, S2 = 2, 10, 11
 SECOND = 1_000_000_000
@@ -62,7 +63,7 @@ def test_an_instance_that_died_is_neither_ready_nor_free(world: BrokerHarness) -
 
 def test_a_limit_is_told_if_there_is_one(world: BrokerHarness) -> None:
     without = load(world), document(world)
-    world.core.limits.configure('{"max_requests": 7, "max_model_requests": 3}')
+    world.core.limits.configure(RequestLimits(7, 3))
 
     found = load(world), document(world)
 

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.world import BrokerHarness, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Cancelled, DeadlineExceeded
+from zmqtriton_floor.settings.broker import OnDemand
 
 F = 1
 #: A stub of each model, which has its number as its generation.
@@ -82,8 +83,7 @@ def test_what_is_asked_for_a_cancelled_request_is_refused(world: BrokerHarness) 
 
 
 def test_what_waits_for_its_model_to_be_loaded_waits_no_longer(world: BrokerHarness) -> None:
-    settings = json.dumps({"load_on_demand": True, "load_on_demand_timeout": 60})
-    world.core.waiting_for_load.configure(settings)
+    world.core.waiting_for_load.configure(OnDemand(True, 60.0))
     world.infer(F, request(1, ASKER))
     world.infer(ASKER, call(7, "absent", (F, 1)), call(8, "absent", (0, 0)))
     assert [] == world.finals(ASKER, 7)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.world import BrokerHarness, request
 from zmqtriton_floor import wire
+from zmqtriton_floor.settings.broker import BrokerSettings, RequestLimits
 
 F, S, S2 = 1, 11, 12
 FULL = "Exceeds maximum queue size"
@@ -17,7 +18,7 @@ START, END = wire.SEQUENCE_START, wire.SEQUENCE_END
 
 def _limited(most: str = "", **settings: int) -> BrokerHarness:
     world = BrokerHarness()
-    world.core.configure(1, json.dumps(settings))
+    world.core.configure(1, BrokerSettings(limits=RequestLimits(**settings)))
     config: dict[str, Any] = {"name": "m"}
     if most:
         config["parameters"] = {"MAX_REQUESTS": {"string_value": most}}

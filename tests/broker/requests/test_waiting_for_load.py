@@ -10,10 +10,11 @@ import pytest
 from tests.broker.world import TOKEN, BrokerHarness, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Cancelled, Unavailable
+from zmqtriton_floor.settings.broker import BrokerSettings, OnDemand
 
 ASKER, F, S = 2, 1, 3
 _WHERE = "Model m - Error when running inference: "
-_SETTINGS = json.dumps({"load_on_demand": True, "load_on_demand_timeout": 5.0})
+_SETTINGS = BrokerSettings(on_demand=OnDemand(True, 5.0))
 _S = 1_000_000_000
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from tests.broker.world import BrokerHarness, request
+from zmqtriton_floor.settings.broker import BrokerSettings
 
 F, S, S2 = 1, 2, 3
 DELAY_NS = 100_000
@@ -16,7 +16,7 @@ DELAY_NS = 100_000
 def batching(max_batch_size: int = 8, *, held: int = 0, **settings: Any) -> BrokerHarness:
     """A model that batches, with one idle stub."""
     world = BrokerHarness()
-    world.core.configure(1, json.dumps({"held_requests": held}))
+    world.core.configure(1, BrokerSettings(held_requests=held))
     config = {"name": "m", "max_batch_size": max_batch_size, "dynamic_batching": settings}
     world.add_generation(config=config)
     world.add_frontend(F)
@@ -63,7 +63,7 @@ def test_requests_are_held_back_until_enough_of_them_wait(delay_us: int) -> None
 
 def test_a_model_without_a_batcher_holds_nothing_back() -> None:
     world = BrokerHarness()
-    world.core.configure(1, '{"held_requests": 3}')
+    world.core.configure(1, BrokerSettings(held_requests=3))
     world.add_generation(config={"name": "m", "max_batch_size": 8})
     world.add_frontend(F)
     world.add_stub(S)

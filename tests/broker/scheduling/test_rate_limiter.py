@@ -11,6 +11,7 @@ import pytest
 from tests.broker.world import BrokerHarness, Page, request
 from zmqtriton.config.resources import NO_DEVICE, ResourceNeed
 from zmqtriton_floor import wire
+from zmqtriton_floor.settings.broker import BrokerSettings, RateLimitResource, RateLimits
 
 F = 1
 A, B, C = 11, 12, 13
@@ -23,9 +24,8 @@ def demand(priority: int = 1, **counts: int) -> str:
 def world_of(*demands: str, config: dict[str, Any] | None = None, **given: int) -> BrokerHarness:
     """Return a model for each demand, with one instance: 1 with A, 2 with B and so on."""
     world = BrokerHarness()
-    resources = [[name, count, NO_DEVICE] for name, count in given.items()]
-    settings = {"rate_limit": "execution_count", "rate_limit_resource": resources}
-    world.core.configure(1, json.dumps(settings))
+    resources = tuple(RateLimitResource(name, n, NO_DEVICE) for name, n in given.items())
+    world.core.configure(1, BrokerSettings(rate=RateLimits(True, resources)))
     world.add_frontend(F)
     for number, needs in enumerate(demands, 1):
         name = f"m{number}"
@@ -210,7 +210,9 @@ def test_sequences_take_their_turns() -> None:
 def test_each_batch_of_one_that_has_several_counts() -> None:
     config = {"parameters": {"MAX_INFLIGHT": {"string_value": "4"}}}
     world = BrokerHarness()
-    world.core.configure(1, json.dumps({"rate_limit_resource": [["R", 2, NO_DEVICE]]}))
+    world.core.configure(
+        1, BrokerSettings(rate=RateLimits(False, (RateLimitResource("R", 2, NO_DEVICE),)))
+    )
     world.add_frontend(F)
     world.core.add_generation(wire.AddGeneration(1, "m", 1, json.dumps({"name": "m", **config})))
     world.core.expect(wire.ExpectPeer(A, b"t" * 16, "stub", "m_0", 0))

@@ -17,6 +17,13 @@ from tests.broker.world import BrokerHarness, Page, request
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.routing import ALL
+from zmqtriton_floor.settings.broker import (
+    BrokerSettings,
+    Cache,
+    RateLimitResource,
+    RateLimits,
+    RequestLimits,
+)
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
@@ -101,7 +108,7 @@ class RandomRun:
         self.paced = self.random.sample(sorted(MODEL_VARIANTS), 4) if pace else []
         self.settings = self._settings()
         self.world = CheckedHarness()
-        self.world.core.configure(1, json.dumps(self.settings), lambda: self.world.now)
+        self.world.core.configure(1, self.settings, lambda: self.world.now)
         self.promises = Invariants(self.world, self.settings)
         self.world.promises = self.promises
         self.numbers = iter(range(1, 1_000_000))
@@ -120,20 +127,17 @@ class RandomRun:
         self.new_frontend()
         self.moves = self._moves()
 
-    def _settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = {
-            "cache_secret": "00",
-            "cache_bytes": self.random.choice([300, 100_000]),
-            "cache_shared_bytes": 1_000_000,
-        }
+    def _settings(self) -> BrokerSettings:
+        cache = Cache("00", self.random.choice([300, 100_000]), 1_000_000)
+        rate = RateLimits()
         if self.random.random() < 0.3:
-            given = [[name, count, 0] for name, count in _RESOURCES.items()]
-            settings |= {"rate_limit": "execution_count", "rate_limit_resource": given}
-        if self.random.random() < 0.2:
-            settings["max_requests"] = 12
-        if self.random.random() < 0.2:
-            settings["max_model_requests"] = 5
-        return settings
+            resources = [RateLimitResource(name, n, 0) for name, n in _RESOURCES.items()]
+            rate = RateLimits(True, tuple(resources))
+        limits = RequestLimits(
+            max_requests=12 if self.random.random() < 0.2 else 0,
+            max_model_requests=5 if self.random.random() < 0.2 else 0,
+        )
+        return BrokerSettings(cache=cache, rate=rate, limits=limits)
 
     def _moves(self) -> dict[Any, float]:
         return {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
+from zmqtriton_floor.settings.broker import BrokerSettings
 
 if TYPE_CHECKING:
     from tests.broker.simulation.days import CheckedHarness
@@ -74,7 +75,7 @@ def interval_ns(config: dict[str, Any]) -> int:
 
 
 class Invariants:
-    def __init__(self, world: CheckedHarness, settings: dict[str, Any]) -> None:
+    def __init__(self, world: CheckedHarness, settings: BrokerSettings) -> None:
         self._world = world
         self._settings = settings
         self.live_models: dict[int, ExpectedModel] = {}
@@ -333,25 +334,25 @@ class Invariants:
             assert not is_plain or not waiting.get(served.number), "resources lie idle"
 
     def _check_resources(self) -> None:
-        if "rate_limit_resource" not in self._settings:
+        if not self._settings.rate.resources:
             return
         used: Counter[str] = Counter()
         for serial, needs in self.needs.items():
             batches = {work.batch for work in self._world.batched_requests.get(serial, [])}
             for name, count in needs.items():
                 used[name] += count * len(batches)
-        limits = {name: count for name, count, _ in self._settings["rate_limit_resource"]}
+        limits = {name: count for name, count, _ in self._settings.rate.resources}
         assert all(used[name] <= limits[name] for name in used), (used, limits)
 
     def _check_limits(self) -> None:
         # Whose answer only waits for those of others is through.
         admitted = [asked for route, asked in self.open_requests.items() if self._inflight(route)]
-        most = self._settings.get("max_requests", 0)
+        most = self._settings.limits.max_requests
         assert not most or len(admitted) <= most, "more than the server takes"
         counts = Counter(asked.model.number for asked in admitted)
         for number, count in counts.items():
             own = self.model_of(number).max_requests
-            most = own or self._settings.get("max_model_requests", 0)
+            most = own or self._settings.limits.max_model_requests
             assert not most or count <= most, "more than the model takes"
 
     # ------------------------------------------------------- at the end

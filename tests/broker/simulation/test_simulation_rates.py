@@ -11,8 +11,14 @@ from tests.broker.scheduling.test_rate_limiter import demand
 from tests.broker.world import BrokerHarness, Page, request
 from zmqtriton.config.resources import ResourceKey, ResourceNeed, ResourcePool
 from zmqtriton_floor import wire
+from zmqtriton_floor.settings.broker import BrokerSettings, RateLimitResource, RateLimits
 
 _FRONTEND = 1
+_RESOURCES = (
+    RateLimitResource("R", 4, 0),
+    RateLimitResource("S", 3, -1),
+    RateLimitResource("T", 9, 0),
+)
 
 
 class Day:
@@ -21,10 +27,10 @@ class Day:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.world = BrokerHarness()
-        self.given = self.random.choice([[], [["R", 4, 0], ["S", 3, -1], ["T", 9, 0]]])
-        settings = {"rate_limit": "execution_count", "rate_limit_resource": self.given}
-        self.supply = ResourcePool(settings)
-        self.world.core.configure(1, json.dumps(settings))
+        self.given = self.random.choice([(), _RESOURCES])
+        limits = RateLimits(True, self.given)
+        self.supply = ResourcePool(limits)
+        self.world.core.configure(1, BrokerSettings(rate=limits))
         self.world.add_frontend(_FRONTEND)
         self.numbers = iter(range(2, 1_000_000))
         #: Living generations, and the instances of them with what they need.

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import zmq
 
+from tests.supervisor.settings import settings as server_settings
 from tests.support.routers import FakeRouter
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
@@ -34,6 +35,7 @@ NO_OPTIONS = Options()
 PATIENCE_S = 20.0
 
 _LARGE = 100_000
+_SETTINGS = server_settings().document("grpc")
 
 
 class Around:
@@ -57,7 +59,7 @@ class Around:
 
     async def start(self) -> None:
         self.listen(1)
-        self.lifeline.send(wire.Bootstrap(5, TOKEN, "grpc", self._directory, 1, "{}"))
+        self.lifeline.send(wire.Bootstrap(5, TOKEN, "grpc", self._directory, 1, _SETTINGS))
         self.lifeline.send(NEWS)
         starting = asyncio.ensure_future(self.gateway.start())
         await self.welcome(1)

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from tests.supervisor.settings import frontend_settings
 from tests.support.streams import FakeStreams
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import ZmqTritonError
@@ -26,33 +27,10 @@ from zmqtriton_frontends.tensors.references import PlacedBody, references_of
 from zmqtriton_protos import SERVICES, ModelConfig
 
 SETTINGS: dict[str, Any] = {
-    "id": "triton",
-    "server_version": "0.1.0",
-    "server_extensions": ["binary_tensor_data", "statistics"],
-    "log_format": "default",
-    "log_verbose": 0,
     "grpc_address": "127.0.0.1",
-    "grpc_restricted_protocol": [],
-    "tokens": "",
-    "grpc_use_ssl": False,
     "grpc_port": 0,
-    "grpc_header_forward_pattern": "",
-    "grpc_keepalive_time": 7_200_000,
-    "grpc_keepalive_timeout": 20_000,
-    "grpc_keepalive_permit_without_calls": False,
-    "grpc_http2_max_pings_without_data": 2,
-    "grpc_http2_min_recv_ping_interval_without_data": 300_000,
-    "grpc_http2_max_ping_strikes": 2,
-    "grpc_infer_response_compression_level": "none",
-    "grpc_transport": "native",
-    "reuse_grpc_port": False,
-    "passed_sockets": [],
-    "grpc_max_input_size": 2**31 - 1,
     "grpc_processes": 1,
-    "client_bytes": 2 << 30,
-    "grpc_reflection": False,
-    "grpc_max_connection_age": 0,
-    "grpc_max_connection_age_grace": 0,
+    "client_memory_byte_size": 2 << 30,
 }
 
 Respond = Callable[[CheckedRequest], ResponseBody]
@@ -114,7 +92,7 @@ class FakeGateway(Gateway):
     """Answers inferences by a function and the rest from what the test put into its fields."""
 
     def __init__(self, *models: VersionInfo, settings: dict[str, Any] | None = None) -> None:
-        self.settings = {**SETTINGS, **(settings or {})}
+        self.settings = frontend_settings("grpc", **{**SETTINGS, **(settings or {})})
         self.serial = 7
         self.payload: Any = FullArena()
         self.catalogue = Catalogue()

@@ -17,6 +17,7 @@ from tests.frontends.grpc_api.fake_gateway import (
     version_info,
 )
 from zmqtriton.options.restrictions import CATEGORIES
+from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import (
     InvalidArgument,
     NotFound,
@@ -239,12 +240,12 @@ def test_cancelling_who_waits_cancels_at_the_gateway() -> None:
 
 @pytest.mark.row("D03")
 def test_the_server_says_what_it_is(transport: Ask) -> None:
-    gateway = FakeGateway(settings={"id": "mine", "server_version": "1.2.3"})
+    gateway = FakeGateway(settings={"id": "mine"})
 
     response = transport(gateway).call_unary("ServerMetadata", a("ServerMetadataRequest"))
 
-    assert (response.name, response.version) == ("mine", "1.2.3")
-    assert list(response.extensions) == ["binary_tensor_data", "statistics"]
+    assert (response.name, response.version) == ("mine", TRITON_VERSION)
+    assert tuple(response.extensions) == gateway.settings.server.extensions
 
 
 @pytest.mark.row("D03")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -16,9 +15,11 @@ from typing import Any
 import pytest
 
 from tests.frontends.grpc_api.fake_gateway import SETTINGS, version_info
+from tests.supervisor.settings import frontend_settings
 from tests.support.routers import FakeRouter
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.settings.codec import encode
 
 pytestmark = pytest.mark.system
 
@@ -88,7 +89,8 @@ class Process:
                 text=True,
             )
         theirs.close()
-        bootstrap = wire.Bootstrap(5, TOKEN, "grpc", str(directory), 1, json.dumps(settings))
+        document = encode(frontend_settings("grpc", **settings))
+        bootstrap = wire.Bootstrap(5, TOKEN, "grpc", str(directory), 1, document)
         self.lifeline.send(bootstrap)
         self.lifeline.send(version_info("m"))
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.frontends.http_api.fakes import MODELS, SETTINGS
+from tests.supervisor.settings import settings as server_settings
 from tests.support.routers import FakeRouter
 from tests.support.waiting import eventually
 from zmqtriton_floor import endpoints, wire
@@ -55,7 +56,7 @@ class FakeServer:
     def __init__(self, directory: Path, module: str, **settings: Any) -> None:
         self._directory = str(directory)
         self._module = module
-        self.settings = {**SETTINGS, **settings}
+        self.settings = server_settings(**{**SETTINGS, **settings})
         self.respond: Callable[[RequestBody], ResponseBody | None] = echo
         self.statistics: list[dict[str, Any]] = []
         #: (the peer's identity, the request), in the order of arrival; and ids that were cancelled.
@@ -134,7 +135,7 @@ class FakeServer:
 
     def _introduce(self, lifeline: Lifeline, serial: int, role: str) -> None:
         lifeline.send(
-            wire.Bootstrap(serial, _TOKEN, role, self._directory, 1, json.dumps(self.settings))
+            wire.Bootstrap(serial, _TOKEN, role, self._directory, 1, self.settings.document(role))
         )
         if role != "http-arbiter":
             for message in MODELS:

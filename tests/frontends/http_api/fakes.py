@@ -12,6 +12,7 @@ from typing import Any
 
 from falcon.testing import ASGIConductor, Result
 
+from tests.supervisor.settings import frontend_settings
 from tests.support.streams import FakeStreams
 from zmqtriton import addons
 from zmqtriton_floor.errors import ZmqTritonError
@@ -24,35 +25,9 @@ from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
 
 SETTINGS: dict[str, Any] = {
-    "id": "triton",
-    "server_version": "0.1.0",
-    "server_extensions": ["binary_tensor_data", "statistics"],
-    "log_format": "default",
-    "log_verbose": 0,
-    "exit_timeout_secs": 30,
-    "strict_readiness": True,
     "http_workers": 1,
-    "reuse_http_port": False,
-    "passed_sockets": [],
-    "http_max_input_size": 64 << 20,
-    "client_bytes": 1 << 30,
-    "stub_user": [],
-    "allow_grpc": True,
-    "grpc_port": 8001,
-    "grpc_use_ssl": False,
     "grpc_processes": 1,
-    "http_restricted_api": [],
-    "model_control_mode": "none",
-    "tokens": "",
-    "http_allowed_origin": [],
-    "http_allowed_host": [],
-    "http_bound_address": "0.0.0.0",
-    "http_use_ssl": False,
-    "http_header_forward_pattern": "",
-    "metrics_config": [],
-    "allow_web_page": True,
-    "allow_openai": False,
-    "http_addons": list(addons.rows(addons.HTTP).values()),
+    "http_addons": tuple(addons.rows(addons.HTTP).values()),
     "started_at": 1_700_000_000,
 }
 
@@ -114,7 +89,7 @@ class FakeGateway:
     """Records what it is asked."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = {**SETTINGS, **settings}
+        self.settings = frontend_settings("http", **{**SETTINGS, **settings})
         self.serial = 7
         self.catalogue = Catalogue()
         self.traces = Traces()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway, version_info
 from zmqtriton.options.restrictions import HTTP_CATEGORIES
+from zmqtriton_floor import TRITON_VERSION
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.http_api.app import routes
 
@@ -136,7 +137,7 @@ def test_readiness_of_a_model(path: str, status: int, error: str | None) -> None
 def test_the_server_describes_itself() -> None:
     found = get("/v2").json
 
-    assert (found["name"], found["version"]) == ("triton", "0.1.0")
+    assert (found["name"], found["version"]) == ("triton", TRITON_VERSION)
     assert "binary_tensor_data" in found["extensions"]
     assert list(found) == ["name", "version", "extensions"]
 

@@ -18,6 +18,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
 )
 from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.settings.broker import OnDemand
 from zmqtriton_frontends.http_api.inference.http_inference import HttpInference, InferenceHead
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
@@ -162,6 +163,6 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
 
 def test_without_the_option_nobody_waits() -> None:
     async def test() -> None:
-        assert of({"load_on_demand": False}, Supervisor().call) is None
+        assert of(OnDemand(), Supervisor().call) is None
 
     run(test())

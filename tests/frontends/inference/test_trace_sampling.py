@@ -11,6 +11,8 @@ import pytest
 
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.settings.codec import encode
+from zmqtriton_floor.settings.tracing import Sampling, Tracing
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
@@ -63,8 +65,8 @@ def followed(parent: Parent | None, mode: str = "opentelemetry", **said: Any) ->
     catalogue.update(wire.VersionInfo(1, "m", 1, "READY", None, 1, config, b""))
     checked = prepare(catalogue, catalogue.find("m"), wire.RequestBody("", {}, [], []), Options())
     traces = Traces()
-    choice = {"levels": ["TENSORS"], "rate": 0, "count": 0, "log_frequency": 0, "changes": [0, 0]}
-    traces.change({"mode": mode, "of": {"": {**choice, **said}}})
+    choice = Sampling("", ("TENSORS",), 0, 0, 0, (0, 0))
+    traces.change(encode(Tracing(mode, (choice._replace(**said),))))
     return traces.follow(checked, parent, ("HTTP_RECV", 1))
 
 
@@ -91,8 +93,8 @@ def test_a_request_with_a_context_is_traced_below_it_with_a_state_that_is_right(
 
 
 def test_no_tensors_are_asked_for_where_they_could_not_be_sent() -> None:
-    assert wire.TRACE_TENSORS == followed(None, "triton", rate=1, count=-1).options.flags
-    assert 0 == followed(None, rate=1, count=-1).options.flags
+    assert wire.TRACE_TENSORS == followed(None, "triton", rate=1, max_traces=-1).options.flags
+    assert 0 == followed(None, rate=1, max_traces=-1).options.flags
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, Arena, seal_size
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
@@ -56,7 +57,7 @@ class World:
         self.seen = Mappings(is_private=False)
         self.stub = Arena(9)
         self.stub_segments: dict[int, int] = {}
-        self.payload = Payload(3, {}, self._hear, self._release)
+        self.payload = Payload(3, Memory(), self._hear, self._release)
 
     def _hear(self, message: Any) -> None:
         self.told.append(message)

@@ -100,7 +100,7 @@ class World:
         )
 
     def _bootstrap(self, epoch: int) -> wire.Bootstrap:
-        return wire.Bootstrap(7, _TOKEN, "stub", str(self._directory), epoch, "{}")
+        return wire.Bootstrap(7, _TOKEN, "stub", str(self._directory), epoch, "")
 
     @property
     def broker(self) -> Broker:

@@ -13,11 +13,13 @@ from tests.stub.fakes import FakeLink, body
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.settings.codec import encode
+from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.forks.line import ForkedBlsClient, InstanceLine
 from zmqtriton_stub.forks.relay import Relay
 
-_BOOTSTRAP = wire.Bootstrap(7, b"0123456789abcdef", "stub", "", 1, "{}")
+_BOOTSTRAP = wire.Bootstrap(7, b"0123456789abcdef", "stub", "", 1, encode(StubSettings()))
 _ASKED = wire.Request(0, 0, "m", -1, 0, 0, 0, 0, 1, 0, 0)
 
 

@@ -26,4 +26,4 @@ def test_where_http_listens_is_an_address_whatever_the_option_calls_it(
     )
     listeners.close_all(sockets)
 
-    assert (named, bound) == (settings["http_address"], settings["http_bound_address"])
+    assert (named, bound) == settings.frontend.http[1:3]

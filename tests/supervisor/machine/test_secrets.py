@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.options import parse
+from zmqtriton.options import Setting, TraceOptions, parse
 from zmqtriton.supervisor.machine import secrets
 from zmqtriton.supervisor.machine.secrets import SecretError
-from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 from zmqtriton_floor import wire
+from zmqtriton_floor.settings.frontends import Restriction
 
 
 def key_of(value: str) -> str:
@@ -45,39 +45,42 @@ def test_a_file_without_one_key_is_an_error(tmp_path: Path, content: str | None)
 
 
 def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
-    settings, private = secrets.split_private_settings(
-        {
-            "id": "triton",
-            "http_restricted_api": [[["trace"], "k", "http-secret"]],
-            "grpc_restricted_protocol": [[["trace"], "k", "grpc-secret"]],
-            "zmq_door_restricted": [[["trace"], "k", "door-secret"]],
-            "http_allowed_origin": [],
-            "tokens": "/path/of/tokens",
-            "announce": ["https://fleet.example/announcing-secret"],
-            "announce_token_file": "/announcer/token",
-            **{f"{s}_{f}": f"/{s}/{f}" for s in ("http", "grpc") for f in _FILES},
-        }
+    settings = server_settings(
+        http_restricted_api=(Restriction(("trace",), "k", "http-secret"),),
+        grpc_restricted_protocol=(Restriction(("trace",), "k", "grpc-secret"),),
+        zmq_door_restricted=(Restriction(("trace",), "k", "door-secret"),),
+        tokens="/path/of/tokens",
+        announce=("https://fleet.example/announcing-secret",),
+        announce_token_file="/announcer/token",
+        cache_config=(Setting("local", "size", "1"),),
+        **{f"{s}_{f}": f"/{s}/{f}" for s in ("http", "grpc") for f in _FILES},
+        **{f"{s}_{o}": True for s in ("http", "grpc") for o in ("use_ssl", "use_ssl_mutual")},
+        trace=TraceOptions("opentelemetry", opentelemetry=(("headers", "trace-secret"),)),
     )
-    world = SupervisorHarness(make_blueprint("m"))
-    server = ServerInfo("/run/x", json.dumps(settings), lambda: bytes(16), private)
-    world.core._introductions._server = server
+    world = SupervisorHarness(make_blueprint("m"), settings=settings)
     world.start().fork_http_worker()
 
     told = {
         role: world.messages_to(role, wire.Bootstrap)[0].settings
         for role in ("broker", "http-arbiter", "http", "grpc", "metrics", "stub")
     }
+    told |= {role: settings.document(role) for role in ("door", "announcer", "guest", "tracer")}
 
-    assert ["http"] == [role for role, text in told.items() if "http-secret" in text]
-    assert ["grpc"] == [role for role, text in told.items() if "grpc-secret" in text]
-    assert [] == [role for role, text in told.items() if "door-secret" in text]
-    assert "door-secret" in str(private["door"])
-    assert [] == [r for r, text in told.items() if "announc" in text]
-    assert "announcing-secret" in str(private["announcer"])
-    assert "/announcer/token" == private["announcer"]["announce_token_file"]
-    assert ["http"] == [role for role, text in told.items() if "/http/server_key" in text]
-    assert ["http", "grpc", "metrics"] == [r for r, text in told.items() if "/of/tokens" in text]
-    assert all('"id": "triton"' in text for text in told.values())
+    def hears(text: str) -> set[str]:
+        return {role for role, document in told.items() if text in document}
+
+    assert {"http"} == hears("http-secret")
+    assert {"grpc"} == hears("grpc-secret")
+    assert {"door"} == hears("door-secret")
+    assert {"announcer"} == hears("announcing-secret") == hears("/announcer/token")
+    assert {"tracer"} == hears("trace-secret")
+    for file in _FILES:
+        assert {"http"} == hears(f"/http/{file}")
+        assert {"grpc"} == hears(f"/grpc/{file}")
+    assert {"http", "grpc", "metrics"} == hears("/of/tokens")
+    clients, models = (settings.cache_secrets[role] for role in ("http", "stub"))
+    assert {"http", "grpc", "door"} == hears(clients)
+    assert {"broker", "stub"} == hears(models)
 
 
 _FILES = ("server_cert", "server_key", "root_cert")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
+from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.instance import InstanceSlot
 
-LIMIT = {"model_load_gpu_limit": [[0, 0.8], [1, 0.5]]}
+LIMIT = ((0, 0.8), (1, 0.5))
 REFUSED = (
     "load failed for model 'm': version 1 is at UNAVAILABLE state: Unavailable: can not create "
     "model '{}': memory limit set for GPU {} has exceeded, model loading is rejected.;\n"
@@ -33,7 +33,8 @@ class Gpus:
     def __init__(self, *models: Blueprint, **used: float) -> None:
         self.used = {int(name[1:]): share for name, share in used.items()}
         self.asked: list[int] = []
-        told = {"settings": json.dumps(LIMIT), "used_share": self._ask}
+        settings = server_settings(model_load_gpu_limit=LIMIT)
+        told = {"settings": settings, "used_share": self._ask}
         self.world = SupervisorHarness(*models, control_mode="explicit", **told).start()
 
     def _ask(self, gpu: int) -> float | None:

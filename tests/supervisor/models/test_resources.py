@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.config.resources import ResourceNeed
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor import wire
+from zmqtriton_floor.settings.broker import RateLimitResource
 
-LIMITED = {"rate_limit": "execution_count", "rate_limit_resource": [["R", 2, -1]]}
+LIMITED = {"rate_limit": "execution_count", "rate_limit_resource": (RateLimitResource("R", 2, -1),)}
 
 
 def _needing(name: str, count: int, device: int = 0, *, is_final: bool = True) -> Blueprint:
@@ -29,7 +30,7 @@ def _needing(name: str, count: int, device: int = 0, *, is_final: bool = True) -
 
 def _world(*models: Blueprint, settings: dict[str, Any]) -> SupervisorHarness:
     return SupervisorHarness(
-        *models, control_mode="explicit", settings=json.dumps(settings)
+        *models, control_mode="explicit", settings=server_settings(**settings)
     ).start()
 
 

@@ -36,7 +36,7 @@ async def run():
     gateway.on_stop = lambda within_ms: stopped.set()
     await gateway.start()
     names = [version.name for version in gateway.catalogue.newest()]
-    pathlib.Path(gateway.settings["runtime_directory"], "mirror").write_text(" ".join(names))
+    pathlib.Path(gateway.settings.server.runtime_directory, "mirror").write_text(" ".join(names))
     await stopped.wait()
     gateway.close()
 

@@ -8,7 +8,6 @@ The requests of one model are never answered with what another model or a client
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +22,7 @@ from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
+from zmqtriton_floor.settings.broker import Cache
 from zmqtriton_floor.wire import BROKER
 
 _PAGE = 4096
@@ -55,14 +55,12 @@ class CacheLookup:
         self._hits = self._misses = 0
         self._lookup_ns = self._insertion_ns = 0
 
-    def configure(self, settings: str, clock: Clock) -> None:
-        """Apply the settings of the Bootstrap."""
-        document = json.loads(settings)
+    def configure(self, settings: Cache, clock: Clock) -> None:
+        """Open the cache, if there is one."""
         self._clock = clock
-        secret = document.get("cache_secret", "")
-        if secret:
-            self._keys = Keys(bytes.fromhex(secret))
-            self.cache = ResponseCache(document["cache_bytes"], document["cache_shared_bytes"])
+        if settings.secret:
+            self._keys = Keys(bytes.fromhex(settings.secret))
+            self.cache = ResponseCache(settings.bytes, settings.shared_bytes)
 
     def answer_from_cache(self, request: InflightRequest, now_ns: int) -> bool:
         """Answer an admitted request from the cache; return True if that was possible.

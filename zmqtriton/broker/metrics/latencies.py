@@ -6,14 +6,13 @@ requests there are.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
+from collections.abc import Sequence
 from math import ceil, exp, log
 from typing import Any
 
 from zmqtriton.broker.clock import Clock
 from zmqtriton.broker.metrics.statistics import CountedBatch, CountedRequest, ModelStatistics
-from zmqtriton_floor import metrics
 from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.wire import Executed, Outcome
 
@@ -71,7 +70,7 @@ class Summary:
         for step in [step for step in self._steps if step <= now - _STEPS]:
             del self._steps[step]
 
-    def as_dict(self, quantiles: list[float]) -> dict[str, Any]:
+    def as_dict(self, quantiles: Sequence[float]) -> dict[str, Any]:
         """Return the figures; a quantile is None if nothing was measured in the last minute."""
         self._forget(self._clock() // _STEP_NS)
         sizes: dict[int, int] = {}
@@ -160,8 +159,8 @@ class LatencyStatistics(ModelStatistics):
 class StatisticsFactory:
     """Makes the statistics of versions, as the server's settings ask for."""
 
-    def __init__(self, settings: str, clock: Clock) -> None:
-        self._wanted = metrics.of_settings(json.loads(settings))
+    def __init__(self, wanted: MetricsConfig, clock: Clock) -> None:
+        self._wanted = wanted
         self._clock = clock
 
     def statistics(self, config: dict[str, Any], *, is_cached: bool) -> ModelStatistics:

@@ -7,12 +7,10 @@ earlier broker admitted are not refused either. Knows neither queues nor clocks.
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton_floor.errors import OVERLOADED, Unavailable
+from zmqtriton_floor.settings.broker import RequestLimits
 
 #: The limit that holds for everybody; the next request is refused, whoever asks.
 MAX_UNANSWERED = 100_000
@@ -28,10 +26,9 @@ class Limits:
         self._most = MAX_UNANSWERED
         self._most_of_model = 0
 
-    def configure(self, settings: str) -> None:
-        options: dict[str, Any] = json.loads(settings)
-        self._most = min(options.get("max_requests") or MAX_UNANSWERED, MAX_UNANSWERED)
-        self._most_of_model = options.get("max_model_requests") or 0
+    def configure(self, limits: RequestLimits) -> None:
+        self._most = min(limits.max_requests or MAX_UNANSWERED, MAX_UNANSWERED)
+        self._most_of_model = limits.max_model_requests
 
     @property
     def most(self) -> int:

@@ -19,6 +19,7 @@ from zmqtriton.broker.scheduling.generations import GenerationRegistry, NotServe
 from zmqtriton.broker.scheduling.instances import Batch
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
+from zmqtriton_floor.settings.broker import OnDemand
 
 _VERB = "demand"
 #: Further requests are refused.
@@ -51,10 +52,9 @@ class WaitingForLoad:
         #: A request that is being submitted again is not held a second time.
         self._is_again = False
 
-    def configure(self, settings: str) -> None:
-        found = json.loads(settings)
-        if found.get("load_on_demand"):
-            self._timeout_ns = int(found["load_on_demand_timeout"] * 1e9)
+    def configure(self, on_demand: OnDemand) -> None:
+        if on_demand.is_on:
+            self._timeout_ns = int(on_demand.timeout_s * 1e9)
             self._generations.keeps_departed = True
 
     def hold(

@@ -5,7 +5,6 @@ Knows neither peers nor clocks.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +16,9 @@ from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import Unavailable, Unsupported
+from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.routing import goes_to_canary, inside
+from zmqtriton_floor.settings.broker import BrokerSettings
 
 _MOST_DEPARTED = 256
 
@@ -34,7 +35,7 @@ class GenerationRegistry:
     def __init__(self) -> None:
         self.by_number: dict[int, Generation] = {}
         self._by_name: dict[str, dict[int, Generation]] = {}
-        self._latencies = StatisticsFactory("{}", no_clock)
+        self._latencies = StatisticsFactory(MetricsConfig(), no_clock)
         #: A model with a batcher begins when so many of its requests wait.
         self._held_requests = 0
         #: There are, or were, models whose inputs may lie on a GPU.
@@ -50,10 +51,10 @@ class GenerationRegistry:
         self.keeps_departed = False
         self._departed: dict[int, Generation] = {}
 
-    def configure(self, settings: str, clock: Clock) -> None:
+    def configure(self, settings: BrokerSettings, clock: Clock) -> None:
         """Serve and count from now on as the settings of the Bootstrap ask for."""
-        self._latencies = StatisticsFactory(settings, clock)
-        self._held_requests = json.loads(settings).get("held_requests", 0)
+        self._latencies = StatisticsFactory(settings.metrics, clock)
+        self._held_requests = settings.held_requests
 
     def __getitem__(self, number: int) -> Generation:
         return self.by_number[number]

@@ -10,7 +10,6 @@ knows neither queues nor clocks.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
 from zmqtriton.config.resources import NO_DEVICE, ResourceKey, ResourceNeed, ResourcePool
+from zmqtriton_floor.settings.broker import RateLimits
 
 _NOTHING = ResourceNeed({}, 1)
 
@@ -25,7 +25,7 @@ _NOTHING = ResourceNeed({}, 1)
 class RateLimiter:
     def __init__(self, generations: GenerationRegistry) -> None:
         self._generations = generations
-        self._supply = ResourcePool({})
+        self._supply = ResourcePool(RateLimits())
         #: The generations whose instances wait for their turn.
         self.limited: dict[int, Generation] = {}
         self._counter = itertools.count(1)
@@ -36,8 +36,8 @@ class RateLimiter:
         #: need.
         self.is_urgent: Callable[[Generation], bool] = lambda generation: False
 
-    def configure(self, settings: str) -> None:
-        self._supply = ResourcePool(json.loads(settings))
+    def configure(self, limits: RateLimits) -> None:
+        self._supply = ResourcePool(limits)
 
     def join(self, instance: Instance, generation: Generation, demand: str) -> None:
         """Add an instance before it is given anything.

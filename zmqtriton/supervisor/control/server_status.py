@@ -136,7 +136,7 @@ class ServerStatus:
                 process["client_memory"] = self._client_memory[serial]
         server = self._server
         document: dict[str, Any] = {
-            "server": describe_server(server.settings_json, server.directory, self.summary()),
+            "server": describe_server(server.settings, server.directory, self.summary()),
             "processes": processes,
             "environments": preparations,
             "malformed": self._malformed,

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.server_processes.peers import Peer
+from zmqtriton.supervisor.settings import Settings
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor.endpoints import door_path
 from zmqtriton_floor.reasons import Reason
-
-#: The services for clients, by the names that their settings begin with.
-_SERVICES = ("http", "grpc", "metrics")
+from zmqtriton_floor.settings.frontends import Grpc, Http, MetricsService
 
 
-def describe_server(settings: str, directory: str, ready: str) -> dict[str, Any]:
+def describe_server(settings: Settings, directory: str, ready: str) -> dict[str, Any]:
     """Describe the server, for people who have several; `ready` puts its state into words."""
-    given = json.loads(settings)
+    told = settings.frontend
+    services: dict[str, Http | Grpc | MetricsService]
+    services = {"http": told.http, "grpc": told.grpc, "metrics": told.metrics_service}
     addresses = {
-        door: f"{_bracket_ipv6(given.get(f'{door}_address', ''))}:{given[f'{door}_port']}"
-        for door in _SERVICES
-        if given.get(f"allow_{door}") and f"{door}_port" in given
+        name: f"{_bracket_ipv6(service.address)}:{service.port}"
+        for name, service in services.items()
+        if service.is_served
     }
-    if given.get("zmq_door"):
+    if settings.has_door:
         addresses["door"] = door_path(directory)
     return {
-        "id": given.get("id", ""),
-        "version": given.get("zmqtriton_version", ""),
+        "id": told.server.id,
+        "version": told.server.zmqtriton_version,
         "directory": directory,
         "addresses": addresses,
         "ready": ready,

@@ -19,6 +19,17 @@ def open_log(path: str, flags: int) -> int:
     return os.open(path, flags, 0o640)
 
 
+def log_options(options: Options) -> logs.LogOptions:
+    """Return which records are written, and how."""
+    return logs.LogOptions(
+        options.log_format,
+        options.log_verbose,
+        options.log_info,
+        options.log_warning,
+        options.log_error,
+    )
+
+
 def set_up(options: Options) -> IO[str]:
     """Set up logging and return the stream. Raises OSError if the log file cannot be opened."""
     stream = sys.stderr
@@ -29,5 +40,5 @@ def set_up(options: Options) -> IO[str]:
             raise OSError(
                 f"cannot open the log file '{options.log_file}': {error.strerror}"
             ) from error
-    logs.configure(logs.LogOptions.of(vars(options)), stream, _LINES_A_SECOND)
+    logs.configure(log_options(options), stream, _LINES_A_SECOND)
     return stream

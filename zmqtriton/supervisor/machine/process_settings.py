@@ -1,14 +1,13 @@
-"""The settings that every process of the server gets."""
+"""The settings of all processes, made of the options, the bound sockets and the machine's sizes."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.options import Options
@@ -16,8 +15,24 @@ from zmqtriton.options.clouds import endpoint_settings
 from zmqtriton.supervisor.machine import listeners, tables
 from zmqtriton.supervisor.machine.capacity import available_bytes, segment_budget_bytes
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
+from zmqtriton.supervisor.machine.logging_setup import log_options
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
+from zmqtriton.supervisor.machine.secrets import access_by_role, cache_secrets
+from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor import TRITON_VERSION, __version__
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.metrics import MetricsConfig, config_of
+from zmqtriton_floor.settings import frontends
+from zmqtriton_floor.settings.broker import (
+    BrokerSettings,
+    Cache,
+    OnDemand,
+    RateLimits,
+    RequestLimits,
+)
+from zmqtriton_floor.settings.frontends import FrontendSettings
+from zmqtriton_floor.settings.stub import Memory, StubSettings
+from zmqtriton_floor.settings.tracing import TracerSettings
 
 #: The share of the memory available at start that incomplete requests may have in the frontends of
 #: each protocol, outside of segments, and as much that unread answers may keep; while it is read
@@ -29,7 +44,35 @@ _LEAST_CLIENT_BYTES = 16 << 20
 #: then the same each time.
 _HOLD_BACK = "TRITONSERVER_DELAY_SCHEDULER"
 
+#: The field of the options for each socket's port.
+_PORTS = {
+    listeners.HTTP: "http_port",
+    listeners.SAGEMAKER: "sagemaker_port",
+    listeners.VERTEX_AI: "vertex_ai_port",
+    listeners.GRPC: "grpc_port",
+    listeners.METRICS: "metrics_port",
+    listeners.AGENT_CHECK: "agent_check_port",
+}
+
 _log = logging.getLogger(__name__)
+
+
+class Machine(NamedTuple):
+    """Facts of this machine that stand in the settings beside the options."""
+
+    runtime_directory: str = ""
+    storage_directory: str = ""
+    started_at: int = 0
+    available_bytes: int = 0
+    segment_budget_bytes: int = 0
+    #: For each field of the options with a port that is bound.
+    ports: Mapping[str, int] = {}
+    passed_sockets: tuple[str, ...] = ()
+    #: "": as the option calls it.
+    http_bound_address: str = ""
+    environment: Mapping[str, str] = {}
+    #: References to the extensions of HTTP.
+    http_addons: tuple[str, ...] = ()
 
 
 def process_settings(
@@ -37,44 +80,172 @@ def process_settings(
     directory: RuntimeDirectory,
     storage: RuntimeDirectory | None,
     sockets: Mapping[str, listeners.BoundSocket],
-) -> dict[str, Any]:
-    """Return all options, with the bound ports and the sizes that this machine allows."""
-    settings = dataclasses.asdict(options)
-    settings["runtime_directory"] = str(directory.path)
-    settings["storage_directory"] = str(storage.path) if storage else ""
-    settings["server_version"] = TRITON_VERSION
-    settings["zmqtriton_version"] = __version__
-    settings["held_requests"] = _held_requests(os.environ.get(_HOLD_BACK, ""))
-    settings["started_at"] = int(time.time())
-    settings["server_extensions"] = tables.extensions(options)
-    python = PythonSettings.from_backend_config(options.backend_settings("python"))
-    settings["segment_bytes"] = python.segment_bytes
-    settings["segment_step_bytes"] = python.segment_step_bytes
-    sizes = [int(found.value) for found in options.cache_config if found.key == "size"]
-    settings["cache_bytes"] = sizes[-1] if sizes else 0
-    # The rest is for tensors in transit: a process without room for an answer cannot answer.
-    settings["cache_shared_bytes"] = segment_budget_bytes() // 4
-    settings["client_bytes"] = options.client_memory_byte_size or max(
-        _LEAST_CLIENT_BYTES, int(available_bytes() * _CLIENT_SHARE)
+) -> Settings:
+    """Return the settings of a server on this machine."""
+    http = sockets.get(listeners.HTTP)
+    machine = Machine(
+        runtime_directory=str(directory.path),
+        storage_directory=str(storage.path) if storage else "",
+        started_at=int(time.time()),
+        available_bytes=available_bytes(),
+        segment_budget_bytes=segment_budget_bytes(),
+        ports=bound_ports(sockets),
+        passed_sockets=tuple(role for role, held in sockets.items() if held.is_passed),
+        http_bound_address=http.address if http else "",
+        environment=os.environ,
+        http_addons=tuple(addons.rows(addons.HTTP).values()),
     )
-    settings["passed_sockets"] = [role for role, held in sockets.items() if held.is_passed]
-    settings["metrics_address"] = options.metrics_address or options.http_address
-    settings["http_addons"] = list(addons.rows(addons.HTTP).values())
-    settings["clouds"] = endpoint_settings(os.environ)
-    for role, name in (
-        (listeners.HTTP, "http_port"),
-        (listeners.SAGEMAKER, "sagemaker_port"),
-        (listeners.VERTEX_AI, "vertex_ai_port"),
-        (listeners.GRPC, "grpc_port"),
-        (listeners.METRICS, "metrics_port"),
-        (listeners.AGENT_CHECK, "agent_check_port"),
-    ):
-        if role in sockets:
-            settings[name] = sockets[role].port
-    # the option may be a name, and who can reach the server depends on what that means
-    bound = sockets.get(listeners.HTTP)
-    settings["http_bound_address"] = bound.address if bound else options.http_address
-    return settings
+    return settings_of(options, machine)
+
+
+def bound_ports(sockets: Mapping[str, listeners.BoundSocket]) -> dict[str, int]:
+    """Return the ports of the sockets, by field of the options."""
+    return {name: sockets[role].port for role, name in _PORTS.items() if role in sockets}
+
+
+def settings_of(options: Options, machine: Machine) -> Settings:
+    """Return the settings of a server with these options; the only place that makes them."""
+    log = log_options(options)
+    metrics = config_of((found.key, found.value) for found in options.metrics_config)
+    on_demand = OnDemand(options.load_on_demand, options.load_on_demand_timeout)
+    memory = _memory(options, machine)
+    trace = options.trace
+    return Settings(
+        stub=StubSettings(log, memory, metrics, trace.mode),
+        broker=BrokerSettings(
+            log=log,
+            metrics=metrics,
+            cache=_cache(options, machine),
+            limits=RequestLimits(options.max_requests, options.max_model_requests),
+            rate=RateLimits(options.rate_limit == "execution_count", options.rate_limit_resource),
+            on_demand=on_demand,
+            held_requests=_held_requests(machine.environment.get(_HOLD_BACK, "")),
+            storage_directory=machine.storage_directory,
+        ),
+        tracer=TracerSettings(log, trace.mode, trace.file, trace.opentelemetry),
+        frontend=_frontend(options, machine, log, memory, metrics, on_demand),
+        access=access_by_role(options),
+        announcing=frontends.Announcing(
+            places=options.announce,
+            token_file=options.announce_token_file,
+            host=options.announce_host,
+            interval_s=options.announce_interval_secs,
+        ),
+        cache_secrets=cache_secrets() if options.cache_config else {},
+        trace=trace,
+        log_file=options.log_file,
+        has_door=options.zmq_door,
+        model_load_gpu_limit=options.model_load_gpu_limit,
+    )
+
+
+def _memory(options: Options, machine: Machine) -> Memory:
+    python = PythonSettings.from_backend_config(options.backend_settings("python"))
+    client_bytes = options.client_memory_byte_size or max(
+        _LEAST_CLIENT_BYTES, int(machine.available_bytes * _CLIENT_SHARE)
+    )
+    return Memory(python.segment_bytes, python.segment_step_bytes, client_bytes)
+
+
+def _cache(options: Options, machine: Machine) -> Cache:
+    sizes = [int(found.value) for found in options.cache_config if found.key == "size"]
+    return Cache(
+        bytes=sizes[-1] if sizes else 0,
+        # The rest is for tensors in transit: a process without room for an answer cannot answer.
+        shared_bytes=machine.segment_budget_bytes // 4,
+    )
+
+
+def _frontend(
+    options: Options,
+    machine: Machine,
+    log: LogOptions,
+    memory: Memory,
+    metrics: MetricsConfig,
+    on_demand: OnDemand,
+) -> FrontendSettings:
+    return FrontendSettings(
+        log=log,
+        memory=memory,
+        metrics=metrics,
+        server=frontends.Server(
+            id=options.id,
+            server_version=TRITON_VERSION,
+            zmqtriton_version=__version__,
+            extensions=tuple(tables.extensions(options)),
+            started_at=machine.started_at,
+            runtime_directory=machine.runtime_directory,
+            exit_timeout_s=options.exit_timeout_secs,
+            passed_sockets=machine.passed_sockets,
+            stub_user=options.stub_user,
+        ),
+        models=frontends.Models(
+            options.model_control_mode,
+            options.strict_readiness,
+            on_demand,
+            options.trust_client_shm,
+        ),
+        http=_http(options, machine),
+        grpc=_grpc(options, machine.ports.get("grpc_port", options.grpc_port)),
+        metrics_service=frontends.MetricsService(
+            is_served=options.allow_metrics,
+            address=options.metrics_address or options.http_address,
+            port=machine.ports.get("metrics_port", options.metrics_port),
+            interval_ms=options.metrics_interval_ms,
+            allow_cpu_metrics=options.allow_cpu_metrics,
+            allow_gpu_metrics=options.allow_gpu_metrics,
+            agent_check_port=machine.ports.get("agent_check_port", options.agent_check_port),
+        ),
+        clouds=frontends.Clouds(
+            **endpoint_settings(machine.environment),
+            vertex_ai_default_model=options.vertex_ai_default_model,
+        ),
+    )
+
+
+def _http(options: Options, machine: Machine) -> frontends.Http:
+    return frontends.Http(
+        is_served=options.allow_http,
+        address=options.http_address,
+        # the option may be a name, and who can reach the server depends on what that means
+        bound_address=machine.http_bound_address or options.http_address,
+        port=machine.ports.get("http_port", options.http_port),
+        reuse_port=options.reuse_http_port,
+        use_ssl=options.http_use_ssl,
+        header_forward_pattern=options.http_header_forward_pattern,
+        workers=options.http_workers,
+        max_input_size=options.http_max_input_size,
+        allowed_hosts=options.http_allowed_host,
+        allow_web_page=options.allow_web_page,
+        allow_openai=options.allow_openai,
+        addons=machine.http_addons,
+    )
+
+
+def _grpc(options: Options, port: int) -> frontends.Grpc:
+    return frontends.Grpc(
+        is_served=options.allow_grpc,
+        address=options.grpc_address,
+        port=port,
+        reuse_port=options.reuse_grpc_port,
+        use_ssl=options.grpc_use_ssl,
+        header_forward_pattern=options.grpc_header_forward_pattern,
+        processes=options.grpc_processes,
+        transport=options.grpc_transport,
+        max_input_size=options.grpc_max_input_size,
+        reflection=options.grpc_reflection,
+        infer_response_compression_level=options.grpc_infer_response_compression_level,
+        keepalive_time=options.grpc_keepalive_time,
+        keepalive_timeout=options.grpc_keepalive_timeout,
+        keepalive_permit_without_calls=options.grpc_keepalive_permit_without_calls,
+        http2_max_pings_without_data=options.grpc_http2_max_pings_without_data,
+        http2_min_recv_ping_interval_without_data=(
+            options.grpc_http2_min_recv_ping_interval_without_data
+        ),
+        http2_max_ping_strikes=options.grpc_http2_max_ping_strikes,
+        max_connection_age=options.grpc_max_connection_age,
+        max_connection_age_grace=options.grpc_max_connection_age_grace,
+    )
 
 
 def _held_requests(text: str) -> int:

@@ -11,31 +11,20 @@ import dataclasses
 import logging
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from zmqtriton.options import Options, Restriction
+from zmqtriton.supervisor.server_processes.roles import BROKER, DOOR, GRPC, HTTP, METRICS
+from zmqtriton.supervisor.settings import STUB
 from zmqtriton_floor import prctl
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import TokenFileError
+from zmqtriton_floor.settings.frontends import Access, Tls
 
 _log = logging.getLogger(__name__)
 
-#: By option, the roles that are told.
-_PRIVATE_SETTINGS = {
-    "http": (
-        *("http_restricted_api", "http_server_cert", "http_server_key", "http_root_cert"),
-        *("http_allowed_origin", "tokens"),
-    ),
-    "grpc": (
-        *("grpc_restricted_protocol", "grpc_server_cert", "grpc_server_key", "grpc_root_cert"),
-        "tokens",
-    ),
-    "metrics": ("tokens",),
-    "door": ("zmq_door_restricted",),
-    "announcer": ("announce", "announce_token_file"),
-}
 _RESTRICTIONS = ("http_restricted_api", "grpc_restricted_protocol", "zmq_door_restricted")
 #: Begins a value that is read from a file; doubled, it begins a value with this character.
 _FILE_MARK = "@"
@@ -109,26 +98,42 @@ def _is_local(address: str) -> bool:
     return address in ("localhost", "::1") or address.startswith("127.")
 
 
-def split_private_settings(
-    settings: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split the settings into those for everybody and those for one role only."""
-    private = {
-        role: {name: settings[name] for name in names} for role, names in _PRIVATE_SETTINGS.items()
+def access_by_role(options: Options) -> dict[str, Access]:
+    """Return the secrets of each role that checks clients."""
+    tokens = options.tokens
+    http_tls = Tls(options.http_server_cert, options.http_server_key)
+    if options.http_use_ssl_mutual:
+        http_tls = http_tls._replace(root_cert=options.http_root_cert)
+    grpc_tls = Tls(options.grpc_server_cert, options.grpc_server_key)
+    if options.grpc_use_ssl_mutual:
+        grpc_tls = grpc_tls._replace(root_cert=options.grpc_root_cert)
+    return {
+        HTTP: Access(
+            tokens,
+            options.http_restricted_api,
+            options.http_allowed_origin,
+            http_tls if options.http_use_ssl else None,
+        ),
+        GRPC: Access(
+            tokens,
+            options.grpc_restricted_protocol,
+            tls=grpc_tls if options.grpc_use_ssl else None,
+        ),
+        METRICS: Access(tokens),
+        DOOR: Access(restrictions=options.zmq_door_restricted),
     }
-    if settings.get("cache_config"):
-        # A model's keys tell nothing about a client's: it could make answers for other requests.
-        clients, models = os.urandom(32).hex(), os.urandom(32).hex()
-        for role, secret in {
-            "http": clients,
-            "grpc": clients,
-            "door": clients,
-            "stub": models,
-            "broker": models,
-        }.items():
-            private.setdefault(role, {})["cache_secret"] = secret
-    hidden = {name for names in _PRIVATE_SETTINGS.values() for name in names}
-    return {name: value for name, value in settings.items() if name not in hidden}, private
+
+
+def cache_secrets() -> dict[str, str]:
+    """Return new secrets for the keys in the response cache, by role.
+
+    A model's keys tell nothing about a client's: it could make answers for other requests.
+    """
+    clients, models = os.urandom(32).hex(), os.urandom(32).hex()
+    return {
+        **dict.fromkeys((HTTP, GRPC, DOOR), clients),
+        **dict.fromkeys((STUB, BROKER), models),
+    }
 
 
 def hide_from_command_line(options: Options) -> None:

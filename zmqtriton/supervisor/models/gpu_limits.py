@@ -6,8 +6,7 @@ not checked again: their model was admitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import Unavailable
@@ -17,11 +16,9 @@ _GPU = "GPU"
 
 
 class GpuLimits:
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, limits: Iterable[tuple[int, float]]) -> None:
         #: By the number of the GPU.
-        self._limits = {
-            int(gpu): float(most) for gpu, most in settings.get("model_load_gpu_limit", ())
-        }
+        self._limits = dict(limits)
         #: Returns the share of a GPU's memory in use, from 0 to 1; None if it is unknown.
         self.used_share: Callable[[int], float | None] = lambda gpu: None
         #: The admitted instances by generation.

@@ -6,20 +6,20 @@ execute. Only this check is made here; the broker shares the resources out. Does
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from zmqtriton.config.resources import ResourceNeed, ResourcePool
 from zmqtriton.supervisor.models.gpu_limits import GpuLimits
 from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton.supervisor.models.instance_limit import InstanceLimit
+from zmqtriton.supervisor.settings import Settings
 
 
 class ResourceClaims:
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._supply = ResourcePool(settings)
+    def __init__(self, settings: Settings) -> None:
+        self._supply = ResourcePool(settings.broker.rate)
         self._claims: dict[int, list[ResourceNeed]] = {}
-        self.gpu_limits = GpuLimits(settings)
+        self.gpu_limits = GpuLimits(settings.model_load_gpu_limit)
         self.instance_limit = InstanceLimit()
 
     def claim(self, generation: int, places: Iterable[InstanceSlot]) -> None:

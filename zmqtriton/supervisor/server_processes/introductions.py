@@ -6,7 +6,6 @@ next one is told everything that it must know, and all others are told of it. Do
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
@@ -21,7 +20,11 @@ from zmqtriton.supervisor.server_processes import bytecode
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.replay import BrokerReplay
 from zmqtriton.supervisor.server_processes.roles import BROKERED_ROLES, CATALOGUE_ROLES
+from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor import wire
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.settings import codec
+from zmqtriton_floor.settings.tracing import Tracing
 
 #: What all have said to a broker for this long has reached it.
 PROPAGATION_S = 1.0
@@ -31,11 +34,8 @@ class ServerInfo(NamedTuple):
     """The facts about the server that processes are told, and readings of the machine."""
 
     directory: str
-    #: as JSON
-    settings_json: str
+    settings: Settings
     new_token: Callable[[], bytes]
-    #: Settings for one role only, on top of the general ones.
-    role_settings: Mapping[str, Mapping[str, Any]] = {}
     #: The share of a GPU's memory that is in use; None if unknown.
     used_gpu_share: Callable[[int], float | None] = lambda gpu: None
     most_instances: float = math.inf
@@ -67,7 +67,7 @@ class Introductions:
         self._server = server
         self._acknowledgements = acknowledgements
         self._replay = BrokerReplay()
-        self.resources = ResourceClaims(json.loads(server.settings_json))
+        self.resources = ResourceClaims(server.settings)
         self.resources.gpu_limits.used_share = server.used_gpu_share
         self.resources.instance_limit.most = server.most_instances
         self.finalize_turns = FinalizeTurns(plan, server.most_finalizing, server.processor_use)
@@ -130,19 +130,18 @@ class Introductions:
     def _announce(self, epoch: int, roles: Container[str]) -> None:
         self._plan.enqueue(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
 
-    def change_settings(
-        self, changes: Mapping[str, Any], message: Any, *, is_for_frontends: bool = False
-    ) -> None:
-        """Change the settings for processes that start from now on; living ones get the message.
-
-        Or the frontends among them alone.
-        """
-        settings = json.dumps({**json.loads(self._server.settings_json), **changes})
-        self._server = self._server._replace(settings_json=settings)
-        serials = self._alive(CATALOGUE_ROLES if is_for_frontends else BROKERED_ROLES)
-        if not is_for_frontends:
-            serials = [self.broker_serial, *serials]
+    def change_log(self, options: LogOptions) -> None:
+        """Change the log of all processes that the broker knows, and of those to come."""
+        self._server = self._server._replace(settings=self._server.settings.with_log(options))
+        message = wire.LogSettings(codec.encode(options))
+        serials = [self.broker_serial, *self._alive(BROKERED_ROLES)]
         self._plan.enqueue(*(Send(serial, message) for serial in serials))
+
+    def change_tracing(self, tracing: Tracing) -> None:
+        """Change which requests frontends choose for traces, now and later."""
+        self._server = self._server._replace(settings=self._server.settings.with_tracing(tracing))
+        message = wire.TraceSettings(codec.encode(tracing))
+        self._plan.enqueue(*(Send(serial, message) for serial in self._alive(CATALOGUE_ROLES)))
 
     def _alive(self, roles: Container[str]) -> list[int]:
         """Return the living processes that the broker knows."""
@@ -228,8 +227,5 @@ class Introductions:
             self._plan.enqueue(Send(self.broker_serial, message))
 
     def _bootstrap(self, serial: int, token: bytes, role: str) -> wire.Bootstrap:
-        server = self._server
-        settings, private = server.settings_json, server.role_settings.get(role)
-        if private:
-            settings = json.dumps({**json.loads(settings), **private})
-        return wire.Bootstrap(serial, token, role, server.directory, self._epoch, settings)
+        settings = self._server.settings.document(role)
+        return wire.Bootstrap(serial, token, role, self._server.directory, self._epoch, settings)

@@ -37,9 +37,9 @@ class Models:
         settings = self._gateway.settings
         return serialize(
             _SERVER_METADATA(
-                name=settings["id"],
-                version=settings["server_version"],
-                extensions=settings["server_extensions"],
+                name=settings.server.id,
+                version=settings.server.server_version,
+                extensions=settings.server.extensions,
             )
         )
 

@@ -55,8 +55,8 @@ class Inference:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        pattern = gateway.settings["grpc_header_forward_pattern"]
-        hides_tokens = bool(gateway.settings["tokens"])
+        pattern = gateway.settings.grpc.header_forward_pattern
+        hides_tokens = bool(gateway.settings.access.tokens)
         self._forwarding = Forwarding(pattern, hides_tokens=hides_tokens) if pattern else None
         self._report = Report(gateway)
 

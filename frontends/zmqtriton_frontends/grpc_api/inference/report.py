@@ -19,7 +19,7 @@ WISHES = frozenset((stage_times.WISH.encode(), load_metrics.FORMAT.encode()))
 class Report:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        restrictions = by_category(gateway.settings["grpc_restricted_protocol"])
+        restrictions = by_category(gateway.settings.access.restrictions)
         self._restriction = restrictions.get("statistics")
 
     def expect(self, call: Call, checked: CheckedRequest, begun_ns: int) -> CheckedRequest:

@@ -69,8 +69,8 @@ class Streaming:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._forwarding = Forwarding(
-            gateway.settings["grpc_header_forward_pattern"],
-            hides_tokens=bool(gateway.settings["tokens"]),
+            gateway.settings.grpc.header_forward_pattern,
+            hides_tokens=bool(gateway.settings.access.tokens),
         )
         self._exchanges: WeakSet[_Exchange] = WeakSet()
 

@@ -12,14 +12,15 @@ from typing import Any
 
 import grpc
 
+from zmqtriton_floor.settings.frontends import Tls
 from zmqtriton_frontends.process.tls import Certificates
 
 _log = logging.getLogger(__name__)
 
 
-def of(settings: dict[str, Any]) -> Any:
+def of(tls: Tls) -> Any:
     """Return grpc's credentials. Raises OSError for files that cannot be read."""
-    files = Certificates(settings, "grpc")
+    files = Certificates(tls)
 
     def renewed() -> Any:
         """Return the new certificates; None if nothing has changed."""

@@ -18,6 +18,7 @@ import grpc
 import grpc.aio
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
@@ -42,41 +43,38 @@ _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Stat
 #: as many all; its own thousand would make that the fate of a burst.
 _SOME_PENDING = 4 * MOST_STREAMS
 
-#: grpc's channel arguments and the settings they come from.
-_KEEPALIVE = {
-    "grpc.keepalive_time_ms": "grpc_keepalive_time",
-    "grpc.keepalive_timeout_ms": "grpc_keepalive_timeout",
-    "grpc.keepalive_permit_without_calls": "grpc_keepalive_permit_without_calls",
-    "grpc.http2.max_pings_without_data": "grpc_http2_max_pings_without_data",
-    "grpc.http2.min_ping_interval_without_data_ms": (
-        "grpc_http2_min_recv_ping_interval_without_data"
-    ),
-    "grpc.http2.max_ping_strikes": "grpc_http2_max_ping_strikes",
-}
-#: Likewise, where 0 is "no limit" and says nothing to grpc.
-_AGES = {
-    "grpc.max_connection_age_ms": "grpc_max_connection_age",
-    "grpc.max_connection_age_grace_ms": "grpc_max_connection_age_grace",
-}
-
-
 _COMPRESSION = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
 
 
-def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
+def channel_arguments(settings: Grpc) -> list[tuple[str, int]]:
     """Return grpc's arguments for the server's settings."""
     arguments = [
-        ("grpc.max_receive_message_length", int(settings["grpc_max_input_size"])),
+        ("grpc.max_receive_message_length", settings.max_input_size),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         # several processes serve one port; the supervisor makes sure that nobody else does
         ("grpc.so_reuseport", 1),
         ("grpc.max_concurrent_streams", MOST_STREAMS),
         ("grpc.server.max_pending_requests", _SOME_PENDING),
         ("grpc.server.max_pending_requests_hard_limit", 2 * _SOME_PENDING),
+        ("grpc.keepalive_time_ms", settings.keepalive_time),
+        ("grpc.keepalive_timeout_ms", settings.keepalive_timeout),
+        (
+            "grpc.keepalive_permit_without_calls",
+            int(settings.keepalive_permit_without_calls),
+        ),
+        ("grpc.http2.max_pings_without_data", settings.http2_max_pings_without_data),
+        (
+            "grpc.http2.min_ping_interval_without_data_ms",
+            settings.http2_min_recv_ping_interval_without_data,
+        ),
+        ("grpc.http2.max_ping_strikes", settings.http2_max_ping_strikes),
     ]
-    arguments += [(name, int(settings[key])) for name, key in _KEEPALIVE.items()]
-    arguments += [(name, int(settings[key])) for name, key in _AGES.items() if settings[key]]
-    return arguments
+    ages = (
+        ("grpc.max_connection_age_ms", settings.max_connection_age),
+        ("grpc.max_connection_age_grace_ms", settings.max_connection_age_grace),
+    )
+    # 0 is "no limit" and says nothing to grpc
+    return arguments + [(name, age) for name, age in ages if age]
 
 
 _NO_NEWS = ("ExecuteBatchError raised in core by servicer method", "Invalid encoding on ")
@@ -176,18 +174,18 @@ class Server:
         self._answering = RpcLifecycle(gateway)
         #: Of the answers to inferences, as in Triton, not of others.
         self._compression: grpc.Compression | None = _COMPRESSION.get(
-            compression_of(gateway.settings)
+            compression_of(gateway.settings.grpc)
         )
         self._server: Any = None
 
     async def start(self, address: str) -> int:
         """Listen and return the port. Raises RuntimeError if that is impossible."""
-        self._server = grpc.aio.server(options=channel_arguments(self._gateway.settings))
+        self._server = grpc.aio.server(options=channel_arguments(self._gateway.settings.grpc))
         self._server.add_generic_rpc_handlers(self._services())
-        settings = self._gateway.settings
+        tls = self._gateway.settings.access.tls
         port: int
-        if settings["grpc_use_ssl"]:
-            port = self._server.add_secure_port(address, grpcio_credentials.of(settings))
+        if tls is not None:
+            port = self._server.add_secure_port(address, grpcio_credentials.of(tls))
         else:
             port = self._server.add_insecure_port(address)
         await self._server.start()

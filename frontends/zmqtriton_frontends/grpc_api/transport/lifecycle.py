@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import os
-from typing import Any
 
 from zmqtriton_floor.errors import (
     NO_MEMORY,
@@ -18,6 +17,7 @@ from zmqtriton_floor.errors import (
     Unavailable,
     ZmqTritonError,
 )
+from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
@@ -52,9 +52,9 @@ class RpcLifecycle:
         self.table = table(gateway)
         self._announced = AnnouncedBytesBudget()
         settings = gateway.settings
-        self.most_message: int = settings["grpc_max_input_size"]
-        processes = settings["grpc_processes"] or max(1, len(os.sched_getaffinity(0)) // 2)
-        self.ledger = Ledger(settings["client_bytes"] // processes)
+        self.most_message: int = settings.grpc.max_input_size
+        processes = settings.grpc.processes or max(1, len(os.sched_getaffinity(0)) // 2)
+        self.ledger = Ledger(settings.memory.client_bytes // processes)
         #: RPCs being answered, except watches, which end by themselves when the gateway stops.
         self.active = 0
         #: Set by the last of them once drain() waits for it.
@@ -112,12 +112,12 @@ def failed(rpc: Rpc, error: Exception) -> ZmqTritonError:
     return InternalError("the server failed to answer; its log says why")
 
 
-def compression_of(settings: dict[str, Any]) -> str:
+def compression_of(settings: Grpc) -> str:
     """Return the algorithm that compresses answers to inferences, or "".
 
     Triton's levels stand for algorithms that every client of gRPC knows.
     """
-    level = settings["grpc_infer_response_compression_level"]
+    level = settings.infer_response_compression_level
     return {"low": "gzip", "medium": "deflate", "high": "deflate"}.get(level, "")
 
 

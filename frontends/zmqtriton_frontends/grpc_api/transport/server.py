@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
+from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.transport import call_headers
@@ -46,14 +46,14 @@ class NativeServer:
         self._gateway = gateway
         settings = gateway.settings
         self.answering = RpcLifecycle(gateway)
-        self.compression = compression_of(settings)
-        self.rules, self.times = rules_of(settings), times_of(settings)
+        self.compression = compression_of(settings.grpc)
+        self.rules, self.times = rules_of(settings.grpc), times_of(settings.grpc)
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.turns = Turns(asyncio.get_running_loop().call_soon)
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
         most = min(_MOST_CONNECTIONS, most_connections())
         self._connections: Room[ClientConnection] = Room(most, time.monotonic, looks_always=True)
-        self._handshakes = handshakes_of(settings, "grpc", "h2", PlainCalls)
+        self._handshakes = handshakes_of(settings.access.tls, "grpc", "h2", PlainCalls)
         self._bound: Sequence[socket.socket] = ()
         self._listening: list[asyncio.AbstractServer] = []
         self._checking: asyncio.TimerHandle
@@ -146,22 +146,22 @@ class NativeServer:
         return call_headers.read_opening(headers, self._rpcs)
 
 
-def rules_of(settings: dict[str, Any]) -> Rules:
+def rules_of(settings: Grpc) -> Rules:
     """Return the rules for clients."""
     pings = PingRules(
-        interval_s=settings["grpc_http2_min_recv_ping_interval_without_data"] / 1000,
-        strikes=settings["grpc_http2_max_ping_strikes"],
-        without_calls=settings["grpc_keepalive_permit_without_calls"],
+        interval_s=settings.http2_min_recv_ping_interval_without_data / 1000,
+        strikes=settings.http2_max_ping_strikes,
+        without_calls=settings.keepalive_permit_without_calls,
     )
     return Rules(MOST_STREAMS, pings)
 
 
-def times_of(settings: dict[str, Any]) -> Times:
+def times_of(settings: Grpc) -> Times:
     return Times(
-        keepalive_s=settings["grpc_keepalive_time"] / 1000,
-        keepalive_timeout_s=settings["grpc_keepalive_timeout"] / 1000,
-        without_calls=settings["grpc_keepalive_permit_without_calls"],
-        pings=settings["grpc_http2_max_pings_without_data"],
-        age_s=settings["grpc_max_connection_age"] / 1000,
-        grace_s=settings["grpc_max_connection_age_grace"] / 1000,
+        keepalive_s=settings.keepalive_time / 1000,
+        keepalive_timeout_s=settings.keepalive_timeout / 1000,
+        without_calls=settings.keepalive_permit_without_calls,
+        pings=settings.http2_max_pings_without_data,
+        age_s=settings.max_connection_age / 1000,
+        grace_s=settings.max_connection_age_grace / 1000,
     )

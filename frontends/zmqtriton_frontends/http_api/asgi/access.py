@@ -12,6 +12,7 @@ import falcon
 import falcon.asgi
 from falcon.constants import COMBINED_METHODS
 
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access.bearer_tokens import HEADER, bearer_tokens_of, check_target
 from zmqtriton_frontends.access.needs import OPEN, need_of
 from zmqtriton_frontends.access.refusals import AccessRefused
@@ -59,12 +60,12 @@ _NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allow
 class Access:
     """The settings for each category; one object for a process."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._restrictions = by_category(settings["http_restricted_api"])
-        self._origins = frozenset(settings["http_allowed_origin"])
-        self._hosts = AllowedHosts(settings["http_bound_address"], settings["http_allowed_host"])
+    def __init__(self, settings: FrontendSettings) -> None:
+        self._restrictions = by_category(settings.access.restrictions)
+        self._origins = frozenset(settings.access.allowed_origins)
+        self._hosts = AllowedHosts(settings.http.bound_address, settings.http.allowed_hosts)
         #: None if no request needs one.
-        self.tokens = bearer_tokens_of(settings)
+        self.tokens = bearer_tokens_of(settings.access.tokens)
 
     def checks(self, route: Route) -> list[AccessCheck]:
         """Return what has to be checked before each answer of the route, and before its token."""

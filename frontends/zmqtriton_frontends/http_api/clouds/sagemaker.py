@@ -55,14 +55,14 @@ class SageMaker:
     ) -> None:
         """Set up; `models_application` answers for /models."""
         self._access = access
-        clouds = gateway.settings["clouds"]
+        clouds = gateway.settings.clouds
         self._application = application
         self._models = models
         self._models_application = models_application
-        model = quote(clouds["sagemaker_model"], safe="")
+        model = quote(clouds.sagemaker_model, safe="")
         self._targets = {
-            "/ping": f"/v2/health/{clouds['sagemaker_ping_mode']}",
-            "/invocations": f"/v2/models/{model}/{clouds['sagemaker_inference_type']}",
+            "/ping": f"/v2/health/{clouds.sagemaker_ping_mode}",
+            "/invocations": f"/v2/models/{model}/{clouds.sagemaker_inference_type}",
         }
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:

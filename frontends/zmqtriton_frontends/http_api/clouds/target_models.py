@@ -39,8 +39,8 @@ class Place(NamedTuple):
 class TargetModels:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._max_input_size: int = gateway.settings["http_max_input_size"]
-        self._is_explicit = gateway.settings["model_control_mode"] == "explicit"
+        self._max_input_size: int = gateway.settings.http.max_input_size
+        self._is_explicit = gateway.settings.models.control_mode == "explicit"
         #: By the platform's name, as last heard: the model and its repository.
         self._known: dict[str, dict[str, str]] = {}
 

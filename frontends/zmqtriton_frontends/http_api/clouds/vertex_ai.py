@@ -54,13 +54,13 @@ class VertexAi:
     ) -> None:
         """Set up; without `scrape` there are no metrics."""
         self._access = access
-        clouds = gateway.settings["clouds"]
+        clouds = gateway.settings.clouds
         self._catalogue = gateway.catalogue
         self._application = application
         self._scrape = scrape
-        self._health = re.compile(clouds["vertex_ai_health_route"])
-        self._predict = re.compile(clouds["vertex_ai_predict_route"])
-        self._default_model: str = gateway.settings["vertex_ai_default_model"]
+        self._health = re.compile(clouds.vertex_ai_health_route)
+        self._predict = re.compile(clouds.vertex_ai_predict_route)
+        self._default_model: str = gateway.settings.clouds.vertex_ai_default_model
         names = [model.name for model in self._catalogue.newest()]
         if not self._default_model and len(names) == 1:
             self._default_model = names[0]

@@ -74,8 +74,8 @@ class Description:
         return {
             "openapi": "3.1.0",
             "info": {
-                "title": settings["id"],
-                "version": settings["server_version"],
+                "title": settings.server.id,
+                "version": settings.server.server_version,
                 "description": "The inference protocol of KServe v2 with Triton's extensions.",
                 **self._grpc(),
             },
@@ -88,9 +88,9 @@ class Description:
     def _grpc(self) -> dict[str, Any]:
         """Return where gRPC is, for examples; nothing where it is off."""
         settings = self._gateway.settings
-        if not settings["allow_grpc"]:
+        if not settings.grpc.is_served:
             return {}
-        return {"x-grpc": {"port": settings["grpc_port"], "tls": settings["grpc_use_ssl"]}}
+        return {"x-grpc": {"port": settings.grpc.port, "tls": settings.grpc.use_ssl}}
 
     def _tags(self) -> list[str]:
         """Return the tags in the order in which people look for them."""
@@ -99,12 +99,12 @@ class Description:
         return first + [tag for tag in used if tag not in first]
 
     def _security_schemes(self) -> dict[str, Any]:
-        if not self._gateway.settings["tokens"]:
+        if not self._gateway.settings.access.tokens:
             return {}
         return {"securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}}}
 
     def _schemas(self) -> dict[str, Any]:
-        has_openai = self._gateway.settings["allow_openai"]
+        has_openai = self._gateway.settings.http.allow_openai
         return {**SCHEMAS, **OPENAI_SCHEMAS} if has_openai else SCHEMAS
 
     def _operation(self, route: Route, path: str, grant: Grant | None) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Description:
                 },
             },
         }
-        if self._gateway.settings["tokens"] and need_of_route(route) != OPEN:
+        if self._gateway.settings.access.tokens and need_of_route(route) != OPEN:
             operation["security"] = [{_TOKEN: []}]
         if "inference" in (route.category, route.general_category):
             parameters.append(_TIMEOUT)

@@ -46,9 +46,9 @@ class Metadata:
         settings = self._gateway.settings
         resp.data = json_documents.write(
             {
-                "name": settings["id"],
-                "version": settings["server_version"],
-                "extensions": settings["server_extensions"],
+                "name": settings.server.id,
+                "version": settings.server.server_version,
+                "extensions": settings.server.extensions,
             }
         )
 

@@ -27,7 +27,7 @@ class Repository:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._max_input_size: int = gateway.settings["http_max_input_size"]
+        self._max_input_size: int = gateway.settings.http.max_input_size
 
     async def index(self, req: Request, resp: falcon.asgi.Response, repository: str = "") -> None:
         ready = (await self._document(req)).get("ready", False)

@@ -36,7 +36,7 @@ class Settings:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._max_input_size: int = gateway.settings["http_max_input_size"]
+        self._max_input_size: int = gateway.settings.http.max_input_size
 
     async def log(self, req: Request, resp: falcon.asgi.Response) -> None:
         resp.data = await self._log({})

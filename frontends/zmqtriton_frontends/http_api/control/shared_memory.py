@@ -25,7 +25,7 @@ class SharedMemory:
     def __init__(self, gateway: Gateway, kind: str) -> None:
         self._gateway = gateway
         self._kind = kind
-        self._max_input_size: int = gateway.settings["http_max_input_size"]
+        self._max_input_size: int = gateway.settings.http.max_input_size
 
     async def status(self, req: Request, resp: falcon.asgi.Response, region: str = "") -> None:
         resp.data = json_documents.write(await self._call("status", region))

@@ -17,6 +17,7 @@ import falcon.asgi
 from zmqtriton_floor.access.token_file import CONTROL, Grant
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.reasons import ASLEEP
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
@@ -45,10 +46,10 @@ _IDLE = {"requests_per_s": 0.0, "failures_per_s": 0.0}
 _UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)
 
 
-def _may_read_logs(settings: Mapping[str, Any]) -> bool:
-    guarded = by_category(settings["http_restricted_api"])
-    is_guarded = LOGS in guarded or GENERAL_OF_LOGS in guarded or bool(settings["tokens"])
-    return is_guarded or is_loopback(settings["http_bound_address"])
+def _may_read_logs(settings: FrontendSettings) -> bool:
+    guarded = by_category(settings.access.restrictions)
+    is_guarded = LOGS in guarded or GENERAL_OF_LOGS in guarded or bool(settings.access.tokens)
+    return is_guarded or is_loopback(settings.http.bound_address)
 
 
 class Status:
@@ -56,7 +57,7 @@ class Status:
         self._gateway = gateway
         settings = gateway.settings
         self._may_read_logs = _may_read_logs(settings)
-        self._may_load = settings["model_control_mode"] == "explicit"
+        self._may_load = settings.models.control_mode == "explicit"
         self._may_restart = steering.is_open(settings)
 
     def routes(self) -> list[Route]:
@@ -80,7 +81,7 @@ class Status:
         found["server"] |= {
             "started_s": started_s,
             "uptime_s": round(max(0.0, now_s - started_s), 3),
-            "model_control_mode": self._gateway.settings["model_control_mode"],
+            "model_control_mode": self._gateway.settings.models.control_mode,
             "may_load": self._may_load and may_control,
             "may_restart": self._may_restart and may_control,
         }

@@ -11,6 +11,7 @@ import falcon
 import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Responder, Route
@@ -30,15 +31,15 @@ _REFUSAL_OF_SERVER = (
 )
 
 
-def is_guarded(settings: dict[str, Any]) -> bool:
+def is_guarded(settings: FrontendSettings) -> bool:
     """True if only clients with a key or a token get here."""
-    guarded = by_category(settings["http_restricted_api"])
-    return CATEGORY in guarded or _GENERAL_CATEGORY in guarded or bool(settings["tokens"])
+    guarded = by_category(settings.access.restrictions)
+    return CATEGORY in guarded or _GENERAL_CATEGORY in guarded or bool(settings.access.tokens)
 
 
-def is_open(settings: dict[str, Any]) -> bool:
+def is_open(settings: FrontendSettings) -> bool:
     """True if clients may steer models at all."""
-    return is_guarded(settings) or settings["model_control_mode"] == "explicit"
+    return is_guarded(settings) or settings.models.control_mode == "explicit"
 
 
 class Steering:
@@ -49,7 +50,7 @@ class Steering:
         self._is_open = is_open(gateway.settings)
         #: The server as a whole is nobody's to drain who only may load models.
         self._is_guarded = is_guarded(gateway.settings)
-        self._max_input_size: int = gateway.settings["http_max_input_size"]
+        self._max_input_size: int = gateway.settings.http.max_input_size
 
     def routes(self) -> list[Route]:
         return [

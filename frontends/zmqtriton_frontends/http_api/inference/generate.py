@@ -42,7 +42,7 @@ class Generate:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._max_input_size: int = gateway.settings["http_max_input_size"]
+        self._max_input_size: int = gateway.settings.http.max_input_size
         self._report = Report(gateway)
 
     async def generate(

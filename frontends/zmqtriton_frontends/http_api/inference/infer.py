@@ -34,10 +34,10 @@ JSON_LENGTH = binary.HEADER.lower().encode()
 class Inference:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self.max_input_size: int = gateway.settings["http_max_input_size"]
+        self.max_input_size: int = gateway.settings.http.max_input_size
         forwarding = Forwarding(
-            gateway.settings["http_header_forward_pattern"],
-            hides_tokens=bool(gateway.settings["tokens"]),
+            gateway.settings.http.header_forward_pattern,
+            hides_tokens=bool(gateway.settings.access.tokens),
         )
         #: None if models get no headers.
         self.forwarding = forwarding or None

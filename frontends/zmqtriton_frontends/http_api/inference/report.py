@@ -20,7 +20,7 @@ WISHES = (_STAGES, _LOAD)
 class Report:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._restriction = by_category(gateway.settings["http_restricted_api"]).get("statistics")
+        self._restriction = by_category(gateway.settings.access.restrictions).get("statistics")
 
     def expect(
         self, header: HeaderLookup, checked: CheckedRequest, begun_ns: int

@@ -32,7 +32,7 @@ class Calls:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._max_input_size: int = gateway.settings["http_max_input_size"]
+        self._max_input_size: int = gateway.settings.http.max_input_size
 
     async def read(self, req: Request, reader: Callable[[Any], _T]) -> _T:
         """Return what the reader makes of the document that a request carries.

@@ -11,7 +11,7 @@ from zmqtriton_frontends.http_api.openai import problems
 
 
 def _routes(gateway: Gateway) -> Sequence[Route]:
-    if not gateway.settings["allow_openai"]:
+    if not gateway.settings.http.allow_openai:
         return ()
     # only now: a server without the API need not load it
     from zmqtriton_frontends.http_api.openai.routes import routes

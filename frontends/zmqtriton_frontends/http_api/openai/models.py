@@ -34,5 +34,5 @@ class Models:
 
     def _describe(self, name: str) -> dict[str, Any]:
         # when each was loaded is known to nobody here, and all workers must say the same
-        created = self._gateway.settings["started_at"]
+        created = self._gateway.settings.server.started_at
         return {"id": name, "object": "model", "created": created, "owned_by": _OWNER}

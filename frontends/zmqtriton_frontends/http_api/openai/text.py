@@ -54,7 +54,7 @@ class Texts:
 
     def __init__(self, gateway: Gateway) -> None:
         self._calls = Calls(gateway)
-        self._templates = Children(gateway.settings["stub_user"])
+        self._templates = Children(gateway.settings.server.stub_user)
 
     async def chat(self, req: Request, resp: falcon.asgi.Response) -> None:
         begun_ns = now_ns()

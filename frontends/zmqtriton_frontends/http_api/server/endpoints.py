@@ -38,9 +38,9 @@ def all_endpoints(
 
 
 def _scrape(gateway: Gateway) -> Scrape | None:
-    if not gateway.settings["allow_metrics"]:
+    if not gateway.settings.metrics_service.is_served:
         return None
-    machine = Machine() if gateway.settings["allow_cpu_metrics"] else None
+    machine = Machine() if gateway.settings.metrics_service.allow_cpu_metrics else None
     scraper = Scraper(gateway, machine=machine)
 
     async def scrape() -> str:

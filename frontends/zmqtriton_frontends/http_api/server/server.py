@@ -26,6 +26,7 @@ from gunicorn.workers.base import Worker
 
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.wire import WorkerForked
 from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
@@ -57,7 +58,11 @@ class Server(BaseApplication):  # type: ignore[misc]
     """The arbiter's side."""
 
     def __init__(
-        self, settings: dict[str, Any], lifeline: Lifeline, directory: str, sockets: dict[str, int]
+        self,
+        settings: FrontendSettings,
+        lifeline: Lifeline,
+        directory: str,
+        sockets: dict[str, int],
     ) -> None:
         """Set up with the descriptors of bound sockets, by endpoint."""
         self.settings = settings
@@ -75,10 +80,10 @@ class Server(BaseApplication):  # type: ignore[misc]
         return {
             "bind": [f"fd://{descriptor}" for descriptor in self.sockets.values()],
             "worker_class": HttpProcess,
-            "workers": self.settings["http_workers"] or max(1, cores // 2),
+            "workers": self.settings.http.workers or max(1, cores // 2),
             "preload_app": True,
             "timeout": _HANG_S,
-            "graceful_timeout": max(1, self.settings["exit_timeout_secs"]),
+            "graceful_timeout": max(1, self.settings.server.exit_timeout_s),
             "backlog": 4096,
             "control_socket_disable": True,
             "accesslog": None,
@@ -171,7 +176,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
             return
         table, access = app.routes(gateway), Access(gateway.settings)
         application = self._build(gateway, table, access)
-        ledger = Ledger(gateway.settings["client_bytes"] // self.cfg.workers)
+        ledger = Ledger(gateway.settings.memory.client_bytes // self.cfg.workers)
         endpoints = {
             name: with_share(request_log.with_request_log(served), ledger.requests)
             for name, served in all_endpoints(
@@ -182,7 +187,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
             endpoints[MAIN], app.inference_heads(gateway, table, access), ledger, self._loop.time
         )
         memory = ClientMemoryReport(gateway.call, ledger)
-        handshakes = handshakes_of(gateway.settings, "http", "http/1.1", PlainRequest)
+        handshakes = handshakes_of(gateway.settings.access.tls, "http", "http/1.1", PlainRequest)
         connections.listeners = [
             self._listener(name, bound.sock, connections, endpoints[name], handshakes)
             for name, bound in zip(self.app.sockets, self.sockets, strict=True)
@@ -227,8 +232,8 @@ class HttpProcess(Worker):  # type: ignore[misc]
 
     def _watch_for_retirement(self, gateway: Gateway, listeners: Sequence[Listener]) -> None:
         """Have the ports left as soon as the server stops, if others serve them, too."""
-        is_passed = "http-arbiter" in gateway.settings["passed_sockets"]
-        if not is_passed and not gateway.settings["reuse_http_port"]:
+        is_passed = "http-arbiter" in gateway.settings.server.passed_sockets
+        if not is_passed and not gateway.settings.http.reuse_port:
             return
 
         # systemd passes the first alone, that of the main endpoint

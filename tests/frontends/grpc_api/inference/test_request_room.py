@@ -128,8 +128,7 @@ def test_what_lies_in_shared_memory_takes_no_room_of_requests() -> None:
 
 
 def test_unary_requests_of_a_client_are_bounded_and_go_with_it() -> None:
-    gateway = FakeGateway(version_info("m"))
-    gateway.settings = {**gateway.settings, "client_bytes": 8 * LIMIT, "grpc_processes": 1}
+    gateway = FakeGateway(version_info("m"), settings={"client_memory_byte_size": 8 * LIMIT})
     with serving(gateway) as server:
         gateway.gate = server.run_function(asyncio.Event)
         with h2.Connection(server.port) as client:

@@ -39,8 +39,7 @@ class Inflated(bytearray):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[GrpcServerThread]:
     monkeypatch.setattr(inflating, "bytearray", Inflated, raising=False)
     Inflated.all.clear()
-    gateway = FakeGateway(version_info("m"))
-    gateway.settings = {**gateway.settings, "client_bytes": LIMIT}
+    gateway = FakeGateway(version_info("m"), settings={"client_memory_byte_size": LIMIT})
     with serving(gateway) as running:
         yield running
 
@@ -106,8 +105,7 @@ def test_a_message_is_inflated_for_who_may_ask(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text(f"somebody sha256:{digest('secret').hex()}\n")
     tokens.chmod(0o600)
-    gateway = FakeGateway(version_info("m"))
-    gateway.settings = {**gateway.settings, "tokens": str(tokens)}
+    gateway = FakeGateway(version_info("m"), settings={"tokens": str(tokens)})
     broken = struct.pack(">BI", 1, 5) + b"wrong"
     with serving(gateway) as server, h2.Connection(server.port) as client:
         client.send(begin(INFER), h2.frame(h2.DATA, h2.END_STREAM, 1, broken))

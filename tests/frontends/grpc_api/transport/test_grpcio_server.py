@@ -15,8 +15,9 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from tests.frontends.grpc_api import smoke
-from tests.frontends.grpc_api.fake_gateway import SETTINGS, FakeGateway, echo, version_info
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, echo, version_info
 from tests.frontends.grpc_api.serving import GrpcServerThread, serving
+from tests.supervisor.settings import frontend_settings
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_floor import errors
@@ -458,11 +459,9 @@ def test_a_watch_for_no_message_gets_a_status(server: GrpcServerThread) -> None:
 def test_the_settings_reach_grpc() -> None:
     arguments = dict(
         channel_arguments(
-            {
-                **SETTINGS,
-                "grpc_keepalive_permit_without_calls": True,
-                "grpc_max_connection_age": 5000,
-            }
+            frontend_settings(
+                "grpc", grpc_keepalive_permit_without_calls=True, grpc_max_connection_age=5000
+            ).grpc
         )
     )
 

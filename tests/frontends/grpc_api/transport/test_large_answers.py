@@ -145,8 +145,7 @@ def test_a_large_answer_of_a_stream_is_let_go_whether_it_is_read_or_not(
 
 def _answers(**settings: Any) -> FakeGateway:
     """A gateway whose answers are large and lie in this process."""
-    gateway = FakeGateway(version_info("m"))
-    gateway.settings = {**gateway.settings, **settings}
+    gateway = FakeGateway(version_info("m"), settings=settings)
     whole = Tensor("OUTPUT0", 11, [len(DATA) // 4], DATA)
     gateway.respond = lambda request: ResponseBody({}, [whole])
     return gateway
@@ -167,7 +166,7 @@ def test_who_never_reads_a_large_answer_is_left(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_answers_that_are_not_read_are_bounded_and_go_with_their_clients() -> None:
-    with serving(_answers(client_bytes=20_000_000)) as server, ExitStack() as clients:
+    with serving(_answers(client_memory_byte_size=20_000_000)) as server, ExitStack() as clients:
         first = h2.PREFACE + h2.settings_frame({})
         unread = [clients.enter_context(connect(server, first)) for _ in range(2)]
         for connection in unread:
@@ -227,7 +226,7 @@ def test_others_have_their_turn_amid_a_very_large_answer() -> None:
 
 def test_streams_that_are_only_opened_are_bounded_and_go_with_their_client() -> None:
     limit = 32 << 20
-    with serving(_answers(client_bytes=limit)) as server:
+    with serving(_answers(client_memory_byte_size=limit)) as server:
         first = h2.PREFACE + h2.settings_frame({})
         with connect(server, first) as greedy, connect(server) as other:
             for start in range(1, 8001, 200):

@@ -12,6 +12,7 @@ from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import Grant
 from zmqtriton_floor.errors import Unsupported, ZmqTritonError
+from zmqtriton_floor.settings.frontends import Restriction
 
 STATUS, HISTORY, LOGS = (f"/v2/zmqtriton/{what}" for what in ("status", "history", "logs"))
 PROCESS: dict[str, Any] = {"started_s": 1000.0, "restarts": 0, "last_reason": ""}
@@ -126,7 +127,7 @@ def test_each_model_has_its_counts_and_rates_and_null_where_they_are_unknown() -
     [
         ({}, False, False),
         ({"model_control_mode": "explicit"}, True, True),
-        ({"http_restricted_api": [[["steering"], "k", "v"]]}, False, True),
+        ({"http_restricted_api": (Restriction(("steering",), "k", "v"),)}, False, True),
     ],
 )
 def test_it_says_what_clients_may_do(
@@ -139,7 +140,7 @@ def test_it_says_what_clients_may_do(
 
 @pytest.mark.parametrize("category", ["status", "statistics"])
 def test_the_key_of_statistics_guards_it_too(category: str) -> None:
-    gateway = Gateway(http_restricted_api=[[[category], "k", "v"]])
+    gateway = Gateway(http_restricted_api=(Restriction((category,), "k", "v"),))
 
     for path in (STATUS, HISTORY):
         assert 403 == get(gateway, path).status_code
@@ -193,7 +194,7 @@ def test_the_log_is_closed_to_other_machines_unless_it_is_guarded() -> None:
 
     assert 200 == get(Gateway(http_bound_address="127.0.0.1"), LOGS).status_code
     for category in ("logs", "logging"):
-        guarded = Gateway(http_restricted_api=[[[category], "k", "v"]])
+        guarded = Gateway(http_restricted_api=(Restriction((category,), "k", "v"),))
         assert 403 == get(guarded, LOGS).status_code
         assert 200 == get(guarded, LOGS, k="v").status_code
 

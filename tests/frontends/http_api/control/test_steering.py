@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.http_api.fakes import SETTINGS, Client, FakeGateway
+from tests.frontends.http_api.fakes import Client, FakeGateway
+from tests.supervisor.settings import frontend_settings
+from zmqtriton_floor.settings.frontends import Restriction
 from zmqtriton_frontends.http_api.control.steering import is_open
 
 pytestmark = pytest.mark.row("L06")
 
 SCALE = "/v2/models/identity/scale"
 INSTANCES = {"model": "identity", "versions": {"1": {"instances": 2, "ready": 2}}}
-KEY = [[["steering"], "steer-key", "secret"]]
+KEY = (Restriction(("steering",), "steer-key", "secret"),)
 
 
 def gateway(**settings: Any) -> FakeGateway:
@@ -44,12 +46,12 @@ def test_a_key_opens_it_in_every_control_mode() -> None:
 
 
 def test_tokens_open_it_in_every_control_mode() -> None:
-    assert is_open({**SETTINGS, "tokens": "/path"})
-    assert not is_open(SETTINGS)
+    assert is_open(frontend_settings("http", tokens="/path"))
+    assert not is_open(frontend_settings("http"))
 
 
 def test_the_key_of_loads_guards_it_too() -> None:
-    served = gateway(http_restricted_api=[[["model-repository"], "k", "v"]])
+    served = gateway(http_restricted_api=(Restriction(("model-repository",), "k", "v"),))
 
     assert 403 == post(served, {"count": 2}).status_code
     assert 200 == post(served, {"count": 2}, k="v").status_code

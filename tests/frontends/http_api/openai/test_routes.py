@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway
+from zmqtriton_floor.settings.frontends import Restriction
 
 OPENAI = {"allow_openai": True}
-INFERENCE_KEY = (["inference", "metadata"], "infer-key", "one")
-OPENAI_KEY = (["openai"], "authorization", "Bearer two")
+INFERENCE_KEY = Restriction(("inference", "metadata"), "infer-key", "one")
+OPENAI_KEY = Restriction(("openai",), "authorization", "Bearer two")
 #: One request of each route, and what it would get.
 OPENAI_REQUESTS = [("POST", "/v1/completions", 400), ("GET", "/v1/models", 200)]
 
@@ -27,7 +28,7 @@ OPENAI_REQUESTS = [("POST", "/v1/completions", 400), ("GET", "/v1/models", 200)]
 def test_keys_protect_openai_s_api(
     groups: list[Any], header: tuple[str, str], method: str, path: str, status: int
 ) -> None:
-    client = Client(FakeGateway(**OPENAI, http_restricted_api=groups))
+    client = Client(FakeGateway(**OPENAI, http_restricted_api=tuple(groups)))
 
     refused = client.request(method, path, b"{}")
     wrong = client.request(method, path, b"{}", {header[0]: "Bearer"})

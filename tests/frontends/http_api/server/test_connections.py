@@ -14,6 +14,7 @@ import uvloop
 
 from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.support.certificates import Authority
+from zmqtriton_floor.settings.frontends import Tls
 from zmqtriton_frontends.http_api.server.connection import (
     HEADERS_WITHIN_S,
     SILENT_S,
@@ -326,9 +327,7 @@ def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
 ) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")
-    files = {"http_server_cert": cert, "http_server_key": key}
-    settings = {"http_use_ssl": True, "http_use_ssl_mutual": False, **files}
-    handshakes = handshakes_of(settings, "http", "http/1.1", PlainRequest)
+    handshakes = handshakes_of(Tls(str(cert), str(key)), "http", "http/1.1", PlainRequest)
 
     async def scenario(party: ConnectionHarness) -> None:
         party.answer_bytes = 64 << 20

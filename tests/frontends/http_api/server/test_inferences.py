@@ -17,6 +17,7 @@ from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.support.raw_http import raw_request
 from zmqtriton_floor.access.token_file import Grant, digest
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.settings.frontends import Restriction
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.access.failure_limit import MOST_AT_ONCE
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -172,7 +173,7 @@ def test_a_restricted_inference_without_its_key_is_refused_after_its_body(
         assert house.falcon_requests == 0
         writer.close()
 
-    run_scenario(scenario, http_restricted_api=[[["inference"], "admin", "right"]])
+    run_scenario(scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
 
 
 def test_of_a_refused_body_so_much_is_dropped_and_then_the_connection_ends(
@@ -189,7 +190,7 @@ def test_of_a_refused_body_so_much_is_dropped_and_then_the_connection_ends(
         assert b"\r\nConnection: close\r\n" in answer
         writer.close()
 
-    run_scenario(scenario, http_restricted_api=[[["inference"], "admin", "right"]])
+    run_scenario(scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
 
 
 def test_a_body_in_chunks_is_accounted_for_as_it_comes() -> None:
@@ -296,7 +297,7 @@ def test_who_waits_to_be_told_to_send_a_body_is_told_even_if_it_will_be_refused(
             assert (await read(reader))[9:12] == status
             writer.close()
 
-    run_scenario(scenario, http_restricted_api=[[["inference"], "admin", "right"]])
+    run_scenario(scenario, http_restricted_api=(Restriction(("inference",), "admin", "right"),))
 
 
 @pytest.mark.row("L09")

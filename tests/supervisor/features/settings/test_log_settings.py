@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,6 +10,8 @@ from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.settings.codec import decode, encode
+from zmqtriton_floor.settings.frontends import FrontendSettings
 
 _FIRST = {
     "log_file": "",
@@ -36,11 +37,11 @@ def change(world: SupervisorHarness, **changes: Any) -> Any:
 def test_a_change_is_told_to_all_that_live_and_to_none_twice(world: SupervisorHarness) -> None:
     assert {**_FIRST, "log_info": False} == change(world, log_info=False).result
 
-    told = [wire.LogSettings(json.dumps(LogOptions(info=0).settings()))]
+    told = [wire.LogSettings(encode(LogOptions(info=False)))]
     for role in ("broker", "http", "grpc", "metrics", "stub"):
         assert told == world.messages_to(role, wire.LogSettings), role
     assert [] == world.messages_to("http-arbiter", wire.LogSettings)
-    assert [LogOptions(info=0)] == world.log_options
+    assert [LogOptions(info=False)] == world.log_options
     assert {**_FIRST, "log_info": False} == change(world).result
     assert 1 == len(world.log_options)
 
@@ -50,9 +51,8 @@ def test_who_is_born_later_knows_it_from_its_birth(world: SupervisorHarness) -> 
 
     world.kill_process(world.serial("grpc")).advance(10)
 
-    settings = json.loads(world.messages_to("grpc", wire.Bootstrap)[-1].settings)
-    assert ("ISO8601", 2) == (settings["log_format"], settings["log_verbose"])
-    assert LogOptions("ISO8601", 2) == LogOptions.of(settings)
+    settings = decode(FrontendSettings, world.messages_to("grpc", wire.Bootstrap)[-1].settings)
+    assert LogOptions("ISO8601", 2) == settings.log
 
 
 @pytest.mark.parametrize(

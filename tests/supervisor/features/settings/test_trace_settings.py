@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +9,14 @@ from typing import Any
 import pytest
 
 from tests.supervisor.features.core_parts import core_parts
+from tests.supervisor.settings import settings as server_settings
 from tests.supervisor.world import SupervisorHarness
+from zmqtriton.options import TraceOptions
 from zmqtriton.supervisor.features.settings.trace_settings import TraceSettings
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.settings.tracing import Tracing
 
 _FIRST = {
     "trace_level": ["OFF"],
@@ -30,13 +32,9 @@ def trace(**options: Any) -> TraceSettings:
     return announced_to(lambda told: None, **options)
 
 
-def announced_to(announce: Callable[[dict[str, Any]], None], **options: Any) -> TraceSettings:
-    def change(changes: dict[str, Any], message: wire.TraceSettings, **_: bool) -> None:
-        assert changes["tracing"] == json.loads(message.settings)
-        announce(changes["tracing"])
-
-    introductions = SimpleNamespace(change_settings=change)
-    info = SimpleNamespace(settings_json=json.dumps({"trace": options} if options else {}))
+def announced_to(announce: Callable[[Tracing], None], **options: Any) -> TraceSettings:
+    introductions = SimpleNamespace(change_tracing=announce)
+    info = SimpleNamespace(settings=SimpleNamespace(trace=TraceOptions(**options)))
     return TraceSettings(core_parts(plan=Plan(), introductions=introductions, info=info))
 
 
@@ -55,7 +53,7 @@ def test_a_models_own_setting_stands_until_it_is_undone() -> None:
 
 
 def test_undoing_goes_back_to_what_the_server_was_started_with() -> None:
-    settings = trace(file="/t", level=["TENSORS"], rate=3, count=4, log_frequency=5)
+    settings = trace(file="/t", level=("TENSORS",), rate=3, count=4, log_frequency=5)
 
     settings.update("", {"trace_level": ["OFF"], "trace_rate": "1"})
     found = settings.update("", {"trace_level": None, "trace_rate": None})
@@ -78,7 +76,7 @@ def test_there_is_no_tracing_to_a_file_without_a_file() -> None:
 
 
 def test_an_exporter_shows_its_own_settings_and_no_file() -> None:
-    settings = trace(mode="opentelemetry", opentelemetry=[["url", "http://c"]], file="/t")
+    settings = trace(mode="opentelemetry", opentelemetry=(("url", "http://c"),), file="/t")
 
     assert {
         "trace_level": ["TENSORS"],
@@ -102,23 +100,24 @@ def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
 
 
 def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_anew() -> None:
-    told: list[dict[str, Any]] = []
+    told: list[Tracing] = []
     settings = announced_to(told.append, file="/t")
 
     settings.update("m", {"trace_level": ["TENSORS"], "trace_count": "3"})
 
-    assert {"": []} == {name: said["levels"] for name, said in told[0]["of"].items()}
-    assert ([], ["TENSORS"]) == tuple(told[1]["of"][name]["levels"] for name in ("", "m"))
-    assert (-1, 3) == tuple(told[1]["of"][name]["count"] for name in ("", "m"))
-    assert told[0]["of"][""]["changes"] != told[1]["of"]["m"]["changes"]
+    [before], [of_all, of_model] = told[0].models, told[1].models
+    assert ("", ()) == (before.model, before.levels)
+    assert ("", (), -1) == (of_all.model, of_all.levels, of_all.max_traces)
+    assert ("m", ("TENSORS",), 3) == (of_model.model, of_model.levels, of_model.max_traces)
+    assert before.changes != of_model.changes
 
 
 def test_without_a_place_for_them_no_traces_are_asked_for() -> None:
-    told: list[dict[str, Any]] = []
+    told: list[Tracing] = []
 
     announced_to(told.append)
 
-    assert [{"mode": "triton", "of": {}}] == told
+    assert [Tracing()] == told
 
 
 @pytest.mark.parametrize("changes", [{"trace_rate": 5}, {"trace_level": "x"}, {"other": "1"}])
@@ -152,8 +151,8 @@ def test_a_model_that_is_no_longer_known_leaves_nothing() -> None:
 def test_an_exporter_is_not_asked_for_tensors_in_silence(
     mode: str, level: str, is_warned: bool
 ) -> None:
-    settings = {"trace": {"mode": mode, "file": "/t"}}
-    world = SupervisorHarness(settings=json.dumps(settings)).start()
+    settings = server_settings(trace=TraceOptions(mode, file="/t"))
+    world = SupervisorHarness(settings=settings).start()
 
     world.call("trace.settings", {"changes": {"trace_level": [level]}})
 

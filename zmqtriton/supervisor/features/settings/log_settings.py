@@ -6,7 +6,6 @@ later get it with their Bootstrap. Does no I/O.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,6 @@ from zmqtriton.supervisor.actions import ConfigureLogging
 from zmqtriton.supervisor.control.arguments import changes_of
 from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
-from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS, LogOptions
 
@@ -32,9 +30,8 @@ class LogSettings(Feature):
     def __init__(self, core: CoreParts) -> None:
         self._plan = core.plan
         self._introductions = core.introductions
-        options = json.loads(core.info.settings_json)
-        self._file = options.get("log_file", "")
-        self._options = LogOptions.of(options)
+        self._file = core.info.settings.log_file
+        self._options = core.info.settings.broker.log
 
     @property
     def verbs(self) -> Verbs:
@@ -51,16 +48,15 @@ class LogSettings(Feature):
     def _apply(self, wanted: LogOptions) -> None:
         self._options = wanted
         self._plan.enqueue(ConfigureLogging(wanted))
-        settings = wanted.settings()
-        self._introductions.change_settings(settings, wire.LogSettings(json.dumps(settings)))
+        self._introductions.change_log(wanted)
 
     def _describe(self) -> dict[str, Any]:
         wanted = self._options
         return {
             "log_file": self._file,
-            "log_info": bool(wanted.info),
-            "log_warning": bool(wanted.warning),
-            "log_error": bool(wanted.error),
+            "log_info": wanted.info,
+            "log_warning": wanted.warning,
+            "log_error": wanted.error,
             "log_verbose_level": wanted.verbose,
             "log_format": wanted.form,
         }
@@ -79,5 +75,5 @@ def _parse_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidArgument(f"invalid argument for --log_format, got: {value}")
         if kind is int and not 0 <= value < 2**32:
             raise InvalidArgument(f"the verbose level is out of range: {value}")
-        fields[_FIELDS[key]] = int(value) if kind is bool else value
+        fields[_FIELDS[key]] = value
     return fields

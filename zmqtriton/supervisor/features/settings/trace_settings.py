@@ -6,15 +6,14 @@ the requests and are told what holds. Does no I/O.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton.supervisor.control.arguments import changes_of, optional_model_name
 from zmqtriton.supervisor.control.verbs import Verb, Verbs, at_once
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
-from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.settings.tracing import Sampling, Tracing
 
 _FIXED_FILE = "trace file location can not be updated through network protocol"
 #: The defaults of Triton's exporter.
@@ -34,18 +33,17 @@ class TraceSettings(Feature):
     def __init__(self, core: CoreParts) -> None:
         self._plan = core.plan
         self._introductions = core.introductions
-        options = json.loads(core.info.settings_json).get("trace", {})
-        self._mode = options.get("mode", "triton")
-        self._file = options.get("file", "")
+        options = core.info.settings.trace
+        self._mode, self._file = options.mode, options.file
         self._exporter_options: dict[str, str | list[str]] = dict(_EXPORTER_DEFAULTS)
-        for key, value in options.get("opentelemetry", ()):
+        for key, value in options.opentelemetry:
             self._add_exporter_option(key, value)
         #: The settings with which the server was started.
         self._initial = {
-            "trace_level": list(options.get("level", ())) or ["OFF"],
-            "trace_rate": str(options.get("rate", 1000)),
-            "trace_count": str(options.get("count", -1)),
-            "log_frequency": str(options.get("log_frequency", 0)),
+            "trace_level": list(options.level) or ["OFF"],
+            "trace_rate": str(options.rate),
+            "trace_count": str(options.count),
+            "log_frequency": str(options.log_frequency),
         }
         self._global_settings: dict[str, Any] = {}
         self._model_settings: dict[str, dict[str, Any]] = {}
@@ -112,25 +110,24 @@ class TraceSettings(Feature):
         """
         has_place = self._mode != "triton" or bool(self._file)
         names = ["", *self._model_settings] if has_place else []
-        sampling = {name: self._sampling_settings(name) for name in names}
-        levels = {level for each in sampling.values() for level in each["levels"]}
+        sampling = tuple(self._sampling(name) for name in names)
+        levels = {level for each in sampling for level in each.levels}
         if self._mode == "opentelemetry" and "TENSORS" in levels:
             text = "Tensor level tracing is not supported by the mode: opentelemetry"
             self._plan.log("W", text)
-        settings = {"mode": self._mode, "of": sampling}
-        message = wire.TraceSettings(json.dumps(settings))
-        self._introductions.change_settings({"tracing": settings}, message, is_for_frontends=True)
+        self._introductions.change_tracing(Tracing(self._mode, sampling))
 
-    def _sampling_settings(self, model: str) -> dict[str, Any]:
+    def _sampling(self, model: str) -> Sampling:
         found = {**self._initial, **self._global_settings, **self._model_settings.get(model, {})}
-        return {
-            "levels": [level for level in found["trace_level"] if level != "OFF"],
-            "rate": int(found["trace_rate"]),
-            "count": int(found["trace_count"]),
-            "log_frequency": int(found["log_frequency"]),
+        return Sampling(
+            model=model,
+            levels=tuple(level for level in found["trace_level"] if level != "OFF"),
+            rate=int(found["trace_rate"]),
+            max_traces=int(found["trace_count"]),
+            log_frequency=int(found["log_frequency"]),
             # A change for all models also counts for those that have settings of their own.
-            "changes": [self._change_counts.get("", 0), self._change_counts.get(model, 0)],
-        }
+            changes=(self._change_counts.get("", 0), self._change_counts.get(model, 0)),
+        )
 
     def _store(self, model: str, wanted: dict[str, Any]) -> None:
         if not model:

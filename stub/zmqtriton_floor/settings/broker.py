@@ -1,0 +1,58 @@
+"""The settings of a broker."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Tuple
+
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.metrics import MetricsConfig
+
+
+class Cache(NamedTuple):
+    """The response cache."""
+
+    #: Of the keys of ensembles' steps, as hex; "": there is no cache.
+    secret: str = ""
+    bytes: int = 0
+    #: How much of it may lie in shared memory.
+    shared_bytes: int = 0
+
+
+class RequestLimits(NamedTuple):
+    """Limits on unanswered requests; 0: as many as the broker can take."""
+
+    max_requests: int = 0
+    max_model_requests: int = 0
+
+
+class RateLimitResource(NamedTuple):
+    """A rate-limiter resource; device is -1 for one that belongs to no device."""
+
+    name: str
+    amount: int
+    device: int
+
+
+class RateLimits(NamedTuple):
+    is_on: bool = False
+    resources: Tuple[RateLimitResource, ...] = ()
+
+
+class OnDemand(NamedTuple):
+    """Models that requests load, and the seconds for which a request waits."""
+
+    is_on: bool = False
+    timeout_s: float = 60.0
+
+
+class BrokerSettings(NamedTuple):
+    log: LogOptions = LogOptions()
+    metrics: MetricsConfig = MetricsConfig()
+    cache: Cache = Cache()
+    limits: RequestLimits = RequestLimits()
+    rate: RateLimits = RateLimits()
+    on_demand: OnDemand = OnDemand()
+    #: The number of requests that a model's batcher waits for before it begins.
+    held_requests: int = 0
+    #: Of models of object stores, to be removed with the server; "": there is none.
+    storage_directory: str = ""

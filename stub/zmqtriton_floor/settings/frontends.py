@@ -1,0 +1,163 @@
+"""The settings of frontends: of HTTP, gRPC, metrics and the door, of guests and announcers.
+
+Names are those of the options; without the service's name in its own class.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Tuple
+
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.metrics import MetricsConfig
+from zmqtriton_floor.settings.broker import OnDemand
+from zmqtriton_floor.settings.codec import decode
+from zmqtriton_floor.settings.stub import Memory
+from zmqtriton_floor.settings.tracing import Tracing
+
+
+class Restriction(NamedTuple):
+    """A group of APIs that answers only to requests with this value in a header."""
+
+    categories: Tuple[str, ...]
+    header: str
+    value: str
+
+
+class Tls(NamedTuple):
+    """The files of a service that encrypts."""
+
+    server_cert: str
+    server_key: str
+    #: Signs clients' certificates; "" if they need none.
+    root_cert: str = ""
+
+
+class Access(NamedTuple):
+    """Secrets of one protocol, told to the processes that check its clients and to no other."""
+
+    #: A file of bearer tokens; "": clients need none.
+    tokens: str = ""
+    restrictions: Tuple[Restriction, ...] = ()
+    allowed_origins: Tuple[str, ...] = ()
+    #: None: connections are plain.
+    tls: Optional[Tls] = None
+
+
+class Announcing(NamedTuple):
+    """The receivers of announcements; told to the announcer alone."""
+
+    places: Tuple[str, ...] = ()
+    token_file: str = ""
+    host: str = ""
+    interval_s: int = 5
+
+
+class Server(NamedTuple):
+    """Facts about the server, and how it works."""
+
+    id: str
+    server_version: str
+    zmqtriton_version: str
+    extensions: Tuple[str, ...]
+    started_at: int
+    runtime_directory: str
+    exit_timeout_s: int
+    #: The sockets that were there before the server, by their services.
+    passed_sockets: Tuple[str, ...]
+    stub_user: Tuple[str, ...]
+
+
+class Models(NamedTuple):
+    control_mode: str
+    strict_readiness: bool
+    on_demand: OnDemand
+    trust_client_shm: bool
+
+
+class Http(NamedTuple):
+    is_served: bool
+    address: str
+    #: What the address comes to, which may be a name.
+    bound_address: str
+    port: int
+    reuse_port: bool
+    use_ssl: bool
+    header_forward_pattern: str
+    #: 0: by the number of cores.
+    workers: int
+    max_input_size: int
+    allowed_hosts: Tuple[str, ...]
+    allow_web_page: bool
+    allow_openai: bool
+    #: References to the extensions of this package and of others.
+    addons: Tuple[str, ...]
+
+
+class Grpc(NamedTuple):
+    """Times are milliseconds."""
+
+    is_served: bool
+    address: str
+    port: int
+    reuse_port: bool
+    use_ssl: bool
+    header_forward_pattern: str
+    #: 0: by the number of cores.
+    processes: int
+    transport: str
+    max_input_size: int
+    reflection: bool
+    infer_response_compression_level: str
+    keepalive_time: int
+    keepalive_timeout: int
+    keepalive_permit_without_calls: bool
+    http2_max_pings_without_data: int
+    http2_min_recv_ping_interval_without_data: int
+    http2_max_ping_strikes: int
+    #: 0: no limit.
+    max_connection_age: int
+    max_connection_age_grace: int
+
+
+class MetricsService(NamedTuple):
+    is_served: bool
+    address: str
+    port: int
+    interval_ms: float
+    allow_cpu_metrics: bool
+    allow_gpu_metrics: bool
+    #: None: nobody checks.
+    agent_check_port: Optional[int]
+
+
+class Clouds(NamedTuple):
+    """SageMaker and Vertex AI."""
+
+    sagemaker_model: str
+    sagemaker_ping_mode: str
+    sagemaker_inference_type: str
+    vertex_ai_predict_route: str
+    vertex_ai_health_route: str
+    vertex_ai_default_model: str
+
+
+class FrontendSettings(NamedTuple):
+    """All of these; every frontend has the same, but for the last two."""
+
+    log: LogOptions
+    memory: Memory
+    metrics: MetricsConfig
+    server: Server
+    models: Models
+    http: Http
+    grpc: Grpc
+    metrics_service: MetricsService
+    clouds: Clouds
+    tracing: Tracing = Tracing()
+    access: Access = Access()
+    announcing: Announcing = Announcing()
+
+    @classmethod
+    def decode(cls, document: str) -> FrontendSettings:
+        """Read the settings of a Bootstrap. Raises SettingsError."""
+        return decode(cls, document)

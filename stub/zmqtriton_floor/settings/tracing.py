@@ -1,0 +1,39 @@
+"""The choice of requests that are traced, and the destination of their traces."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Tuple
+
+from zmqtriton_floor.logs import LogOptions
+
+
+class Sampling(NamedTuple):
+    """The choice of requests of a model, or under "" of all others."""
+
+    model: str
+    #: TIMESTAMPS and TENSORS; none is off.
+    levels: Tuple[str, ...]
+    rate: int
+    #: How many more; -1 is no limit.
+    max_traces: int
+    log_frequency: int
+    #: How often the settings of all models have changed, and those of this one.
+    changes: Tuple[int, int]
+
+
+class Tracing(NamedTuple):
+    """The choice that frontends make of requests; a wire.TraceSettings carries a new one."""
+
+    #: "triton" or "opentelemetry"
+    mode: str = "triton"
+    models: Tuple[Sampling, ...] = ()
+
+
+class TracerSettings(NamedTuple):
+    """The settings of the process that stores traces."""
+
+    log: LogOptions = LogOptions()
+    mode: str = "triton"
+    file: str = ""
+    #: The settings of the OpenTelemetry exporter in order, as (key, value).
+    opentelemetry: Tuple[Tuple[str, str], ...] = ()

@@ -1,0 +1,26 @@
+"""The settings of processes, made of options as the supervisor does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine.process_settings import Machine, settings_of
+from zmqtriton.supervisor.settings import Settings
+from zmqtriton_floor.settings.codec import decode
+from zmqtriton_floor.settings.frontends import FrontendSettings
+
+#: Enough memory for what tests do.
+_CLIENT_BYTES = 1 << 30
+
+
+def settings(**changes: Any) -> Settings:
+    """Return the settings of a server with these options, and facts of a Machine."""
+    machine = {name: changes.pop(name) for name in Machine._fields if name in changes}
+    changes.setdefault("client_memory_byte_size", _CLIENT_BYTES)
+    return settings_of(Options(**changes), Machine(**machine))
+
+
+def frontend_settings(role: str, **changes: Any) -> FrontendSettings:
+    """Return what a frontend of this role is told."""
+    return decode(FrontendSettings, settings(**changes).document(role))

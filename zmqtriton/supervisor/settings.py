@@ -1,0 +1,75 @@
+"""The settings of all processes of a server, made once, and the part that each role is told.
+
+Secrets reach the processes that check them, and no other. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zmqtriton.options import TraceOptions
+from zmqtriton.supervisor.server_processes.roles import ANNOUNCER, BROKER
+from zmqtriton_floor.logs import LogOptions
+from zmqtriton_floor.settings import codec
+from zmqtriton_floor.settings.broker import BrokerSettings
+from zmqtriton_floor.settings.frontends import Access, Announcing, FrontendSettings
+from zmqtriton_floor.settings.stub import StubSettings
+from zmqtriton_floor.settings.tracing import TracerSettings, Tracing
+
+STUB, TRACER = "stub", "tracer"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The parts for each kind of process, without what only one role is told, and that."""
+
+    stub: StubSettings
+    broker: BrokerSettings
+    tracer: TracerSettings
+    frontend: FrontendSettings
+    #: By the role that checks clients.
+    access: Mapping[str, Access]
+    announcing: Announcing
+    #: Of the keys in the response cache, by role; empty without a cache.
+    cache_secrets: Mapping[str, str] = field(default_factory=dict)
+    #: The supervisor's own.
+    trace: TraceOptions = field(default_factory=TraceOptions)
+    log_file: str = ""
+    has_door: bool = False
+    #: (GPU, fraction of its memory)
+    model_load_gpu_limit: tuple[tuple[int, float], ...] = ()
+
+    def with_log(self, log: LogOptions) -> Settings:
+        """Return the settings of processes that start after a change of the log."""
+        return replace(
+            self,
+            stub=self.stub._replace(log=log),
+            broker=self.broker._replace(log=log),
+            tracer=self.tracer._replace(log=log),
+            frontend=self.frontend._replace(log=log),
+        )
+
+    def with_tracing(self, tracing: Tracing) -> Settings:
+        """Return the settings of processes that start after a change of what is traced."""
+        return replace(self, frontend=self.frontend._replace(tracing=tracing))
+
+    def document(self, role: str) -> str:
+        """Return what a process of this role is told."""
+        return codec.encode(self._of(role))
+
+    def _of(self, role: str) -> Any:
+        secret = self.cache_secrets.get(role, "")
+        if role == STUB:
+            return self.stub._replace(memory=self.stub.memory._replace(cache_secret=secret))
+        if role == BROKER:
+            return self.broker._replace(cache=self.broker.cache._replace(secret=secret))
+        if role == TRACER:
+            return self.tracer
+        frontend = self.frontend
+        return frontend._replace(
+            memory=frontend.memory._replace(cache_secret=secret),
+            access=self.access.get(role, Access()),
+            announcing=self.announcing if role == ANNOUNCER else Announcing(),
+        )
