@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.pytriton.bindings import plain
-from zmqtriton.pytriton.proxy.types import Request
+from zmqtriton_addons.pytriton.proxy.types import Request
 
 
 @pytest.mark.row("J06")

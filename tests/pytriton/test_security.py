@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.pytriton.exceptions import PyTritonValidationError
-from zmqtriton.pytriton.lifecycle import (
+from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
+from zmqtriton_addons.pytriton.lifecycle import (
     DefaultTritonLifecyclePolicy,
     TritonLifecyclePolicy,
     VertextAILifecyclePolicy,
 )
-from zmqtriton.pytriton.security import TritonSecurityConfig
+from zmqtriton_addons.pytriton.security import TritonSecurityConfig
 
 
 @pytest.mark.row("J31")

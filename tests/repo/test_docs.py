@@ -11,7 +11,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-_ROOTS = ("", "zmqtriton", "stub/zmqtriton_floor", "stub", "frontends/zmqtriton_frontends")
+_ROOTS: tuple[str, ...] = (
+    "",
+    "zmqtriton",
+    "stub/zmqtriton_floor",
+    "stub",
+    "frontends/zmqtriton_frontends",
+)
+_ROOTS += ("addons/zmqtriton_addons",)
 #: `module.Class.method` and `module.function`, as ARCHITECTURE.md writes them.
 _DECISIONS = (ROOT / "docs" / "decisions.md").read_text("utf-8")
 _NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`", ARCHITECTURE + _DECISIONS)))

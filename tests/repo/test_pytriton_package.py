@@ -118,12 +118,13 @@ def test_modules_are_imported_when_they_are_asked_for(target: Path) -> None:
 import sys, pytriton
 from pytriton.decorators import batch
 loaded = {name for name in sys.modules if name.startswith("zmqtriton")}
-print(pytriton.__version__, "zmqtriton.pytriton.client" in loaded, "zmqtriton.embedded" in loaded)
+client = "zmqtriton_addons.pytriton.client"
+print(pytriton.__version__, client in loaded, "zmqtriton.embedded" in loaded)
 print(pytriton.model_config.Tensor.__module__, hasattr(pytriton, "nothing"))
 """
     assert [
         "0.7.0 False False",
-        "zmqtriton.pytriton.model_config.tensor False",
+        "zmqtriton_addons.pytriton.model_config.tensor False",
     ] == run(target, code).splitlines()
 
 

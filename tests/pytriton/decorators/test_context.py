@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.pytriton.bindings import bind, model, plain, request
-from zmqtriton.pytriton.decorators import (
+from zmqtriton_addons.pytriton.decorators import (
     ModelConfigDict,
     TritonContext,
     batch,
@@ -18,7 +18,7 @@ from zmqtriton.pytriton.decorators import (
     sample,
     triton_context,
 )
-from zmqtriton.pytriton.exceptions import PyTritonValidationError
+from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
 
 
 class Models:

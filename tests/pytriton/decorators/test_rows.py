@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tests.pytriton.bindings import bind, plain
-from zmqtriton.pytriton.decorators import (
+from zmqtriton_addons.pytriton.decorators import (
     batch,
     fill_optionals,
     group_by_keys,
     group_by_values,
     pad_batch,
 )
-from zmqtriton.pytriton.model_config import DynamicBatcher
-from zmqtriton.pytriton.model_config.triton_model_config import TensorSpec
-from zmqtriton.pytriton.proxy.types import Request
+from zmqtriton_addons.pytriton.model_config import DynamicBatcher
+from zmqtriton_addons.pytriton.model_config.triton_model_config import TensorSpec
+from zmqtriton_addons.pytriton.proxy.types import Request
 
 INPUTS = [TensorSpec("a", (1,), np.int64), TensorSpec("b", (1,), object)]
 ROWS = some.lists(

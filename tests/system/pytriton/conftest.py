@@ -11,7 +11,7 @@ import zmq
 from tests.support.waiting import eventually
 from tests.system.pytriton.served import Served, configured
 from zmqtriton.embedded.connection import Connection
-from zmqtriton.pytriton.triton import Triton
+from zmqtriton_addons.pytriton.triton import Triton
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -18,14 +18,14 @@ import pytest
 from tests.support.waiting import eventually
 from tests.system.pytriton.served import FLOATS, Served, configured, ones
 from zmqtriton.embedded.server import Server
-from zmqtriton.pytriton.binding import Binding
-from zmqtriton.pytriton.decorators.context import TritonContext
-from zmqtriton.pytriton.exceptions import (
+from zmqtriton_addons.pytriton.binding import Binding
+from zmqtriton_addons.pytriton.decorators.context import TritonContext
+from zmqtriton_addons.pytriton.exceptions import (
     PyTritonUnrecoverableError,
     PyTritonValidationError,
 )
-from zmqtriton.pytriton.model_config import ModelConfig, Tensor
-from zmqtriton.pytriton.triton import RemoteTriton, Triton
+from zmqtriton_addons.pytriton.model_config import ModelConfig, Tensor
+from zmqtriton_addons.pytriton.triton import RemoteTriton, Triton
 from zmqtriton_floor.errors import ZmqTritonError
 
 pytestmark = pytest.mark.system

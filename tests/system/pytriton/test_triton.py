@@ -23,15 +23,15 @@ import pytest
 from tests.support.server import ROOT, free_ports
 from tests.support.waiting import eventually
 from tests.system.pytriton.served import FLOATS, Served, configured, ones
-from zmqtriton.pytriton.decorators import batch
-from zmqtriton.pytriton.exceptions import (
+from zmqtriton_addons.pytriton.decorators import batch
+from zmqtriton_addons.pytriton.exceptions import (
     PyTritonInvalidOperationError,
     PyTritonUnrecoverableError,
     PyTritonValidationError,
 )
-from zmqtriton.pytriton.model_config import DynamicBatcher, ModelConfig, ModelWarmup, Tensor
-from zmqtriton.pytriton.model_config.common import WarmupInput
-from zmqtriton.pytriton.triton import Triton
+from zmqtriton_addons.pytriton.model_config import DynamicBatcher, ModelConfig, ModelWarmup, Tensor
+from zmqtriton_addons.pytriton.model_config.common import WarmupInput
+from zmqtriton_addons.pytriton.triton import Triton
 from zmqtriton_floor.errors import ZmqTritonError
 
 pytestmark = pytest.mark.system
@@ -395,9 +395,9 @@ def test_a_name_is_bound_once_before_the_server_runs(tmp_path: Path) -> None:
 
 SCRIPT = """
     import numpy as np
-    from zmqtriton.pytriton.decorators import batch
-    from zmqtriton.pytriton.model_config import Tensor
-    from zmqtriton.pytriton.triton import Triton, TritonConfig
+    from zmqtriton_addons.pytriton.decorators import batch
+    from zmqtriton_addons.pytriton.model_config import Tensor
+    from zmqtriton_addons.pytriton.triton import Triton, TritonConfig
 
     @batch
     def double(**inputs):
@@ -466,8 +466,8 @@ def test_a_notebook_goes_on_while_it_serves(tmp_path: Path) -> None:
     code = f"""
         import asyncio, os, urllib.request
         import numpy as np
-        from zmqtriton.pytriton.model_config import Tensor
-        from zmqtriton.pytriton.triton import Triton, TritonConfig
+        from zmqtriton_addons.pytriton.model_config import Tensor
+        from zmqtriton_addons.pytriton.triton import Triton, TritonConfig
 
         async def cells():
             config = TritonConfig(http_address="127.0.0.1", http_port={ports[0]},

@@ -1,19 +1,3 @@
-"""Clients of models: `from zmqtriton.pytriton.client import ModelClient`."""
+"""Clients of models: the names of `zmqtriton_addons.pytriton.client`."""
 
-from __future__ import annotations
-
-from zmqtriton.pytriton.client.client import (
-    AsyncioDecoupledModelClient,
-    AsyncioModelClient,
-    DecoupledModelClient,
-    FuturesModelClient,
-    ModelClient,
-)
-
-__all__ = [
-    "AsyncioDecoupledModelClient",
-    "AsyncioModelClient",
-    "DecoupledModelClient",
-    "FuturesModelClient",
-    "ModelClient",
-]
+from zmqtriton_addons.pytriton.client import *

@@ -1,11 +1,3 @@
-"""Categories for scripts that filter warnings; these clients have no reason to warn."""
+"""Warnings of clients: the names of `zmqtriton_addons.pytriton.client.warnings`."""
 
-from __future__ import annotations
-
-
-class PyTritonWarning(UserWarning):
-    """The base of all warnings."""
-
-
-class NotSupportedTimeoutWarning(PyTritonWarning):
-    """A warning that a timeout has no effect."""
+from zmqtriton_addons.pytriton.client.warnings import *

@@ -1,1 +1,3 @@
-"""The arguments of inference callables."""
+"""Arguments of callables: the names of `zmqtriton_addons.pytriton.proxy`."""
+
+from zmqtriton_addons.pytriton.proxy import *

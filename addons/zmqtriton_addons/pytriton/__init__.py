@@ -1,0 +1,20 @@
+"""PyTriton's API: Python functions served as models, from the user's own process.
+
+Modules have the names that PyTriton gives them, so that a script needs another import and no other
+change. They are imported when they are asked for: a client need not load what serves.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_MODULES = frozenset(
+    {"client", "constants", "decorators", "exceptions", "model_config", "proxy", "triton"}
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")

@@ -1,0 +1,3 @@
+"""Decorators of inference callables: the names of `zmqtriton_addons.pytriton.decorators`."""
+
+from zmqtriton_addons.pytriton.decorators import *
