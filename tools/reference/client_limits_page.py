@@ -57,10 +57,11 @@ def page() -> list[str]:
         f"over gRPC, and at the door, it is 1/{progress.PART} of what waits.",
         "",
         "With `--grpc-transport=grpcio` the C core of gRPC holds what is received, inflated and",
-        "sent, where the budget does not reach. Answers that are encoded and not yet taken by the",
-        "core have room, and a message is bounded by `--grpc-max-input-size`; messages while they",
-        "are inflated, headers of streams, and clients that do not read are not seen. Use it where",
-        "clients are trusted.",
+        "sent, where the budget does not reach. Requests under way, and answers that are encoded",
+        "and not yet taken by the core, have room, and a message is bounded by",
+        "`--grpc-max-input-size`; messages while they are inflated, headers of streams, and clients",
+        "that do not read are not seen, and nobody waits for a turn. Use it where clients are",
+        "trusted.",
     ]
 
 
