@@ -23,6 +23,9 @@ _FREE_BYTES = 1 << 20
 #: How much is inflated on the loop, and then at a time in a thread.
 _FIRST_BYTES = 256 << 10
 _STEP_BYTES = 4 << 20
+#: Steps are joined from that size on, which the kernel moves when it grows: what grows below it
+#: leaves a hole in the heap with each step.
+_JOINED_BYTES = 32 << 20
 
 
 class InflatingBudgets:
@@ -78,18 +81,29 @@ async def inflate(
     hold(len(part) - _FIRST_BYTES)
     if inflating.is_over:  # nearly always
         return part if inflating.is_whole or len(part) > most else None
-    whole = bytearray(part)
+    parts, size = [part], len(part)
+    whole = bytearray()
     try:
-        while not inflating.is_over and len(whole) <= most:
+        while not inflating.is_over and size <= most:
             hold(_STEP_BYTES)
             part = await aside(inflating.step, _STEP_BYTES)
-            whole += part
+            size += len(part)
+            if whole:
+                whole += part
+            else:
+                parts.append(part)
             hold(len(part) - _STEP_BYTES)
+            if parts and size > _JOINED_BYTES:
+                whole = whole.join(parts)
+                parts.clear()
             budgets.spend(client, len(part))
             await budgets.wait(client)
     except BaseException:
         # whoever keeps the error keeps this frame, and nothing of it has room any more
         whole.clear()
+        parts.clear()
         part = b""
         raise
-    return whole if inflating.is_whole or len(whole) > most else None
+    if not inflating.is_whole and size <= most:
+        return None
+    return whole or b"".join(parts)

@@ -45,7 +45,8 @@ class Budget:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.held = 0
+        #: And the most of that since memory was given back.
+        self.held = self.peak = 0
         #: Beyond that.
         self.borrowed = 0
         #: The most that there was no room for since the last check.
@@ -228,7 +229,10 @@ class Share:
         # as add() does, which would be one call more for each large answer
         self.held += size
         book.held += size
-        book.budget.held += size
+        budget = book.budget
+        budget.held = held = budget.held + size
+        if held > budget.peak:
+            budget.peak = held
         return True
 
     async def wait(self, size: int, within_s: float = 0.0) -> bool:
@@ -314,8 +318,6 @@ class Ledger:
         self.answers = Book(is_bounded=False, is_shared=True, budget=self.budget)
         self._give_back = give_back
         self._freed = freed
-        #: The most that was held since memory was given back.
-        self._peak = 0
         self._clients: dict[Client, None] = {}
         self._addresses: dict[str, Address] = {}
         #: How often there had been no room at the last check.
@@ -348,11 +350,12 @@ class Ledger:
     def check(self) -> None:
         """Give memory back if much less is held than was. To be called once a second."""
         self._relieve()
-        held = self.budget.held
-        if self._peak - held > _WORTH_GIVING_BYTES or self._freed.is_likely():
+        budget = self.budget
+        held = budget.held
+        if budget.peak - held > _WORTH_GIVING_BYTES or self._freed.is_likely():
             self._give_back()
-            self._peak = 0
-        self._peak = max(self._peak, held)
+            budget.peak = 0
+        budget.peak = max(budget.peak, held)
 
     def _relieve(self) -> None:
         """End those who hold most and do not go on, while there is no room for others."""

@@ -3,10 +3,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import subprocess
+import sys
 import zlib
 
 import pytest
 
+from tests.support.server import ROOT
+from zmqtriton_frontends.process import inflating
 from zmqtriton_frontends.process.inflating import (
     BYTES_PER_S,
     MOST_BYTES,
@@ -79,3 +83,60 @@ def test_what_comes_out_is_what_was_deflated_and_all_of_it_is_held(size: int) ->
         assert size == held[0]
         assert asyncio.run(inflate(packed + b"x", "deflate", size, Client(), hold=hold)) is None
         assert asyncio.run(inflate(packed[:-1], "deflate", size, Client(), hold=hold)) is None
+
+
+@pytest.mark.parametrize("joined", [1 << 20, 9 << 20, 1 << 30])
+@pytest.mark.parametrize("size", [300_000, 9_000_000, 25_000_000])
+def test_what_comes_in_steps_is_whole(
+    monkeypatch: pytest.MonkeyPatch, size: int, joined: int
+) -> None:
+    monkeypatch.setattr(inflating, "_JOINED_BYTES", joined)
+    data, held = random.Random(1).randbytes(1000) * (size // 1000), [0]
+
+    def hold(more: int) -> None:
+        held[0] += more
+
+    async def run() -> None:
+        packed = zlib.compress(data)
+        assert data == await inflate(packed, "deflate", 1 << 30, Client(), hold=hold)
+        assert await inflate(packed[:-5], "deflate", 1 << 30, Client(), hold=hold) is None
+        too_large = await inflate(packed, "deflate", size // 2, Client(), hold=hold)
+        assert too_large is not None
+        assert len(too_large) > size // 2
+
+    asyncio.run(run())
+    assert held[0] >= len(data)
+
+
+#: Inflates eight messages side by side, and prints how many MiB that took at most, and they have.
+_SIDE_BY_SIDE = """
+import asyncio, resource, zlib
+from zmqtriton_frontends.process.allocator import keep_freed_memory
+from zmqtriton_frontends.process.inflating import inflate
+
+async def run():
+    async def one():
+        return await inflate(packed, "deflate", 1 << 30, object_of(), hold=lambda size: None)
+    whole = await asyncio.gather(*(one() for _ in range(8)))
+    return sum(map(len, whole))
+
+class object_of:
+    pass
+
+keep_freed_memory()
+packed = zlib.compress(bytes(28 << 20))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+size = asyncio.run(run())
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((after - before) >> 10, size >> 20)
+"""
+
+
+def test_messages_that_are_inflated_side_by_side_leave_few_holes() -> None:
+    command = [sys.executable, "-c", _SIDE_BY_SIDE]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+
+    took, size = map(int, done.stdout.split())
+    assert 8 * 28 == size
+    # of the largest, and of a step in each thread, there are two for a moment
+    assert took < size + 28 + 36

@@ -82,6 +82,20 @@ def test_memory_is_given_back_when_much_less_is_held_than_was() -> None:
     assert [1] == given_back
 
 
+def test_memory_is_given_back_though_much_was_held_for_less_than_a_second() -> None:
+    given_back: list[int] = []
+    ledger = Ledger(1024 * MIB, give_back=lambda: given_back.append(1), freed=Freed())
+    share = Share(ledger.requests)
+    ledger.check()
+    assert share.take(100 * MIB)
+    share.add(-90 * MIB)
+
+    for _ in range(3):
+        ledger.check()
+
+    assert [1] == given_back
+
+
 def test_who_moves_enough_of_what_is_held_is_waited_for() -> None:
     progress, done = Progress(), 0
     for step in range(20):
