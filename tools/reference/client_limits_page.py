@@ -59,9 +59,9 @@ def page() -> list[str]:
         "With `--grpc-transport=grpcio` the C core of gRPC holds what is received, inflated and",
         "sent, where the budget does not reach. Requests under way, and answers that are encoded",
         "and not yet taken by the core, have room, and a message is bounded by",
-        "`--grpc-max-input-size`; messages while they are inflated, headers of streams, and clients",
-        "that do not read are not seen, and nobody waits for a turn. Use it where clients are",
-        "trusted.",
+        "`--grpc-max-input-size`; messages while they are inflated, headers of streams, and",
+        "clients that do not read are not seen, and nobody waits for a turn. Use it where clients",
+        "are trusted.",
     ]
 
 

@@ -82,7 +82,7 @@ async def inflate(
     if inflating.is_over:  # nearly always
         return part if inflating.is_whole or len(part) > most else None
     parts, size = [part], len(part)
-    whole = bytearray()
+    whole = bytearray(b"")
     try:
         while not inflating.is_over and size <= most:
             hold(_STEP_BYTES)
@@ -94,8 +94,7 @@ async def inflate(
                 parts.append(part)
             hold(len(part) - _STEP_BYTES)
             if parts and size > _JOINED_BYTES:
-                whole = whole.join(parts)
-                parts.clear()
+                whole = _joined(parts)
             budgets.spend(client, len(part))
             await budgets.wait(client)
     except BaseException:
@@ -106,4 +105,15 @@ async def inflate(
         raise
     if not inflating.is_whole and size <= most:
         return None
-    return whole or b"".join(parts)
+    return whole or _joined(parts)
+
+
+def _joined(parts: list[bytes]) -> bytearray:
+    """Return all of them in one piece, and keep none."""
+    whole = bytearray(sum(map(len, parts)))
+    at = 0
+    for part in parts:
+        whole[at : at + len(part)] = part
+        at += len(part)
+    parts.clear()
+    return whole
