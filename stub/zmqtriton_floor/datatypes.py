@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Sequence
 
 
 class Datatype(NamedTuple):
-    """One row of the table below."""
+    """One row of the table below, which is all that is special about a datatype."""
 
     name: str
     config_name: str
@@ -20,6 +20,18 @@ class Datatype(NamedTuple):
     size: int
     #: "" if numpy has no such type.
     numpy_name: str
+    #: Its repeated field of InferTensorContents, or "".
+    contents: str
+    #: JSON's elements: boolean, unsigned-integer, signed-integer, number or string; "" for none.
+    json_kind: str
+    #: The type code of Python's `array`, or "".
+    array_code: str
+    #: DLPack's type code; -1 if it has none.
+    dlpack_code: int
+    #: Of one that numpy lacks: what libraries call it that teach numpy the type, and the type that
+    #: has its bits.
+    library_name: str = ""
+    bits_name: str = ""
 
     @property
     def numpy(self) -> Any:
@@ -28,26 +40,36 @@ class Datatype(NamedTuple):
 
         return getattr(numpy, self.numpy_name) if self.numpy_name else None
 
+    @property
+    def numpy_bits(self) -> Any:
+        """Return numpy's type, or the one that has the same bits."""
+        import numpy
+
+        return getattr(numpy, self.numpy_name or self.bits_name)
+
 
 BYTES = 13
-BF16 = 14
+_UINT, _INT, _NUMBER = "unsigned-integer", "signed-integer", "number"
 
 DATATYPES: Sequence[Datatype] = (
-    Datatype("BOOL", "TYPE_BOOL", 1, 1, "bool_"),
-    Datatype("UINT8", "TYPE_UINT8", 2, 1, "uint8"),
-    Datatype("UINT16", "TYPE_UINT16", 3, 2, "uint16"),
-    Datatype("UINT32", "TYPE_UINT32", 4, 4, "uint32"),
-    Datatype("UINT64", "TYPE_UINT64", 5, 8, "uint64"),
-    Datatype("INT8", "TYPE_INT8", 6, 1, "int8"),
-    Datatype("INT16", "TYPE_INT16", 7, 2, "int16"),
-    Datatype("INT32", "TYPE_INT32", 8, 4, "int32"),
-    Datatype("INT64", "TYPE_INT64", 9, 8, "int64"),
-    Datatype("FP16", "TYPE_FP16", 10, 2, "float16"),
-    Datatype("FP32", "TYPE_FP32", 11, 4, "float32"),
-    Datatype("FP64", "TYPE_FP64", 12, 8, "float64"),
-    Datatype("BYTES", "TYPE_STRING", BYTES, 0, "object_"),
-    Datatype("BF16", "TYPE_BF16", BF16, 2, ""),
+    Datatype("BOOL", "TYPE_BOOL", 1, 1, "bool_", "bool_contents", "boolean", "B", 6),
+    Datatype("UINT8", "TYPE_UINT8", 2, 1, "uint8", "uint_contents", _UINT, "B", 1),
+    Datatype("UINT16", "TYPE_UINT16", 3, 2, "uint16", "uint_contents", _UINT, "H", 1),
+    Datatype("UINT32", "TYPE_UINT32", 4, 4, "uint32", "uint_contents", _UINT, "I", 1),
+    Datatype("UINT64", "TYPE_UINT64", 5, 8, "uint64", "uint64_contents", _UINT, "Q", 1),
+    Datatype("INT8", "TYPE_INT8", 6, 1, "int8", "int_contents", _INT, "b", 0),
+    Datatype("INT16", "TYPE_INT16", 7, 2, "int16", "int_contents", _INT, "h", 0),
+    Datatype("INT32", "TYPE_INT32", 8, 4, "int32", "int_contents", _INT, "i", 0),
+    Datatype("INT64", "TYPE_INT64", 9, 8, "int64", "int64_contents", _INT, "q", 0),
+    Datatype("FP16", "TYPE_FP16", 10, 2, "float16", "", "", "", 2),
+    Datatype("FP32", "TYPE_FP32", 11, 4, "float32", "fp32_contents", _NUMBER, "f", 2),
+    Datatype("FP64", "TYPE_FP64", 12, 8, "float64", "fp64_contents", _NUMBER, "d", 2),
+    Datatype("BYTES", "TYPE_STRING", BYTES, 0, "object_", "bytes_contents", "string", "", -1),
+    # the upper half of an FP32
+    Datatype("BF16", "TYPE_BF16", 14, 2, "", "", "", "", 4, "bfloat16", "uint16"),
 )
+#: The numbers of those that numpy lacks.
+WITHOUT_NUMPY = frozenset(d.number for d in DATATYPES if not d.numpy_name)
 BY_NAME: dict[str, Datatype] = {d.name: d for d in DATATYPES}
 BY_CONFIG_NAME: dict[str, Datatype] = {d.config_name: d for d in DATATYPES}
 BY_NUMBER: dict[int, Datatype] = {d.number: d for d in DATATYPES}

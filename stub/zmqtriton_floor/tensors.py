@@ -56,7 +56,7 @@ def decode_bytes(data: bytes | memoryview) -> list[bytes]:
 def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> Any:
     """Return a writable array over a writable view, or else over memory of its own.
 
-    Sizes must have been checked. BF16 raises KeyError.
+    Sizes must have been checked. A datatype that numpy lacks raises KeyError.
     """
     if datatype == BYTES:
         array = np.empty(count_elements(shape), dtype=np.object_)
@@ -69,6 +69,27 @@ def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> A
         array = np.frombuffer(data, dtype=kind)
         return (array if array.flags.aligned else array.copy()).reshape(shape)
     return np.frombuffer(bytearray(data), dtype=kind).reshape(shape)
+
+
+def to_numbers(datatype: Datatype, shape: Sequence[int], data: bytes | memoryview) -> Any:
+    """Return an array to compute with: what numpy lacks comes as float32."""
+    if datatype.numpy_name:
+        return to_numpy(datatype.number, shape, data)
+    halves = np.frombuffer(data, datatype.numpy_bits).astype(np.uint32)
+    return (halves << 16).view(np.float32).reshape(shape)
+
+
+def from_numbers(datatype: Datatype, array: Any) -> bytes | memoryview:
+    """Return the bytes of such an array."""
+    if datatype.numpy_name:
+        return from_numpy(array)
+    halves = np.ascontiguousarray(array).view(np.uint32) >> 16
+    return bytes(halves.astype(datatype.numpy_bits).tobytes())
+
+
+def number_type(datatype: Datatype) -> Any:
+    """Return the type of such an array."""
+    return datatype.numpy or np.float32
 
 
 def from_numpy(array: Any) -> bytes | memoryview:

@@ -13,7 +13,7 @@ import numpy as np
 
 from zmqtriton.embedded.shared_arrays import view_of
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_floor.datatypes import BF16, BY_CONFIG_NAME, BY_NUMBER, BYTES
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, WITHOUT_NUMPY
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.tensors import datatype_of, from_numpy, to_numpy
 from zmqtriton_floor.wire import Tensor
@@ -58,8 +58,6 @@ def to_arrays(tensors: list[Tensor]) -> dict[str, Any]:
 
 def _output(tensor: Tensor) -> Any:
     _, datatype, shape, data = tensor
-    if datatype == BF16:  # numpy has no such type: its bits
-        return np.frombuffer(data, dtype=np.uint16).reshape(shape)
-    if type(data) is memoryview and datatype != BYTES:
-        return np.frombuffer(data, dtype=BY_NUMBER[datatype].numpy).reshape(shape)
+    if datatype in WITHOUT_NUMPY or (type(data) is memoryview and datatype != BYTES):
+        return np.frombuffer(data, dtype=BY_NUMBER[datatype].numpy_bits).reshape(shape)
     return to_numpy(datatype, shape, data)

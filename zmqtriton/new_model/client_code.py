@@ -10,7 +10,6 @@ from zmqtriton.new_model.draft import Draft, Kind
 
 #: Where a server listens unless it is told otherwise.
 HTTP_PORT, GRPC_PORT = 8000, 8001
-_NOT_IN_JSON = ("FP16", "BF16")
 #: Elements of a request that can still be read.
 _MOST_ELEMENTS = 48
 
@@ -89,7 +88,7 @@ def curl_text(draft: Draft, server: str = f"localhost:{HTTP_PORT}") -> str:
 
     It is "" if JSON cannot say what the model takes or makes, and if nobody could read the line.
     """
-    if any(tensor.datatype.name in _NOT_IN_JSON for tensor in (*draft.inputs, *draft.outputs)):
+    if not all(tensor.datatype.json_kind for tensor in (*draft.inputs, *draft.outputs)):
         return ""
     if sum(tensor.example_size() for tensor in draft.inputs) > _MOST_ELEMENTS:
         return ""

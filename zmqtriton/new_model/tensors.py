@@ -14,7 +14,7 @@ from zmqtriton_floor.errors import closest_match
 
 #: The type of strings has two names.
 _STRING = "STRING"
-#: Types that models can compute with; numpy has no BF16.
+#: Types that models can compute with, by numpy.
 TYPES = {row.name: row for row in DATATYPES if row.numpy_name}
 _TYPE_NAMES = (*TYPES, _STRING)
 #: An example's size for a dimension that may be any.

@@ -13,8 +13,15 @@ from typing import Any, List, NamedTuple, Sequence
 
 import numpy as np
 
-from zmqtriton_floor.datatypes import BF16, BY_NAME, BY_NUMBER, BYTES, DATATYPES, count_elements
+from zmqtriton_floor.datatypes import (
+    BY_NAME,
+    BY_NUMBER,
+    DATATYPES,
+    WITHOUT_NUMPY,
+    count_elements,
+)
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.tensors import datatype_of
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import Span
@@ -35,20 +42,16 @@ _NOT_CONTIGUOUS = (
 )
 
 _READ_ONLY = 1
-#: DLPack's codes for the kinds of numpy's dtypes.
-_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 _BOOL = BY_NAME["BOOL"].number
-#: The datatypes that a model gives under another one, with the code that they must have.
-_DISGUISED = {BF16: 4, _BOOL: _CODES["b"]}
-
-
+#: The types of numpy that datatypes are given as which DLPack or old numpys do not call so.
+_MASKS: dict[int, Any] = {number: BY_NUMBER[number].numpy_bits for number in WITHOUT_NUMPY}
+_MASKS[_BOOL] = np.uint8
 #: By code and bits: our number, and the dtype of the array.
 _DATATYPES: dict[tuple[int, int], tuple[int, Any]] = {
-    (_CODES[np.dtype(d.numpy).kind], d.size * 8): (d.number, np.dtype(d.numpy))
+    (d.dlpack_code, d.size * 8): (d.number, np.dtype(d.numpy_bits))
     for d in DATATYPES
-    if d.numpy is not None and d.number != BYTES
+    if d.dlpack_code >= 0
 }
-_DATATYPES[_DISGUISED[BF16], 16] = (BF16, np.dtype(np.uint16))
 
 
 class _Datatype(ctypes.Structure):
@@ -130,7 +133,7 @@ _new = _function(
 
 
 class Taken(NamedTuple):
-    """The content of a capsule. The array is one of uint16 for BF16, and a Span on a GPU."""
+    """The content of a capsule. The array is a Span on a GPU, and the bits of what numpy lacks."""
 
     datatype: int
     array: Any
@@ -265,7 +268,7 @@ def _datatype(datatype: _Datatype) -> tuple[int, Any]:
 
 
 def give(array: Any, datatype: int, max_version: Any = None) -> Any:
-    """Return a capsule over a writeable array, which it keeps alive; BF16 comes as uint16."""
+    """Return a capsule over a writeable array, which it keeps alive."""
     if datatype == _BOOL:
         array = array.view(np.uint8)  # old numpys have no word for it
     if hasattr(array, "__dlpack__"):
@@ -277,14 +280,13 @@ def give(array: Any, datatype: int, max_version: Any = None) -> Any:
 
 def give_span(span: Span, datatype: int, shape: Sequence[int], max_version: Any = None) -> Any:
     """Return a capsule over GPU memory, likewise."""
-    masks: dict[int, Any] = {BF16: np.uint16, _BOOL: np.uint8}
-    dtype = np.dtype(masks.get(datatype) or BY_NUMBER[datatype].numpy)
+    dtype = np.dtype(_MASKS.get(datatype) or BY_NUMBER[datatype].numpy)
     return _unmasked(_driver().give(span, dtype, tuple(shape), max_version), datatype)
 
 
 def _unmasked(capsule: Any, datatype: int) -> Any:
-    if datatype in _DISGUISED:
-        _tensor_of(capsule).datatype.code = _DISGUISED[datatype]
+    if datatype in _MASKS:
+        _tensor_of(capsule).datatype.code = BY_NUMBER[datatype].dlpack_code
     return capsule
 
 
@@ -315,7 +317,7 @@ def _give_copy(array: Any) -> Any:
     ctypes.memmove(address + head, array.ctypes.data, array.nbytes)
     tensor = managed.tensor
     tensor.data, tensor.device_type, tensor.ndim = address + head, CPU, array.ndim
-    tensor.datatype.code, tensor.datatype.lanes = _CODES[array.dtype.kind], 1
+    tensor.datatype.code, tensor.datatype.lanes = datatype_of(array).dlpack_code, 1
     tensor.datatype.bits = array.dtype.itemsize * 8
     tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     free = _c_function("free", None, ctypes.c_void_p)

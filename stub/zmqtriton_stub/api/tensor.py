@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.datatypes import BF16, BYTES
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, WITHOUT_NUMPY
 from zmqtriton_floor.tensors import datatype_of, encode_bytes, from_numpy, to_numpy
 from zmqtriton_stub.api import dlpack
 from zmqtriton_stub.api.errors import TritonModelException
@@ -61,10 +61,10 @@ class Tensor:
                 raise TritonModelException(
                     "Tensor is stored in GPU and cannot be converted to NumPy."
                 )
-            if self._datatype == BF16:
+            if self._datatype in WITHOUT_NUMPY:
                 raise TritonModelException(
-                    "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and "
-                    "from_dlpack() instead."
+                    f"Tensor dtype is {BY_NUMBER[self._datatype].name} and cannot be converted to "
+                    "NumPy. Use to_dlpack() and from_dlpack() instead."
                 )
             data: Any = b"" if self._data is None else self._data
             array = self._array = to_numpy(self._datatype, self._shape, data)
@@ -78,10 +78,12 @@ class Tensor:
         taken = dlpack.take(tensor)
         if type(taken.array) is Span:
             return received(wire.Tensor(name, taken.datatype, taken.shape, taken.array))
-        if taken.datatype != BF16:
+        if taken.datatype not in WITHOUT_NUMPY:
             return Tensor(name, taken.array)
         flat: Any = taken.array.reshape(-1).view(np.uint8)
-        return received(wire.Tensor(name, BF16, list(taken.array.shape), memoryview(flat)))
+        return received(
+            wire.Tensor(name, taken.datatype, list(taken.array.shape), memoryview(flat))
+        )
 
     def to_dlpack(self) -> Any:
         """Return a capsule that shares the tensor's memory, or copies it if that is read-only."""
@@ -103,7 +105,7 @@ class Tensor:
             # all that was written there is complete, so no stream has to wait
             span = gpu.copied(self._data, self._data.gpu) if copy else self._data
             return dlpack.give_span(span, self._datatype, self._shape, max_version)
-        array = self._bfloat16() if self._datatype == BF16 else self.as_numpy()
+        array = self._bits() if self._datatype in WITHOUT_NUMPY else self.as_numpy()
         if copy:
             array = array.copy()
         elif not array.flags.writeable:  # most consumers could not know
@@ -114,12 +116,12 @@ class Tensor:
         data = self._data
         return (dlpack.GPU, data.gpu) if type(data) is Span else (dlpack.CPU, 0)
 
-    def _bfloat16(self) -> Any:
+    def _bits(self) -> Any:
         """Return what numpy cannot name as numbers of the same size."""
         data = self._data
         if type(data) is not memoryview or data.readonly:
             data = self._data = memoryview(bytearray(data))
-        return np.frombuffer(data, np.uint16).reshape(self._shape)
+        return np.frombuffer(data, BY_NUMBER[self._datatype].numpy_bits).reshape(self._shape)
 
 
 def _checked(name: Any) -> str:

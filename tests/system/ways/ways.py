@@ -35,7 +35,7 @@ from tests.system.ways.contents import (
     succeeded,
     texts,
 )
-from zmqtriton_floor.datatypes import BF16, BY_NAME, BYTES, count_elements
+from zmqtriton_floor.datatypes import BY_NAME, BYTES, count_elements
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.tensors import datatype_of, from_numpy, to_numpy
 
@@ -225,7 +225,7 @@ def _array(one: Input) -> Any:
 def _is_array(one: Input) -> bool:
     """True if numpy has such an array."""
     datatype = BY_NAME.get(one.datatype)
-    if datatype is None or datatype.number == BF16 or min(one.shape, default=0) < 0:
+    if datatype is None or not datatype.numpy_name or min(one.shape, default=0) < 0:
         return False
     if datatype.number != BYTES:
         return len(one.data) == count_elements(one.shape) * datatype.size

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zmqtriton_floor.datatypes import BF16, BY_NAME, BYTES, Datatype
+from zmqtriton_floor.datatypes import BY_NAME, BYTES, Datatype
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import from_numpy, to_numpy
+from zmqtriton_floor.tensors import from_numbers, number_type, to_numbers
 
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
@@ -118,7 +118,7 @@ def _read_file(path: Path, info: TensorInfo) -> Any:
 
 
 def _to_array(value: Any, info: TensorInfo) -> Any:
-    kind = np.float32 if info.datatype.number == BF16 else info.datatype.numpy
+    kind = number_type(info.datatype)
     try:
         array = np.array(value)
         if array.dtype.kind in "biuf" and kind is not np.object_:
@@ -179,7 +179,7 @@ def _zeros(info: TensorInfo) -> Any:
     shape = [1 if dim == -1 else dim for dim in info.shape]
     if info.datatype.number == BYTES:
         return np.full(shape, b"", np.object_)
-    return np.zeros(shape, np.float32 if info.datatype.number == BF16 else info.datatype.numpy)
+    return np.zeros(shape, number_type(info.datatype))
 
 
 def _random(info: TensorInfo) -> Any:
@@ -199,17 +199,12 @@ def _random(info: TensorInfo) -> Any:
 
 def encode(array: Any, datatype: Datatype) -> bytes:
     """Return the bytes of a tensor as they travel."""
-    if datatype.number == BF16:
-        return bytes((array.view(np.uint32) >> 16).astype("<u2").tobytes())
-    return bytes(from_numpy(array))
+    return bytes(from_numbers(datatype, array))
 
 
 def decode(datatype: str, shape: Sequence[int], data: bytes) -> Any:
     """Return the array of an output."""
-    if datatype == "BF16":
-        halves = np.frombuffer(data, "<u2").astype(np.uint32)
-        return (halves << 16).view(np.float32).reshape(shape)
-    return to_numpy(BY_NAME[datatype].number, shape, data)
+    return to_numbers(BY_NAME[datatype], shape, data)
 
 
 def to_json(array: Any) -> Any:

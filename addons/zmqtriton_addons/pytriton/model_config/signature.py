@@ -87,6 +87,6 @@ def numpy_type(config_name: str | None, where: str) -> Any:
     known = datatypes.BY_CONFIG_NAME.get(config_name)
     if known is None:
         raise PyTritonModelConfigError(f"Unsupported data type `{config_name}` for {where}")
-    if known.number == datatypes.BF16:
+    if known.numpy is None:
         return np.float32
     return np.dtype(bool) if known.numpy is np.bool_ else known.numpy

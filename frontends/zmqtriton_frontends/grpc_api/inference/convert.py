@@ -269,31 +269,26 @@ def _numbers(datatype: str, *narrower: str) -> _Contents:
     return _Contents(datatype, narrower, encode)
 
 
-#: The type codes of `array`, which costs this process nothing, while numpy takes 7 MB.
+#: The type codes of `array`, which costs this process nothing, while numpy takes 7 MB. Small
+#: integers are masked, so unsigned.
 _CODES = {
-    "BOOL": "B",
-    "INT8": "B",
-    "INT16": "H",
-    "INT32": "i",
-    "INT64": "q",
-    "UINT8": "B",
-    "UINT16": "H",
-    "UINT32": "I",
-    "UINT64": "Q",
-    "FP32": "f",
-    "FP64": "d",
+    d.name: d.array_code.upper() if d.size < 4 else d.array_code for d in DATATYPES if d.array_code
 }
-_MASKS = {"INT8": 0xFF, "INT16": 0xFFFF, "UINT8": 0xFF, "UINT16": 0xFFFF}
+_MASKS = {d.name: (1 << 8 * d.size) - 1 for d in DATATYPES if d.array_code and d.size < 4}
+
+
+def _contents_of(field: str) -> _Contents:
+    """Return the limits of a field: its datatype is the widest of those that it carries."""
+    datatype, *narrower = sorted(
+        (d for d in DATATYPES if d.contents == field), key=lambda d: d.size, reverse=True
+    )
+    if datatype.json_kind == "string":
+        return _Contents(datatype.name, (), _join_bytes)
+    return _numbers(datatype.name, *(d.name for d in narrower))
+
 
 _FIELDS: dict[str, _Contents] = {
-    "bool_contents": _numbers("BOOL"),
-    "int_contents": _numbers("INT32", "INT8", "INT16"),
-    "int64_contents": _numbers("INT64"),
-    "uint_contents": _numbers("UINT32", "UINT8", "UINT16"),
-    "uint64_contents": _numbers("UINT64"),
-    "fp32_contents": _numbers("FP32"),
-    "fp64_contents": _numbers("FP64"),
-    "bytes_contents": _Contents("BYTES", (), _join_bytes),
+    d.contents: _contents_of(d.contents) for d in DATATYPES if d.contents
 }
 
 

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton_floor.datatypes import BF16, BY_NAME, BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.signature import Input, Signature
 
 #: An example is there to be read.
 _MAX_ELEMENTS = 64
 _TEXT = "a few words of text"
-#: JSON cannot carry them.
-_BINARY_ONLY = (BY_NAME["FP16"].number, BF16)
-_BOOL = BY_NAME["BOOL"].number
-_FLOATS = (BY_NAME["FP32"].number, BY_NAME["FP64"].number)
 
 
 def infer(signature: Signature) -> dict[str, Any] | None:
@@ -55,7 +51,7 @@ def _required(signature: Signature) -> list[Input]:
 
 def _is_presentable(inputs: list[Input]) -> bool:
     return all(
-        wanted.datatype not in _BINARY_ONLY and count_elements(_shape(wanted)) <= _MAX_ELEMENTS
+        BY_NUMBER[wanted.datatype].json_kind and count_elements(_shape(wanted)) <= _MAX_ELEMENTS
         for wanted in inputs
     )
 
@@ -68,8 +64,9 @@ def _elements(wanted: Input) -> list[Any]:
     count = count_elements(_shape(wanted))
     if wanted.datatype == BYTES:
         return [_TEXT] * count
-    if wanted.datatype == _BOOL:
+    kind = BY_NUMBER[wanted.datatype].json_kind
+    if kind == "boolean":
         return [index % 2 == 1 for index in range(count)]
-    if wanted.datatype in _FLOATS:
+    if kind == "number":
         return [float(index) for index in range(count)]
     return list(range(count))

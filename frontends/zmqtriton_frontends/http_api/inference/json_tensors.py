@@ -13,37 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton_floor.datatypes import BF16, BY_NAME, BY_NUMBER, BYTES, DATATYPES, Datatype
+from zmqtriton_floor.datatypes import BY_NAME, BY_NUMBER, BYTES, DATATYPES, Datatype
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.tensors import decode_bytes
 
 _BOOL = BY_NAME["BOOL"].number
-_FP16 = BY_NAME["FP16"].number
 _FP32 = BY_NAME["FP32"].number
 #: Up to this length a list is faster than an array that orjson has to inspect.
 _LIST_UP_TO = 256
 #: Codes of the array module, which checks types and ranges in C. It accepts true as 1.
-_CODES = {
-    BY_NAME[name].number: code
-    for name, code in (
-        *(("UINT8", "B"), ("UINT16", "H"), ("UINT32", "I"), ("UINT64", "Q")),
-        *(("INT8", "b"), ("INT16", "h"), ("INT32", "i"), ("INT64", "q")),
-        *(("FP32", "f"), ("FP64", "d")),
-    )
-}
-_WANTED = {
-    **{number: "unsigned-integer" for number, code in _CODES.items() if code.isupper()},
-    **{number: "signed-integer" for number, code in _CODES.items() if code.islower()},
-    _FP32: "number",
-    BY_NAME["FP64"].number: "number",
-}
+_CODES = {d.number: d.array_code for d in DATATYPES if d.array_code and d.json_kind != "boolean"}
 _NUMPY: dict[int, Any] = {d.number: np.dtype(d.numpy) for d in DATATYPES if d.number in _CODES}
 
 
 def to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes:
     """Return the bytes of an input; `count` is the product of its shape. Raises InvalidArgument."""
     number = datatype.number
-    if number in (_FP16, BF16):
+    if not datatype.json_kind:
         raise InvalidArgument(
             f"receiving {datatype.name} data via JSON is not supported. "
             f"Please use the binary data format for input {name}"
@@ -62,17 +48,17 @@ def to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes:
     try:
         return array(code, data).tobytes()
     except TypeError:
-        raise _other_kind(number) from None
+        raise _other_kind(datatype) from None
     except OverflowError:
-        if _WANTED[number] == "unsigned-integer" and min(data) < 0:
-            raise _other_kind(number) from None
+        if datatype.json_kind == "unsigned-integer" and min(data) < 0:
+            raise _other_kind(datatype) from None
         raise InvalidArgument(
             f"Unable to parse 'data': a number is out of range for {datatype.name}"
         ) from None
 
 
-def _other_kind(number: int) -> InvalidArgument:
-    wanted = _WANTED[number]
+def _other_kind(datatype: Datatype) -> InvalidArgument:
+    wanted = datatype.json_kind
     actual = "double" if wanted == "number" else wanted
     return InvalidArgument(
         f"Unable to parse 'data': attempt to access JSON non-{wanted} as {actual}"

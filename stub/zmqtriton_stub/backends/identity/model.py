@@ -64,5 +64,5 @@ def _pair(entry: dict[str, Any], outputs: dict[str, Any], config: dict[str, Any]
 def _renamed(tensor: Any, name: str) -> Any:
     try:
         return pb_utils.Tensor(name, tensor.as_numpy())
-    except pb_utils.TritonModelException:  # BF16, and memory of a GPU
+    except pb_utils.TritonModelException:  # a type that numpy lacks, or memory of a GPU
         return pb_utils.Tensor.from_dlpack(name, tensor)

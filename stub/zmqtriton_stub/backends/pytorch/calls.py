@@ -86,7 +86,7 @@ def to_tensor(found: Any, device: Any) -> Any:
         return torch.from_dlpack(found).to(device)
     try:
         array = found.as_numpy()
-    except pb_utils.TritonModelException:  # BF16, which numpy does not have
+    except pb_utils.TritonModelException:  # a type that numpy lacks
         return torch.from_dlpack(found).to(device)
     if array.dtype.kind == "O":
         return array

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from zmqtriton_floor import tensors
-from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.datatypes import BY_NAME, DATATYPES, Datatype
 
 T = TypeVar("T")
 
@@ -91,10 +91,13 @@ def check_parameters(parameters: Mapping[str, Parameter]) -> None:
             )
 
 
+#: numpy knows these by the library alone that brings them.
+_BY_LIBRARY_NAME = {d.library_name: d.name for d in DATATYPES if d.library_name}
+
+
 def datatype_name(array: Array) -> str:
     """Return the protocol's name of an array's datatype. Raises KeyError if there is none."""
-    # numpy knows this one by the library alone that brings it
-    return "BF16" if array.dtype.name == "bfloat16" else tensors.datatype_of(array).name
+    return _BY_LIBRARY_NAME.get(array.dtype.name) or tensors.datatype_of(array).name
 
 
 def to_data(array: Array) -> Data:
@@ -104,16 +107,17 @@ def to_data(array: Array) -> Data:
 def to_array(datatype: str, shape: Sequence[int], data: Data) -> Array:
     """Return a tensor that the caller may write to.
 
-    BF16 is as it is where something has taught numpy the type, and else its bits.
+    What numpy lacks is as it is where a library has taught numpy the type, and else its bits.
     """
-    if datatype == "BF16":
-        return np.frombuffer(bytearray(data), dtype=_bfloat16()).reshape(shape)
-    array: Array = tensors.to_numpy(BY_NAME[datatype].number, shape, data)
+    row = BY_NAME[datatype]
+    if not row.numpy_name:
+        return np.frombuffer(bytearray(data), dtype=_library_type(row)).reshape(shape)
+    array: Array = tensors.to_numpy(row.number, shape, data)
     return array
 
 
-def _bfloat16() -> Any:
+def _library_type(row: Datatype) -> Any:
     try:
-        return np.dtype("bfloat16")
+        return np.dtype(row.library_name)
     except TypeError:
-        return np.dtype(np.uint16)
+        return np.dtype(row.numpy_bits)
