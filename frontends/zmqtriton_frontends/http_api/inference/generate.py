@@ -20,7 +20,6 @@ from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.inference import generate_request, json_documents
 from zmqtriton_frontends.http_api.inference.generate_response import (
     Writer,
-    as_event,
     error_document,
 )
 from zmqtriton_frontends.http_api.inference.report import Report
@@ -85,15 +84,15 @@ class Generate:
         """Answer with an event for each response; the first decides the status."""
         items = self._stream(req, checked)
         first = await anext(items)
-        document, status = await writer.document(first)
+        event, status = await writer.first_event(first)
         resp.status = status
         resp.set_headers(problems.headers(status))
         resp.content_type = "text/event-stream; charset=utf-8"
         resp.set_headers(await self._report.headers(req.header, checked.model, checked.stages))
         if first.is_final:
-            resp.data = as_event(document)
+            resp.data = event
         else:
-            resp.stream = Events(as_event(document), items, writer.event, turn=req.turn)
+            resp.stream = Events(event, items, writer.event, turn=req.turn)
 
     def _stream(
         self, req: Request, checked: admission.CheckedRequest

@@ -6,7 +6,7 @@ thread, in pieces, so that others are answered meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
@@ -18,7 +18,10 @@ from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes
 from zmqtriton_frontends.http_api.inference.response_encoding import size_of
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
-_Write = Callable[[dict[str, Any]], bytes]
+_Write = Callable[[dict[str, Any]], Sequence[bytes]]
+#: What stands before a document, and behind it.
+_Frame = tuple[bytes, bytes]
+_NO_FRAME, _EVENT = (b"", b""), (b"data: ", b"\n\n")
 
 
 class Writer:
@@ -41,30 +44,40 @@ class Writer:
         The error may be that JSON cannot carry the response. There is no JSON for an end without a
         response.
         """
-        body = item.body
-        size = 0 if body is None else size_of(body)
-        if size >= json_documents.LARGE_BYTES:
-            await self._wait_for_room(size)
-            return await json_documents.aside(size, self._document, item, self._in_pieces)
-        return self._document(item, json_documents.write)
+        return await self._write(item, _NO_FRAME)
 
     async def event(self, item: StreamItem) -> bytes:
         """Return the same as an event."""
-        return as_event((await self.document(item))[0])
+        return (await self._write(item, _EVENT))[0]
 
-    def _document(self, item: StreamItem, write: _Write) -> tuple[bytes, int]:
+    async def first_event(self, item: StreamItem) -> tuple[bytes, int]:
+        """Return the same, and the HTTP status."""
+        return await self._write(item, _EVENT)
+
+    async def _write(self, item: StreamItem, frame: _Frame) -> tuple[bytes, int]:
+        body = item.body
+        size = 0 if body is None else size_of(body)
+        if size >= json_documents.LARGE_BYTES:
+            del body
+            await self._wait_for_room(size)
+            return await json_documents.aside(size, self._document, item, frame, self._pieces)
+        return self._document(item, frame, _in_one)
+
+    def _document(self, item: StreamItem, frame: _Frame, write: _Write) -> tuple[bytes, int]:
+        begin, end = frame
         error = item.error
         if error is None and item.body is not None:
             try:
-                return write(self._fields(item.body)), 200
+                # joined once: a response may be large
+                return b"".join((begin, *write(self._fields(item.body)), end)), 200
             except ZmqTritonError as unwritable:
                 error = unwritable
         if error is None:
             return b"", 200
-        return error_document(error), error.http_status
+        return begin + error_document(error) + end, error.http_status
 
-    def _in_pieces(self, fields: dict[str, Any]) -> bytes:
-        return b"".join(json_documents.members(fields))
+    def _pieces(self, fields: dict[str, Any]) -> list[bytes]:
+        return json_documents.members(fields)
 
     def _fields(self, body: ResponseBody) -> dict[str, Any]:
         fields = {tensor.name: self._value(tensor) for tensor in body.outputs}
@@ -84,6 +97,10 @@ class Writer:
             )
         elements = from_bytes(name, number, data)
         return elements[0] if len(elements) == 1 else elements
+
+
+def _in_one(fields: dict[str, Any]) -> tuple[bytes]:
+    return (json_documents.write(fields),)
 
 
 def error_document(error: ZmqTritonError) -> bytes:

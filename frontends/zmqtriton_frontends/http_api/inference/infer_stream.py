@@ -32,8 +32,8 @@ class InferWriter(Writer):
     def _fields(self, body: ResponseBody) -> dict[str, Any]:
         return infer_response.describe(self.model, self.request_id, body, _ALL_JSON)[0]
 
-    def _in_pieces(self, fields: dict[str, Any]) -> bytes:
-        return b"".join(json_documents.pieces(fields, "outputs", "data"))
+    def _pieces(self, fields: dict[str, Any]) -> list[bytes]:
+        return json_documents.pieces(fields, "outputs", "data")
 
 
 class InferStream(Generate):

@@ -61,7 +61,8 @@ class Completion:
         return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
 
     def _event(self, choices: list[dict[str, Any]]) -> bytes:
-        return b"data: %b\n\n" % self._write(self.chunk, choices, None)
+        # joined once: a text may be large
+        return b"".join((b"data: ", self._write(self.chunk, choices, None), b"\n\n"))
 
     def _write(
         self, kind: str, choices: list[dict[str, Any]], used: dict[str, int] | None
@@ -102,9 +103,12 @@ class AnswerEvents:
 
     def add(self, added: Sequence[tuple[int, str]]) -> bytes:
         """Return the events for what choices have got."""
-        return self._begin() + b"".join(
-            self._form.add(self._choices.first_index + i, text) for i, text in added if text
-        )
+        first, form = self._choices.first_index, self._form
+        events = [form.add(first + i, text) for i, text in added if text]
+        begun = self._begin()
+        if not begun and len(events) == 1:
+            return events[0]
+        return b"".join((begun, *events))
 
     def end(self) -> bytes:
         """Return the events that end all choices, after the last response."""
