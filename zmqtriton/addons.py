@@ -33,7 +33,9 @@ HTTP = "zmqtriton.http"
 PROCESSES = "zmqtriton.processes"
 #: Packages with a `model.py`, which runs models whose configuration names the backend.
 BACKENDS = "zmqtriton.backends"
-TABLES = (COMMANDS, CTL, HTTP, PROCESSES, BACKENDS)
+#: Functions that take a client, a model and a version and return why that is not ready.
+EXPLANATIONS = "zmqtriton.explanations"
+TABLES = (COMMANDS, CTL, HTTP, PROCESSES, BACKENDS, EXPLANATIONS)
 
 _OWN_ROWS = "zmqtriton_addons.table"
 _log = logging.getLogger(__name__)

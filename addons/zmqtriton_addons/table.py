@@ -7,18 +7,18 @@ from __future__ import annotations
 
 TABLES: dict[str, dict[str, str]] = {
     "zmqtriton.commands": {
-        "check": "zmqtriton.checking.command:run_check",
+        "check": "zmqtriton_addons.tools.checking.command:run_check",
         "demo": "zmqtriton.demo:run_demo",
         "example": "zmqtriton.examples:run_example",
         "fleet": "zmqtriton.fleet.command:run_fleet",
-        "new": "zmqtriton.new_model.command:run_new",
-        "run": "zmqtriton.run.command:run_model",
-        "simulate": "zmqtriton.simulation.command:run_simulate",
+        "new": "zmqtriton_addons.tools.new_model.command:run_new",
+        "run": "zmqtriton_addons.tools.run.command:run_model",
+        "simulate": "zmqtriton_addons.tools.simulation.command:run_simulate",
     },
     "zmqtriton.ctl": {
-        "bench": "zmqtriton.ctl.benching.command:bench",
-        "doctor": "zmqtriton.ctl.doctor.command:doctor",
-        "explain": "zmqtriton.ctl.explaining.command:explain",
+        "bench": "zmqtriton_addons.tools.benching.command:bench",
+        "doctor": "zmqtriton_addons.tools.doctor.command:doctor",
+        "explain": "zmqtriton_addons.tools.explaining.command:explain",
         "fleet": "zmqtriton.ctl.fleet.command:fleet",
         "proxy": "zmqtriton.ctl.proxy.command:proxy",
     },
@@ -29,6 +29,9 @@ TABLES: dict[str, dict[str, str]] = {
         "door": "zmqtriton_frontends.door_api",
     },
     "zmqtriton.backends": {},
+    "zmqtriton.explanations": {
+        "model": "zmqtriton_addons.tools.explaining.command:explain_model",
+    },
 }
 
 #: How each command of `zmqtriton` is used, in the order in which people look for them.

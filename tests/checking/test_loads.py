@@ -12,9 +12,9 @@ import pytest
 from tests.conformance.play import without_our_sentences
 from tests.conformance.repositories import Repository
 from tests.conformance.tables import configs, configs_strict
-from zmqtriton.checking.command import check_all
 from zmqtriton.config.errors import Problem
 from zmqtriton.options import parse
+from zmqtriton_addons.tools.checking.command import check_all
 
 RECORDED = Path(__file__).resolve().parents[1] / "conformance" / "recorded"
 

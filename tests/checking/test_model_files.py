@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.system.frameworks import onnx_models
-from zmqtriton.checking.models import CheckOptions, check_model
-from zmqtriton.checking.protobuf import fields
 from zmqtriton.config.backends import BUILTIN_BACKENDS
+from zmqtriton_addons.tools.checking.models import CheckOptions, check_model
+from zmqtriton_addons.tools.checking.protobuf import fields
 
 NET = """<?xml version="1.0"?>
 <net name="m" version="11"><layers>

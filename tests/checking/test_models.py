@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.checking.models import CheckOptions, check_model
 from zmqtriton.config.backends import BUILTIN_BACKENDS
+from zmqtriton_addons.tools.checking.models import CheckOptions, check_model
 
 GOOD = """backend: "python"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
@@ -195,7 +195,7 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", str(model))
 
-    monkeypatch.setattr("zmqtriton.checking.models.find_config", refuse)
+    monkeypatch.setattr("zmqtriton_addons.tools.checking.models.find_config", refuse)
 
     assert [f"[Errno 13] Permission denied: '{model}'"] == [t for _, t, _ in told(model)]
 
@@ -251,7 +251,7 @@ def test_a_model_of_a_framework_is_checked_without_the_framework(
 
     assert [] == told(tmp_path / "m", rules)
 
-    monkeypatch.setattr("zmqtriton.checking.models.find_spec", lambda name: None)
+    monkeypatch.setattr("zmqtriton_addons.tools.checking.models.find_spec", lambda name: None)
     (warning,) = check_model(tmp_path / "m", rules).warnings
     assert warning.text.startswith("backend 'onnxruntime' needs the module 'onnxruntime', which ")
     assert warning.text.endswith(" -m pip install onnxruntime")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.checking.test_models import GOOD, write
-from zmqtriton.checking.models import CheckOptions
-from zmqtriton.checking.repositories import Report, check_repositories
+from zmqtriton_addons.tools.checking.models import CheckOptions
+from zmqtriton_addons.tools.checking.repositories import Report, check_repositories
 
 MODEL = "class TritonPythonModel:\n    def execute(self, requests): ...\n"
 ENSEMBLE = """platform: "ensemble"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.checking.sources import check_sources
-from zmqtriton.checking.syntax import findings
+from zmqtriton_addons.tools.checking.sources import check_sources
+from zmqtriton_addons.tools.checking.syntax import findings
 
 CLASS = "class TritonPythonModel:\n"
 EXECUTE = "    def execute(self, requests): ...\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.options import Options, parse
-from zmqtriton.run.guide import guide
+from zmqtriton_addons.tools.run.guide import guide
 
 CONFIG: dict[str, Any] = {
     "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": ["2"]}],

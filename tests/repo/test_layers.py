@@ -89,7 +89,7 @@ SPAWNERS = {
     "zmqtriton_stub.fork_server",
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
     "zmqtriton_frontends.templates.children",  # ends what a template does not end
-    "zmqtriton.ctl.benching.clients",  # clients that share no interpreter with the command
+    "zmqtriton_addons.tools.benching.clients",  # clients that share no interpreter with the command
     "zmqtriton.fleet.haproxy",
     "zmqtriton.fleet.node_server",  # likewise, on each node
 }

@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.simulation.load import MS, Arrival, Clients, Cost, Pattern, fit_cost, from_lines
-from zmqtriton.simulation.run import SimulationResult, SimulationRun
+from zmqtriton_addons.tools.simulation.load import (
+    MS,
+    Arrival,
+    Clients,
+    Cost,
+    Pattern,
+    fit_cost,
+    from_lines,
+)
+from zmqtriton_addons.tools.simulation.run import SimulationResult, SimulationRun
 
 
 def run(

@@ -7,8 +7,14 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S, NoServerError, ServerSelector, connect
-from zmqtriton.ctl.explaining.command import explain_model
+from zmqtriton import addons
+from zmqtriton.control_client.client import (
+    QUICK_TIMEOUT_S,
+    Client,
+    NoServerError,
+    ServerSelector,
+    connect,
+)
 from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.output import print_result, with_format
 from zmqtriton.ctl.selecting import MODEL
@@ -59,6 +65,14 @@ def wait(
     print_result(form, document, f"{model or 'the server'} is ready")
 
 
+def _explain(client: Client, model: str, version: int) -> str:
+    """Return why a model is not ready, if an add-on can say it."""
+    for reference in addons.rows(addons.EXPLANATIONS).values():
+        for finding in addons.load(reference)(client, model, version):
+            return f": {finding.text}"
+    return ""
+
+
 def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_full: bool) -> str:
     """Return why it is not ready, explained if that is asked for; "" if it is."""
     with connect(selector) as client:
@@ -68,8 +82,7 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
                 return ""
             if not in_full:
                 return model
-            finding = explain_model(client, model, max(0, version))[0]
-            return f"{model}: {finding.text}"
+            return f"{model}{_explain(client, model, max(0, version))}"
         index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
         unready = [_describe(entry) for entry in index if needs_attention(entry)]
         if unready:

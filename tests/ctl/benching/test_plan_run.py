@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.ctl.inferring.answering import answering
-from zmqtriton.ctl.benching.worker import PlanRun
+from zmqtriton_addons.tools.benching.worker import PlanRun
 
 
 async def _run(asked: dict[str, Any]) -> dict[str, Any]:

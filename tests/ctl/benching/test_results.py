@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from zmqtriton.control_client.http_service import HttpService
-from zmqtriton.ctl.benching.command import ServerStatistics
-from zmqtriton.ctl.benching.results import Measurement, make_row, server_totals
+from zmqtriton_addons.tools.benching.command import ServerStatistics
+from zmqtriton_addons.tools.benching.results import Measurement, make_row, server_totals
 
 
 def report(**figures: Any) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from zmqtriton.ctl.doctor.facts import (
+from zmqtriton.findings import Severity
+from zmqtriton_addons.tools.doctor.facts import (
     Certificate,
     Cores,
     Facts,
@@ -28,8 +29,7 @@ from zmqtriton.ctl.doctor.facts import (
     StubUser,
     Unit,
 )
-from zmqtriton.ctl.doctor.judging.all import JUDGEMENTS, judge
-from zmqtriton.findings import Severity
+from zmqtriton_addons.tools.doctor.judging.all import JUDGEMENTS, judge
 
 DAY_S = 86400
 WELL = Facts(

@@ -19,9 +19,9 @@ import pytest
 from tests.support.certificates import Authority
 from tests.support.waiting import eventually
 from zmqtriton.control_client.client import NoServerError, ServerSelector
-from zmqtriton.ctl.doctor.facts import Facts, RunningServer
-from zmqtriton.ctl.doctor.judging.all import judge
-from zmqtriton.ctl.doctor.reading import (
+from zmqtriton_addons.tools.doctor.facts import Facts, RunningServer
+from zmqtriton_addons.tools.doctor.judging.all import judge
+from zmqtriton_addons.tools.doctor.reading import (
     files,
     guarded,
     memory,
@@ -29,7 +29,7 @@ from zmqtriton.ctl.doctor.reading import (
     programs,
     services,
 )
-from zmqtriton.ctl.doctor.reading.collect import collect
+from zmqtriton_addons.tools.doctor.reading.collect import collect
 
 NOBODY = 65534
 MIB = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.ctl.doctor.reading.systemd import failure_in
+from zmqtriton_addons.tools.doctor.reading.systemd import failure_in
 
 #: As systemd 252 prints them.
 PRINTED = {

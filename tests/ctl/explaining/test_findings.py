@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.floor.reasons import because
-from zmqtriton.ctl.explaining.causes import ROWS, explain_reason
-from zmqtriton.ctl.explaining.findings import Facts, find_all
 from zmqtriton.findings import Finding
+from zmqtriton_addons.tools.explaining.causes import ROWS, explain_reason
+from zmqtriton_addons.tools.explaining.findings import Facts, find_all
 from zmqtriton_floor.reasons import Kind, Reason
 
 FAILED = "Failed to process the request(s) for model 'm_0', message: "

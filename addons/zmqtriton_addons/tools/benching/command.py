@@ -1,0 +1,206 @@
+"""`zmqtriton-ctl bench`: measures a model of a running server from this machine."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import click
+
+from zmqtriton.control_client.client import Client, NoServerError
+from zmqtriton.control_client.http_service import HttpService, RefusedRequest, find_address
+from zmqtriton.ctl.asking import check_name, run_with_client
+from zmqtriton.ctl.failing import EXIT_REFUSED
+from zmqtriton.ctl.inferring.options import RequestOptions, with_request_options
+from zmqtriton.ctl.inferring.requests import PreparedRequest
+from zmqtriton.ctl.output import form_option, print_document, print_note
+from zmqtriton.ctl.progress.live_line import LiveLine
+from zmqtriton.ctl.tables import print_table
+from zmqtriton_addons.tools.benching import judgement
+from zmqtriton_addons.tools.benching.clients import Clients
+from zmqtriton_addons.tools.benching.results import Measurement, make_row, server_totals
+from zmqtriton_floor.errors import ZmqTritonError
+
+_COLUMNS = {
+    "Clients": "concurrency",
+    "Req/s": "requests_per_s",
+    "Mean ms": "mean_ms",
+    "p50": "p50_ms",
+    "p90": "p90_ms",
+    "p99": "p99_ms",
+    "Failed": "failed",
+    "Queue ms": "queue_ms",
+    "Compute ms": "compute_ms",
+    "Batch": "batch_size",
+}
+_COLUMNS_OF_STREAMS = {"First ms": "first_response_ms", "Between ms": "between_responses_ms"}
+_MOST_CLIENTS = 4096
+#: Before each row, so that it does not measure the opening of connections.
+_WARM_UP_SHARE, _MOST_WARM_UP_S = 0.2, 1.0
+
+
+class Options(NamedTuple):
+    """The choices of the user."""
+
+    concurrency: tuple[int, ...]
+    rate: float
+    seconds: float
+    processes: int
+
+
+def _parse_concurrency(
+    context: click.Context, parameter: click.Parameter, value: str
+) -> tuple[int, ...]:
+    try:
+        found = tuple(int(word) for word in value.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(1 <= count <= _MOST_CLIENTS for count in found):
+        raise click.BadParameter(f"'{value}' is no list such as 1,8,32, up to {_MOST_CLIENTS}")
+    return found
+
+
+@click.command()
+@click.option(
+    "--concurrency",
+    default="1,8,32",
+    metavar="N,N",
+    callback=_parse_concurrency,
+    help="How many clients ask at once, a row for each number. Default is 1,8,32.",
+)
+@click.option(
+    "--rate",
+    default=0.0,
+    type=click.FloatRange(0),
+    metavar="R",
+    help="Requests per second in all. Default is as fast as answers come.",
+)
+@click.option(
+    "--seconds",
+    default=5.0,
+    type=click.FloatRange(0.1),
+    metavar="S",
+    help="Seconds of each row. Default is 5.",
+)
+@click.option(
+    "--processes",
+    default=1,
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Processes that the clients are spread over. Default is 1.",
+)
+@click.option("--grpc", "has_grpc", is_flag=True, help="Ask over gRPC; streams always are.")
+@with_request_options
+@form_option
+@click.pass_context
+def bench(
+    context: click.Context,
+    *,
+    asked: RequestOptions,
+    concurrency: tuple[int, ...],
+    rate: float,
+    seconds: float,
+    processes: int,
+    has_grpc: bool,
+    form: str,
+) -> None:
+    """Load MODEL with requests, and say how fast it is and where the time goes.
+
+    All clients send the same request, made from values as for `infer`; each sends again when it has
+    its answer, or with --rate when it is due, and then times count from that moment. Ctrl-C
+    ends it, and what it has measured is printed.
+    """
+    options = Options(concurrency, rate, seconds, processes)
+
+    def question(client: Client) -> list[dict[str, Any]]:
+        service = asked.service(client)
+        try:
+            request = asked.prepare(service)
+            plan = _plan(client, service, asked.path, request, has_grpc=has_grpc)
+        except RefusedRequest:
+            check_name(client, asked.model)
+            raise
+        plan |= {"headers": asked.headers, "timeout_s": asked.timeout}
+        return _measure(ServerStatistics(service, asked.path), plan, options, asked.model)
+
+    rows = run_with_client(context, question)
+    advice = judgement.judge(asked.model, rows)
+    if form == "table":
+        columns = _COLUMNS
+        if any("first_response_ms" in row for row in rows):
+            columns = _COLUMNS | _COLUMNS_OF_STREAMS
+        print_table(tuple(columns), [[_show(row.get(k)) for k in columns.values()] for row in rows])
+        for sentence in advice:
+            click.echo(f"{sentence}.")
+    else:
+        print_document(form, {"model": asked.model, "rows": rows, "advice": advice})
+    if not any(row["requests_per_s"] for row in rows):
+        sys.exit(EXIT_REFUSED)
+
+
+def _plan(
+    client: Client, service: HttpService, path: str, request: PreparedRequest, *, has_grpc: bool
+) -> dict[str, Any]:
+    """Return what the clients need to know."""
+    config = service.request(f"{path}/config").json()
+    is_stream = bool(config.get("model_transaction_policy", {}).get("decoupled"))
+    if is_stream or has_grpc:
+        # only now: it reads protobuf definitions
+        from zmqtriton_addons.tools.benching.grpc_request import encode
+
+        data = encode(path, request, is_stream=is_stream)
+        kind, address = "stream" if is_stream else "grpc", find_address(client, "grpc")
+    else:
+        kind, address = "http", service.address
+        body, headers = request.encode()
+        data = service.raw_request(f"{path}/infer", body, headers)
+    return {
+        "kind": kind,
+        "address": address,
+        "has_tls": service.url.startswith("https:"),
+        "request": base64.b64encode(data).decode(),
+    }
+
+
+class ServerStatistics:
+    """The server's statistics about the model."""
+
+    def __init__(self, service: HttpService, path: str) -> None:
+        self._service = service
+        self._path = f"{path}/stats"
+
+    def read(self) -> Mapping[str, int] | None:
+        """Return them; None where they are not for everybody, and where the server has gone."""
+        try:
+            return server_totals(self._service.request(self._path).json())
+        except (ZmqTritonError, NoServerError, KeyError):
+            return None
+
+
+def _measure(
+    statistics: ServerStatistics, plan: Mapping[str, Any], options: Options, model: str
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    warm_up_s = min(_MOST_WARM_UP_S, options.seconds * _WARM_UP_SHARE)
+    with LiveLine(model) as line, Clients(options.processes) as clients:
+        for count in options.concurrency:
+            line.show(f"{count} client{'s' * (count != 1)}, row {len(rows) + 1}")
+            before = statistics.read()
+            reports = clients.run({**plan, "seconds": warm_up_s}, count, options.rate)
+            if not clients.is_interrupted:
+                before = statistics.read()
+                reports = clients.run({**plan, "seconds": options.seconds}, count, options.rate)
+            measured = Measurement.merge(reports)
+            rows.append(make_row(count, options.rate, measured, before, statistics.read()))
+            if clients.is_interrupted:
+                print_note("ended by Ctrl-C")
+                break
+    return rows
+
+
+def _show(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if isinstance(value, int) or value >= 1000 else f"{value:.3g}"

@@ -1,0 +1,118 @@
+"""`zmqtriton check DIRECTORY ...`: finds errors in models before a server has to load them.
+
+Takes the server's options, so that a whole command line can be put after the word `check`; prints
+lines as compilers do, or JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from zmqtriton.config.backends import backend_places
+from zmqtriton.config.errors import Problem
+from zmqtriton.config.model_config import Host
+from zmqtriton.findings import Finding, Severity
+from zmqtriton.options import HelpRequested, OptionError, Options, parse
+from zmqtriton.storage.places import is_remote
+from zmqtriton.supervisor.machine.gpus import visible_gpus
+from zmqtriton.supervisor.machine.python_settings import check as check_settings
+from zmqtriton_addons.tools.checking.models import CheckOptions
+from zmqtriton_addons.tools.checking.repositories import Report, check_repositories
+from zmqtriton_floor.errors import ZmqTritonError
+
+EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE = 0, 1, 2
+_JSON = "--json"
+_FIELDS = ("severity", "model", "path", "line", "column", "text", "detail", "suggestion")
+_HELP = """\
+Usage: zmqtriton check directory ... [--json] [options of the server]
+
+Reports every error in model repositories or single models without executing any of their code.
+The directory is a repository or a model. All options of the server are accepted, so a complete
+command line can follow the word `check`. These have an effect:
+
+  --model-repository, --model-config-name, --disable-auto-complete-config, --backend-directory,
+  --backend-config, --repoagent-directory, --min-supported-compute-capability, --load-model,
+  --build-environments
+
+The exit status is 0 without errors, 1 with errors, and 2 for wrong usage. Warnings do not count:
+they are likely mistakes, and things that only this machine lacks.
+"""
+
+
+def run_check(words: list[str]) -> int:
+    """Run the command and return the exit status."""
+    if any(word in ("-h", "--help") for word in words):
+        sys.stdout.write(_HELP)
+        return EXIT_CLEAN
+    try:
+        options = parse([word for word in words if word != _JSON], takes_directories=True)
+    except (HelpRequested, OptionError) as refusal:
+        sys.stderr.write(f"{refusal}\n{'' if words else _HELP}")
+        return EXIT_USAGE
+    if remote := [place for place in options.model_repository if is_remote(place)]:
+        sys.stderr.write(f"{remote[0]} is in an object store, and only directories are checked\n")
+        return EXIT_USAGE
+    report = check_all(options)
+    findings = list(_all_findings(report))
+    if _JSON in words:
+        documents = [each.document(*_FIELDS) for each in findings]
+        document = {"models": list(report.models), "findings": documents}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        sys.stdout.write("".join(map(_format_line, findings)) + _summary_line(report, findings))
+    return EXIT_PROBLEMS if Severity.ERROR in (each.severity for each in findings) else EXIT_CLEAN
+
+
+def check_all(options: Options) -> Report:
+    """Return everything that a server with these options would find, and more."""
+    lowest = options.min_supported_compute_capability
+    rules = CheckOptions(
+        config_name=options.model_config_name,
+        auto_complete=not options.strict_model_config,
+        host=Host(visible_gpus(lowest), lowest),
+        backend_places=backend_places(options.backend_directory),
+        agent_directory=options.repoagent_directory,
+        may_build=options.build_environments,
+    )
+    report = check_repositories(
+        [Path(path) for path in options.model_repository], rules, options.load_model
+    )
+    try:
+        check_settings(options.backend_settings("python"))
+    except ZmqTritonError as error:
+        report.problems.append(Problem(error.text))
+    return report
+
+
+def _all_findings(report: Report) -> Iterator[Finding]:
+    """Return the findings with their severities, and those about models with their places."""
+    for severity, found in ((Severity.ERROR, report.problems), (Severity.WARNING, report.warnings)):
+        yield from (replace(each, severity=severity) for each in found)
+    for name, one in report.models.items():
+        for severity, found in ((Severity.ERROR, one.problems), (Severity.WARNING, one.warnings)):
+            for each in found:
+                path = each.path or str(one.directory)
+                yield replace(each, severity=severity, model=name, path=path)
+
+
+def _shorten(path: str) -> str:
+    """Return the path relative to the working directory, if that is shorter."""
+    short = os.path.relpath(path) if path else ""
+    return path if short.startswith("..") else short
+
+
+def _format_line(finding: Finding) -> str:
+    place = replace(finding, path=_shorten(finding.path)).place
+    lines = finding.lines(place, finding.severity.value)
+    return " ".join(word for line in lines for word in line.splitlines()) + "\n"
+
+
+def _summary_line(report: Report, findings: list[Finding]) -> str:
+    wrong = sum(each.severity is Severity.ERROR for each in findings)
+    counts = ((len(report.models), "model"), (wrong, "problem"), (len(findings) - wrong, "warning"))
+    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts) + "\n"

@@ -1,0 +1,200 @@
+"""Checks the files of models of frameworks as far as they can be read without the framework.
+
+A file must be of its format, and have the tensors that the configuration names. Whether the
+framework can run it, only a load shows.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+from zmqtriton.config.errors import Problem
+from zmqtriton_addons.tools.checking.protobuf import messages, text
+
+#: Fields of onnx.proto: of a model its graph, of that its tensors, of these their names.
+_GRAPH, _INITIALIZER, _INPUT, _OUTPUT = 7, 5, 11, 12
+_INITIALIZER_NAME, _VALUE_NAME = 8, 1
+#: Fields of saved_model.proto and of what it has inside; maps are messages of key and value.
+_META_GRAPH, _SIGNATURE, _KEY, _VALUE, _INPUTS, _OUTPUTS = 2, 5, 1, 2, 1, 2
+#: model_type of `fil` -> the file, and the bytes that it may begin with.
+_FORESTS = {
+    "xgboost_json": ("xgboost.json", (b"{",)),
+    "xgboost_ubj": ("xgboost.ubj", (b"{",)),
+    "xgboost": ("xgboost.model", ()),
+    "lightgbm": ("model.txt", (b"tree",)),
+    "treelite_checkpoint": ("checkpoint.tl", ()),
+}
+
+
+class Tensors(NamedTuple):
+    """The names of a model's tensors; None if its file does not tell them."""
+
+    inputs: list[str] | None = None
+    outputs: list[str] | None = None
+    #: Inputs that may be named, too.
+    optional_inputs: frozenset[str] = frozenset()
+
+
+def file_problems(config: Any, version: Path) -> Iterator[Problem]:
+    """Return what is wrong with the file of a version that a backend of ours would open."""
+    read = _READERS.get(config.backend)
+    if read is None:
+        return
+    path = version / config.default_model_filename
+    try:
+        found = read(path, config)
+    except (ValueError, ElementTree.ParseError) as error:
+        yield Problem(f"{path}: {error}")
+        return
+    except OSError as error:
+        yield Problem(f"unable to read '{error.filename}' for model '{config.name}': {error}")
+        return
+    yield from _name_problems("input", config.input, found.inputs, found.optional_inputs)
+    yield from _name_problems("output", config.output, found.outputs)
+
+
+def _name_problems(
+    kind: str, entries: Any, known: list[str] | None, more: frozenset[str] = frozenset()
+) -> Iterator[Problem]:
+    for index, entry in enumerate(entries):
+        if known is not None and entry.name not in known and entry.name not in more:
+            allowed = ", ".join(sorted({*known, *more}))
+            yield Problem(
+                f"unexpected inference {kind} '{entry.name}', allowed {kind}s are: {allowed}",
+                (kind, index, "name"),
+            )
+
+
+def _parameter(config: Any, name: str) -> str:
+    return str(config.parameters[name].string_value) if name in config.parameters else ""
+
+
+def _read_onnx(path: Path, _: Any) -> Tensors:
+    if path.is_dir():
+        path = path / "model.onnx"
+    if path.suffix != ".onnx":
+        return Tensors()
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise ValueError("is no ONNX file: it is empty")
+        # unmapped with its last part
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    try:
+        graph = next(messages(data, _GRAPH), None)
+        if graph is None:
+            raise ValueError("it has no graph")
+        constants = {text(one, _INITIALIZER_NAME) for one in messages(graph, _INITIALIZER)}
+        inputs = [text(one, _VALUE_NAME) for one in messages(graph, _INPUT)]
+        outputs = [text(one, _VALUE_NAME) for one in messages(graph, _OUTPUT)]
+    except ValueError as error:
+        raise ValueError(f"is no ONNX file: {error}") from None
+    given = [name for name in inputs if name not in constants]
+    return Tensors(given, outputs, frozenset(constants.intersection(inputs)))
+
+
+def _read_pytorch(path: Path, _: Any) -> Tensors:
+    has_code = path.with_name("model.py").is_file()
+    for name in (path.name, "model.pt2"):
+        file = path.with_name(name)
+        if not file.is_file() or file.suffix not in (".pt", ".pt2"):
+            continue
+        if not zipfile.is_zipfile(file) and not (has_code and file.suffix == ".pt"):
+            raise ValueError("is no TorchScript, no exported program and no package of AOTInductor")
+        break
+    return Tensors()
+
+
+def _read_openvino(path: Path, _: Any) -> Tensors:
+    if path.suffix != ".xml":
+        return Tensors()
+    root = ElementTree.parse(path).getroot()
+    if root.tag != "net":
+        raise ValueError(f"is no model of OpenVINO: it begins with <{root.tag}>")
+    layers = {layer.get("id", ""): layer for layer in root.iter("layer")}
+    if any(layer.get("type") == "Const" for layer in layers.values()):
+        weights = path.with_suffix(".bin")
+        weights.stat()
+    names = {
+        (number, port.get("id", "")): port.get("names", "").split(",")
+        for number, layer in layers.items()
+        for port in layer.iterfind("output/port")
+    }
+    given = [layer for layer in layers.values() if layer.get("type") == "Parameter"]
+    results = {number for number, layer in layers.items() if layer.get("type") == "Result"}
+    inputs = [
+        name
+        for layer in given
+        for port in layer.iterfind("output/port")
+        for name in port.get("names", "").split(",")
+    ]
+    outputs = [
+        name
+        for edge in root.iter("edge")
+        if edge.get("to-layer", "") in results
+        for name in names.get((edge.get("from-layer", ""), edge.get("from-port", "")), [""])
+    ]
+    # one without a name is called by its place
+    return Tensors(
+        inputs if all(inputs) else None,
+        outputs if all(outputs) else None,
+    )
+
+
+def _read_tensorflow(path: Path, config: Any) -> Tensors:
+    if config.platform == "tensorflow_graphdef":
+        raise ValueError("is a GraphDef, which is not supported; save it as a SavedModel")
+    file = path / "saved_model.pb"
+    if not file.exists() and (path / "saved_model.pbtxt").exists():
+        return Tensors()
+    signature = _parameter(config, "TF_SIGNATURE_DEF") or "serving_default"
+    data = memoryview(file.read_bytes())
+    try:
+        signatures = {
+            text(one, _KEY): value
+            for graph in messages(data, _META_GRAPH)
+            for one in messages(graph, _SIGNATURE)
+            for value in messages(one, _VALUE)
+        }
+        if signature not in signatures:
+            known = ", ".join(sorted(signatures)) or "none"
+            raise ValueError(f"has no signature '{signature}'; it has {known}")
+        inputs, outputs = (
+            [text(one, _KEY) for one in messages(signatures[signature], number)]
+            for number in (_INPUTS, _OUTPUTS)
+        )
+    except ValueError as error:
+        raise ValueError(f"is no SavedModel that can be served: {error}") from None
+    return Tensors(inputs, outputs)
+
+
+def _read_forest(path: Path, config: Any) -> Tensors:
+    kind = _parameter(config, "model_type")
+    files = [_FORESTS[kind]] if kind in _FORESTS else list(_FORESTS.values())
+    version = path if path.is_dir() else path.parent
+    if config.default_model_filename:
+        files = [(config.default_model_filename, files[0][1] if len(files) == 1 else ())]
+    found = [one for one in files if (version / one[0]).is_file()]
+    if not found:
+        names = "' or '".join(name for name, _ in files)
+        raise ValueError(f"there is no '{names}'")
+    name, starts = found[0]
+    with (version / name).open("rb") as file:
+        start = file.read(64).lstrip()
+    if starts and not start.startswith(starts):
+        raise ValueError(f"'{name}' begins with {start[:16]!r}, which no file of its format does")
+    return Tensors(["input__0"], ["output__0"])
+
+
+_READERS: dict[str, Callable[[Path, Any], Tensors]] = {
+    "fil": _read_forest,
+    "onnxruntime": _read_onnx,
+    "openvino": _read_openvino,
+    "pytorch": _read_pytorch,
+    "tensorflow": _read_tensorflow,
+}

@@ -1,0 +1,223 @@
+"""Finds everything that is wrong with repositories: their models, and how these fit together.
+
+A directory that is itself a model is taken as one; the models that it calls are then looked for
+beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.config.ensembles import check_cycle, member_names
+from zmqtriton.config.errors import ConfigError, Problem
+from zmqtriton.config.members import (
+    check_members,
+    member_problems,
+    no_loaded_version_text,
+    version_not_loaded_text,
+)
+from zmqtriton.config.parameters import BLS_MODELS, declared_callees
+from zmqtriton.config.validation import config_problems
+from zmqtriton.repository.scan import (
+    is_model_directory,
+    is_utf8_name,
+    no_model_text,
+    not_found_text,
+    not_unique_text,
+    subdirectories,
+)
+from zmqtriton_addons.tools.checking.model_code import NAMING, missing_name_warning
+from zmqtriton_addons.tools.checking.models import CheckOptions, Findings, check_model, locate_all
+from zmqtriton_addons.tools.checking.sources import check_sources
+from zmqtriton_floor.errors import InternalError, closest_match
+
+
+@dataclass
+class Report:
+    """The findings by model, and those of no model."""
+
+    models: dict[str, Findings] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+
+def check_repositories(
+    directories: Sequence[Path], rules: CheckOptions, wanted: Sequence[str] = ()
+) -> Report:
+    """Check repositories; `wanted` are the models that a server would load at its start."""
+    report = Report()
+    places = _model_directories(directories, report)
+    known = _CheckedModels(
+        {name: places[name][0] for name in places}, _neighbour_directories(directories), rules
+    )
+    for name, found in places.items():
+        report.models[name] = one = known.findings_of(name)
+        for other in found[1:]:
+            one.problems.append(Problem(not_unique_text(name), path=str(other)))
+    for name in wanted:
+        if name not in places and name != "*":
+            report.problems.append(
+                Problem(not_found_text(name), suggestion=closest_match(name, places))
+            )
+    for one in list(report.models.values()):
+        _check_references(one, known)
+    _check_sources(report)
+    for one in report.models.values():
+        for found_here in (one.problems, one.warnings):
+            found_here.sort(key=lambda problem: (problem.path, problem.line, problem.column))
+    return report
+
+
+class _CheckedModels:
+    """Checks each model once; those beside a single model only when it calls them."""
+
+    def __init__(
+        self, places: dict[str, Path], beside: dict[str, Path], rules: CheckOptions
+    ) -> None:
+        self._directories = {**beside, **places}
+        self._rules = rules
+        self._findings: dict[str, Findings] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._directories
+
+    def findings_of(self, name: str) -> Findings:
+        if name not in self._findings:
+            self._findings[name] = check_model(self._directories[name], self._rules)
+        return self._findings[name]
+
+    def suggest(self, name: str) -> str:
+        return closest_match(name, self._directories)
+
+    def members_from(self, name: str) -> dict[str, list[str]]:
+        """Return the members of each ensemble, from this one on."""
+        calls: dict[str, list[str]] = {}
+        waiting = [name]
+        for current in waiting:
+            if current not in calls and current in self:
+                config = self.findings_of(current).config
+                calls[current] = member_names(config) if config is not None else []
+                waiting += calls[current]
+        return calls
+
+
+def _model_directories(directories: Sequence[Path], report: Report) -> dict[str, list[Path]]:
+    """Return the places of each model by its name.
+
+    A place that is reached in two ways counts once.
+    """
+    places: dict[str, list[Path]] = {}
+    for directory in directories:
+        try:
+            inside = subdirectories(directory)
+        except InternalError as error:
+            report.problems.append(Problem(error.text))
+            continue
+        report.warnings += [
+            Problem("ignore the directory: its name is not UTF-8", path=str(directory / name))
+            for name in sorted(os.listdir(directory))
+            if not is_utf8_name(name)
+        ]
+        found = [directory.absolute()] if is_model_directory(directory, inside) else inside
+        if not found:
+            report.warnings.append(Problem(no_model_text(directory)))
+        for path in found:
+            others = places.setdefault(path.name, [])
+            if path.resolve() not in [other.resolve() for other in others]:
+                others.append(path)
+    return dict(sorted(places.items()))
+
+
+def _neighbour_directories(directories: Sequence[Path]) -> dict[str, Path]:
+    """Return the directories beside those that are models themselves."""
+    found: dict[str, Path] = {}
+    for directory in directories:
+        try:
+            if is_model_directory(directory, subdirectories(directory)):
+                around = subdirectories(directory.absolute().parent)
+                found.update((path.name, path) for path in around)
+        except InternalError:
+            continue  # reported already
+    return found
+
+
+def _check_references(one: Findings, known: _CheckedModels) -> None:
+    if one.config is None:
+        return
+    if one.config.HasField("ensemble_scheduling"):
+        one.problems += locate_all(_member_problems(one, known), one.config_path)
+    for name in declared_callees(one.config):
+        if name not in known:
+            text = f"model '{one.config.name}' asks '{name}', which is not in the repository"
+            problem = Problem(text, ("parameters", BLS_MODELS), suggestion=known.suggest(name))
+            one.warnings += locate_all([problem], one.config_path)
+
+
+def _member_problems(one: Findings, known: _CheckedModels) -> Iterator[Problem]:
+    """Return missing models, and how the others do not fit."""
+    config = one.config
+    try:
+        check_cycle(config.name, known.members_from(config.name))
+    except ConfigError as error:
+        yield replace(error.problem, field=("ensemble_scheduling",))
+        return
+    missing = list(_missing_members(config, known))
+    yield from missing
+    if any(problem.field[:1] != ("ensemble_scheduling",) for problem in config_problems(config)):
+        return
+    members = _configured_members(config, known)
+    differences = list(member_problems(config, members))
+    yield from differences
+    if not (missing or differences or one.problems) and members.keys() >= {*member_names(config)}:
+        try:
+            # sets the ensemble's transaction policy, as a load does
+            check_members(config, members)
+        except ConfigError as error:
+            yield error.problem
+
+
+def _missing_members(config: Any, known: _CheckedModels) -> Iterator[Problem]:
+    """Return the steps that call models or versions which no server could load."""
+    for index, step in enumerate(config.ensemble_scheduling.step):
+        name = step.model_name
+        here = ("ensemble_scheduling", "step", index, "model_name")
+        if not name:
+            continue
+        if name not in known:
+            why = not_found_text(name)
+            text = no_loaded_version_text(config.name, name, why)
+            yield Problem(text, here, suggestion=known.suggest(name), detail=why)
+        elif wrong := known.findings_of(name).problems:
+            why = wrong[0].text
+            text = no_loaded_version_text(config.name, name, why)
+            yield Problem(text, here, detail=f"model '{name}' cannot be loaded: {why}")
+        elif step.model_version > 0 and step.model_version not in known.findings_of(name).versions:
+            text = version_not_loaded_text(config.name, name, step.model_version)
+            yield Problem(text, (*here[:3], "model_version"))
+
+
+def _configured_members(config: Any, known: _CheckedModels) -> dict[str, Any]:
+    """Return the configurations of those members that name their tensors."""
+    found = [known.findings_of(name).config for name in member_names(config) if name in known]
+    return {one.name: one for one in found if one is not None and one.input and one.output}
+
+
+def _check_sources(report: Report) -> None:
+    files = {path: one for one in report.models.values() for path in one.model_files}
+    for path, found in check_sources(list(files)).items():
+        one = files[path]
+        for fact in found:
+            is_name = fact.kind in NAMING
+            text = missing_name_warning(fact, one, path) if is_name else fact.text
+            if not text:
+                continue
+            problem = Problem(text, path=str(path), line=fact.line, column=fact.column)
+            # another Python than the server's may know more, or less
+            is_wrong = fact.kind == "problem" or (
+                fact.kind == "syntax" and one.has_server_environment
+            )
+            (one.problems if is_wrong else one.warnings).append(problem)

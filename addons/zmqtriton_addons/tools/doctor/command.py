@@ -1,0 +1,74 @@
+"""`zmqtriton-ctl doctor`: prints what is wrong, the most important first."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+import click
+
+from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
+from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.findings import Finding, Severity
+from zmqtriton_addons.tools.doctor.facts import Facts
+
+_FIELDS = ("severity", "text", "advice", "commands")
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+
+@click.command()
+@click.option(
+    "--repository",
+    "repositories",
+    multiple=True,
+    metavar="DIR",
+    help="A model repository to look at, too. May be repeated.",
+)
+@click.argument("options", nargs=-1, metavar="[-- SERVER OPTION...]")
+@with_format
+@click.pass_context
+def doctor(
+    context: click.Context, repositories: tuple[str, ...], options: tuple[str, ...], form: str
+) -> None:
+    """Say what is wrong with this machine and installation, and with the server if one runs.
+
+    Without a server, judges whether one could start: with the options behind --, or those of the
+    systemd unit, or the defaults. The exit status is 1 if something is wrong, 0 if there are
+    warnings at most.
+    """
+    # only now: the other commands do not need all that
+    from zmqtriton_addons.tools.doctor.judging.all import JUDGEMENTS, judge
+    from zmqtriton_addons.tools.doctor.reading.collect import collect
+
+    with exit_on_error():
+        facts = collect(context.obj, repositories, options)
+    found = judge(facts)
+    if form == "table":
+        whom = "a server with these options" if options else _describe_server(facts)
+        _print(found, f"{whom}; {len(JUDGEMENTS)} things were looked at")
+    else:
+        print_document(form, [each.document(*_FIELDS) for each in found])
+    if any(finding.severity is Severity.ERROR for finding in found):
+        sys.exit(EXIT_REFUSED)
+
+
+def _describe_server(facts: Facts) -> str:
+    if facts.server is not None:
+        return f"'{facts.server.id}', pid {facts.server.pid}"
+    has_others = any(each.is_forbidden for each in facts.runtime_directories)
+    return f"no server runs{' that this user may ask' if has_others else ''}"
+
+
+def _print(found: Sequence[Finding], about: str) -> None:
+    for finding in found:
+        severity = finding.severity
+        word = click.style(severity.value, fg=_COLOURS[severity])
+        click.echo("\n".join(finding.lines(word)) + "\n")
+    counts = Counter(finding.severity for finding in found)
+    texts = [
+        f"{counts[each]} {each.value}{'s' * (counts[each] != 1)}"
+        for each in Severity
+        if counts[each]
+    ]
+    click.echo(f"{about}: {', '.join(texts) or 'nothing is wrong'}")

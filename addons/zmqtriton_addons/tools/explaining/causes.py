@@ -1,0 +1,307 @@
+"""The meaning of each kind of reason, and what helps: one table, a row for each kind.
+
+A model or a library has words of its own; `words.py` knows some of them. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton_addons.tools.explaining.words import (
+    Words,
+    explain_words,
+    find_place,
+    first_line,
+    place_text,
+)
+from zmqtriton_floor.reasons import Kind, Reason
+
+_RESTART = "zmqtriton-ctl restart {model}"
+_LOAD = "zmqtriton-ctl load {model}"
+_LOGS = "zmqtriton-ctl logs {model}"
+_STATUS = "zmqtriton-ctl status {model}"
+_INFER = "zmqtriton-ctl infer {model} --zeros"
+_ENVIRONMENT = "zmqtriton-ctl env prepare {model}"
+
+
+class Explanation(NamedTuple):
+    """A cause in a line, what to do about it, and the commands to type."""
+
+    text: str
+    advice: str
+    commands: tuple[str, ...] = ()
+
+
+class Row(NamedTuple):
+    """The explanation of a kind of reason.
+
+    The texts have the values of the kind by name; and the model as {model}, the place in its code
+    as {at}, the first line of the reason's text as {text}, and the explanation of the cause as
+    {cause}.
+    """
+
+    text: str
+    #: Without one the advice and the commands are the cause's.
+    advice: str = ""
+    commands: tuple[str, ...] = ()
+    #: The model or a library may have said more: that comes first, if it is known.
+    has_words: bool = False
+
+
+_CORRECT_CONFIG = "Correct the model's config.pbtxt; `zmqtriton check DIRECTORY` finds all errors."
+_NOTHING_WRONG = "Nothing is wrong."
+_COMES_BACK = "It is started again by itself; the log says more."
+ROWS: Mapping[Kind, Row] = {
+    Kind.OTHER: Row("{text}", "The log may say more.", (_LOGS,), has_words=True),
+    # ------------------------------------------------------------- it is not to serve
+    Kind.UNLOADED: Row(
+        "an operator or a client has unloaded it",
+        "Nothing is wrong. Load it if it is needed.",
+        (_LOAD,),
+    ),
+    Kind.AWAITS_REQUEST: Row(
+        "it sleeps: it is loaded on demand, by its first request",
+        "Nothing is wrong. Ask it, or load it if it should be ready from the start.",
+        (_INFER, _LOAD),
+    ),
+    Kind.IDLE: Row(
+        "it sleeps: it was unloaded after {idle_s:g} s without requests",
+        "Nothing is wrong. The next request loads it; --unload-idle-after says how soon it sleeps.",
+        (_INFER,),
+    ),
+    Kind.EVICTED: Row(
+        "it was evicted: memory was needed ({purpose})",
+        "The next request loads it again. Raise --model-memory-budget if that happens too often.",
+        ("zmqtriton-ctl status",),
+    ),
+    Kind.DRAINING: Row(
+        "it is drained: it finishes what it has and is announced as not ready",
+        "An operator has asked for that, or the server stops; this takes it back.",
+        ("zmqtriton-ctl undrain {model}",),
+    ),
+    Kind.SERVER_STOPS: Row(
+        "the server stops", "Nothing is loaded any more.", ("zmqtriton-ctl servers",)
+    ),
+    Kind.GUEST_LEFT: Row(
+        "the program that has bound it has ended",
+        "Start that program again; it binds the model.",
+        ("zmqtriton-ctl status",),
+    ),
+    # ------------------------------------------------------------- around another reason
+    Kind.LAST_LOAD_FAILED: Row("the last load failed, what served before serves: {cause}"),
+    Kind.OTHER_VERSION_FAILED: Row(
+        "version {versions} could not be loaded",
+        "All versions of a load serve, or none does.",
+        (_LOGS, _RESTART),
+    ),
+    Kind.STUB_LOST: Row("{cause}"),
+    Kind.RESTARTING: Row("{cause}"),
+    Kind.GIVEN_UP: Row("given up after {deaths} deaths in a row{again}: {cause}"),
+    Kind.MEMBER_NOT_LOADED: Row("its member '{member}' is not loaded: {cause}"),
+    Kind.MEMBER_NOT_READY: Row("its member '{member}' is not ready: {cause}"),
+    # ------------------------------------------------------------- repositories
+    Kind.DUPLICATE: Row(
+        "two repositories have a model of this name",
+        "Remove or rename one of the two directories, then load it.",
+        (_RESTART,),
+    ),
+    Kind.NOT_FOUND: Row(
+        "no repository has a model '{model}'",
+        "Add its directory to a repository, or correct the name.",
+        ("zmqtriton-ctl models",),
+    ),
+    Kind.NO_VERSION: Row(
+        "it has no version to serve",
+        "Put model.py in a directory with a number, as in {model}/1/model.py, and look at "
+        "version_policy.",
+        (_RESTART,),
+    ),
+    Kind.FILE_MISSING: Row(
+        "its file {path} is missing",
+        "Put the file there, or name another one by default_model_filename.",
+        (_RESTART,),
+    ),
+    # ------------------------------------------------------------- configuration
+    Kind.CONFIG_UNREADABLE: Row(
+        "config.pbtxt, line {line}: {detail}", _CORRECT_CONFIG, (_RESTART,)
+    ),
+    Kind.CONFIG_WRONG: Row("its configuration is wrong: {text}", _CORRECT_CONFIG, (_RESTART,)),
+    Kind.DIRECTORY_NAME: Row(
+        "its config.pbtxt calls it '{configured}', its directory '{directory}'",
+        "Remove the line `name` from config.pbtxt, or rename the directory.",
+        (_RESTART,),
+    ),
+    Kind.BACKEND_UNKNOWN: Row(
+        "there is no backend '{backend}'",
+        'Correct `backend` in config.pbtxt; a model in Python has "python".',
+        (_RESTART,),
+    ),
+    Kind.GPU_MISSING: Row(
+        "it asks for a GPU that this machine does not have",
+        "Correct instance_group, as in `kind: KIND_CPU`, or look why the GPU is not seen: "
+        "`nvidia-smi`, CUDA_VISIBLE_DEVICES.",
+        (_RESTART,),
+    ),
+    Kind.GPU_FULL: Row(
+        "GPU {gpu} is fuller than --model-load-gpu-limit allows",
+        "Unload another model of that GPU, or raise the limit.",
+        ("nvidia-smi", "zmqtriton-ctl models --ready"),
+    ),
+    Kind.TOO_MANY_INSTANCES: Row(
+        "it asks for {instances} instances, and {limit} are allowed",
+        "Correct `count` in instance_group.",
+        (_RESTART,),
+    ),
+    Kind.TOO_FEW_DESCRIPTORS: Row(
+        "there are too few file descriptors for its instances: {text}",
+        "Raise `ulimit -n` (LimitNOFILE= of systemd) and restart the server, or configure fewer "
+        "instances.",
+        ("zmqtriton-ctl status",),
+    ),
+    # ------------------------------------------------------------- environment
+    Kind.ENVIRONMENT_MISSING: Row(
+        "its environment does not exist: {path}",
+        "Correct EXECUTION_ENV_PATH in config.pbtxt, or put the archive there.",
+        (_RESTART,),
+    ),
+    Kind.ENVIRONMENT_FAILED: Row(
+        "its environment cannot be made: {problem}",
+        "Correct requirements.txt or the archive; this shows the whole output:",
+        (_ENVIRONMENT, _RESTART),
+    ),
+    Kind.INTERPRETER_FORBIDDEN: Row(
+        "its Python {action}: {problem}",
+        "That user must be allowed to read it and to enter each directory on the way, also of what "
+        "links lead to: `namei -l {python}` shows who may.",
+        (_LOAD,),
+    ),
+    Kind.INTERPRETER_BROKEN: Row(
+        "its Python cannot start: {problem}",
+        "Run `{python} -c 1` as the user of the models to see it; a Python that was moved, or "
+        "whose environment was, must be installed or packed again.",
+        (_LOAD,),
+    ),
+    # ------------------------------------------------------------- the model
+    Kind.EXCEPTION: Row(
+        "it raises {exception}: {message}{at}",
+        "Correct the model, or what it needs there.",
+        (_LOGS, _RESTART),
+        has_words=True,
+    ),
+    # ------------------------------------------------------------- the end of a process
+    Kind.EXITED: Row(
+        "its process ends itself, with status {status}{at}",
+        "Something in it calls exit(); the last lines of its log come before.",
+        (_LOGS, _RESTART),
+        has_words=True,
+    ),
+    Kind.CRASHED: Row(
+        "it crashes in native code, {text}{at}",
+        "A library that the model uses is broken, or of another version than it expects.",
+        (_LOGS, _RESTART),
+    ),
+    Kind.KILLED: Row(
+        "somebody has killed it ({signal})",
+        "Nobody in the server did. Look into the kernel's log for the memory: `dmesg`.",
+        (_LOGS, _RESTART),
+    ),
+    Kind.OUT_OF_MEMORY: Row(
+        "the kernel has killed it: the machine or container is out of memory",
+        "Give it more memory, use fewer instances, or unload other models; max_memory_bytes "
+        "keeps one model from taking all.",
+        (_STATUS, _RESTART),
+    ),
+    Kind.OVER_MEMORY_QUOTA: Row(
+        "it needs more memory than its quota: max_memory_bytes is {limit}",
+        "Raise max_memory_bytes, or find out what the model keeps.",
+        (_STATUS, _LOGS),
+    ),
+    Kind.NOT_STARTED: Row("{text}", "The log may say more.", (_LOGS,), has_words=True),
+    Kind.LOAD_TIMEOUT: Row(
+        "loading took longer than max_load_seconds, {limit_s:g} s{at}",
+        "Raise max_load_seconds if it only needs longer; the line says where it was.",
+        (_LOGS, _RESTART),
+    ),
+    Kind.EXECUTION_TIMEOUT: Row(
+        "a request took longer than max_execution_seconds, {limit_s:g} s{at}",
+        "Raise max_execution_seconds if it only needs longer; the line says where it was.",
+        (_LOGS,),
+    ),
+    Kind.FINALIZE_TIMEOUT: Row(
+        "its finalize took longer than {limit_s:g} s", "The log says what it did.", (_LOGS,)
+    ),
+    Kind.EXIT_TIMEOUT: Row(
+        "its process did not end when it should: {text}", "The log may say more.", (_LOGS,)
+    ),
+    Kind.FROZEN: Row("a signal has stopped its process, so it was killed", _COMES_BACK, (_LOGS,)),
+    Kind.CONNECTION_LOST: Row(
+        "its connection to the broker has ended, so it was killed", _COMES_BACK, (_LOGS,)
+    ),
+    Kind.RESTARTED: Row("an operator has restarted it", _NOTHING_WRONG, (_STATUS,)),
+    Kind.REPLACED_LATE: Row(
+        "it was drained, and had not finished in time", _NOTHING_WRONG, (_STATUS,)
+    ),
+}
+#: Of a cause that is not known.
+_UNKNOWN = Explanation("the server gives no reason", "The log may say more.", (_LOGS,))
+
+
+def reason_of(entry: Mapping[str, Any]) -> Reason | None:
+    """Return the reason of an entry of the index, or the last one of a process in the status."""
+    if "why" in entry:
+        return Reason.from_document(entry["why"])
+    text = entry.get("reason", "") or entry.get("last_reason", "")
+    return Reason.of(Kind.OTHER, text) if text else None
+
+
+def explain_reason(model: str, reason: Reason | None) -> Explanation:
+    """Explain a reason of the server; one that is unknown is repeated."""
+    found = _UNKNOWN if reason is None else _explain(model, reason)
+    word = shlex.quote(model)
+    return found._replace(commands=tuple(_typed(found.commands, word)))
+
+
+def explain_text(model: str, text: str) -> Explanation:
+    """Explain what a log says of a request that has failed."""
+    return explain_reason(model, Reason.of(Kind.OTHER, text))
+
+
+def _explain(model: str, reason: Reason) -> Explanation:
+    """Return the explanation; its commands still have {model} in them."""
+    row = ROWS.get(reason.kind) or ROWS[Kind.OTHER]  # type: ignore[call-overload]
+    if row.has_words and (known := _explain_words(reason)):
+        return Explanation(known.text, known.advice.format(model=model), known.commands)
+    cause = _UNKNOWN if reason.cause is None else _explain(model, reason.cause)
+    retry_after_s = reason.values.get("retry_after_s", 0.0)
+    words = {
+        "model": model,
+        "text": first_line(reason.text),
+        "at": _place(reason),
+        "again": f", tried again every {retry_after_s:g} s" if retry_after_s else "",
+        "cause": cause.text,
+        **reason.values,
+    }
+    text = row.text.format(**words)
+    if not row.advice:
+        return cause._replace(text=text)
+    return Explanation(text, row.advice.format(**words), row.commands)
+
+
+def _explain_words(reason: Reason) -> Words | None:
+    """Explain what the model or a library says, as far as that is known."""
+    text = reason.values.get("output", reason.text)
+    return explain_words(text, _place(reason), is_any=reason.kind == Kind.OTHER)
+
+
+def _place(reason: Reason) -> str:
+    """Return the place in the model, as in ` (model.py, line 8, in initialize)`; "" if unknown."""
+    if not reason.values.get("file"):
+        return find_place(reason.text)
+    file, line, function = (reason.values[key] for key in ("file", "line", "function"))
+    return place_text(file, line, function)
+
+
+def _typed(commands: Iterable[str], model: str) -> Iterable[str]:
+    return (command.format(model=model) for command in commands)

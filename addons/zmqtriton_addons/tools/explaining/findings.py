@@ -1,0 +1,389 @@
+"""Derives findings about a model from what is known of it: most important first. Does no I/O."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zmqtriton.ctl.tables import format_duration
+from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton_addons.tools.explaining.causes import (
+    Explanation,
+    explain_reason,
+    explain_text,
+    reason_of,
+)
+from zmqtriton_floor.errors import closest_match
+from zmqtriton_floor.reasons import Kind, Reason
+
+_FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
+#: A start that takes longer is worth a look.
+_LONG_LOAD_S = 30.0
+#: A request that takes so many times as long as its execution has waited.
+_WAITING_FACTOR = 3.0
+_WORTH_MENTIONING_MS = 10.0
+_PACE, _MEMORY = "max_executions_per_second", "max_memory_bytes"
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The answers of the server, and what the model's directory shows."""
+
+    model: str
+    #: 0 is all versions.
+    version: int = 0
+    #: Of all models.
+    index: Sequence[Document] = ()
+    status: Document = field(default_factory=dict)
+    #: The status a moment later, where requests are being executed.
+    later: Document | None = None
+    #: Lines of the log about the model, oldest first.
+    log: Sequence[Document] = ()
+    #: What a check of the directory finds, where it can be read.
+    problems: Sequence[Finding] = ()
+    #: The directories of this name.
+    directories: Sequence[str] = ()
+    now_s: float = 0.0
+
+    def rows(self, table: str) -> list[Document]:
+        """Return the rows of a table of the status that are of this model and version."""
+        return [row for row in self.status.get(table) or () if self._is_meant(row)]
+
+    @property
+    def word(self) -> str:
+        """The model's name as a shell takes it."""
+        return shlex.quote(self.model)
+
+    @property
+    def entries(self) -> list[Document]:
+        """The model's entries in the index."""
+        return [
+            entry
+            for entry in self.index
+            if entry["name"] == self.model
+            and (not self.version or entry.get("version") == str(self.version))
+        ]
+
+    def _is_meant(self, row: Document) -> bool:
+        versions = (0, row.get("version", self.version))
+        return row.get("model") == self.model and self.version in versions
+
+
+def find_all(facts: Facts) -> list[Finding]:
+    """Return the findings; at least one."""
+    if not facts.entries:
+        return [_unknown_model(facts)]
+    found = [
+        *_server_findings(facts),
+        *_version_findings(facts),
+        *_instance_findings(facts),
+        *_request_findings(facts),
+        *_quota_findings(facts),
+        *_directory_findings(facts),
+    ]
+    return [*(found or [_nothing_found(facts)]), *_canary_findings(facts)]
+
+
+def _of(prefix: str, why: Explanation) -> Finding:
+    return error(f"{prefix}{why.text}", why.advice, *why.commands)
+
+
+def _unknown_model(facts: Facts) -> Finding:
+    known = {entry["name"] for entry in facts.index}
+    if facts.model in known:
+        versions = [
+            e["version"] for e in facts.index if e["name"] == facts.model and "version" in e
+        ]
+        served = ", ".join(versions) or "none"
+        return error(
+            f"there is no version {facts.version}; known: {served}",
+            "Add its directory, and look at version_policy: by default the highest one is served.",
+            f"zmqtriton-ctl explain {facts.word}",
+        )
+    close = closest_match(facts.model, known)
+    meant = f"; did you mean '{close}'?" if close else ""
+    looked_in = _repositories(facts.status)
+    command = f"zmqtriton-ctl explain {shlex.quote(close)}" if close else "zmqtriton-ctl models"
+    return error(f"there is no such model{meant}", f"The server looks in {looked_in}.", command)
+
+
+def no_models(status: Document) -> Finding:
+    """Explain a server that has no models at all."""
+    return error(
+        "it has no models",
+        f"It looks in {_repositories(status)}. A model is a directory with 1/model.py in it.",
+        "zmqtriton new NAME",
+        "zmqtriton-ctl reload",
+    )
+
+
+def _repositories(status: Document) -> str:
+    return ", ".join(status.get("repositories", ())) or "no repository"
+
+
+def _server_findings(facts: Facts) -> Iterator[Finding]:
+    summary = facts.status.get("server", {}).get("ready", "")
+    if summary.startswith("stopping"):
+        yield error(
+            "the server is stopping", "Nothing is loaded any more.", "zmqtriton-ctl servers"
+        )
+    if "counts" in facts.status and facts.status["counts"] is None:
+        text = "the broker does not answer, so no request is executed"
+        yield error(
+            text, "It is replaced if it dies.", "zmqtriton-ctl status", "zmqtriton-ctl logs"
+        )
+
+
+# ---------------------------------------------------------------- versions
+
+
+def _version_findings(facts: Facts) -> Iterator[Finding]:
+    entries = facts.entries
+    for entry in entries:
+        whose = f"version {entry['version']} is " if len(entries) > 1 else ""
+        state, reason = entry.get("state", ""), reason_of(entry)
+        if state == "READY":
+            if reason:
+                yield _of("ready, but ", explain_reason(facts.model, reason))
+        elif state in {"LOADING", "UNLOADING"}:
+            yield _transition(facts, entry, whose)
+        elif not state and not reason:
+            yield error(
+                "not ready: nobody has loaded it",
+                "The server loads models on request (--model-control-mode=explicit).",
+                f"zmqtriton-ctl load {facts.word}",
+            )
+        else:
+            yield from _unavailable(facts, f"{whose}not ready: ", reason)
+
+
+def _unavailable(facts: Facts, prefix: str, reason: Reason | None) -> Iterator[Finding]:
+    if reason is not None and reason.kind == Kind.MEMBER_NOT_LOADED:
+        yield _missing_member(facts, prefix, reason)
+        return
+    explanation = explain_reason(facts.model, reason)
+    if len(facts.directories) > 1:
+        places = " and ".join(facts.directories)
+        explanation = explanation._replace(text=f"{explanation.text}: {places}")
+    yield _of(prefix, explanation)
+
+
+def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
+    """Explain why a member of an ensemble is not there."""
+    member: str = reason.values["member"]
+    again = f"zmqtriton-ctl restart {facts.word}"
+    entries = [entry for entry in facts.index if entry["name"] == member]
+    if not entries:
+        meant = reason.cause.values.get("suggestion", "") if reason.cause else ""
+        hint = f"; did you mean '{meant}'?" if meant else ""
+        advice = "Correct model_name of that step, or add the model to a repository."
+        return error(f"{prefix}its member '{member}' does not exist{hint}", advice, again)
+    reasons = [known for entry in entries if (known := reason_of(entry))]
+    why = explain_reason(member, reasons[0] if reasons else reason.cause)
+    if any(entry.get("state") == "READY" for entry in entries):
+        text = f"{prefix}its member '{member}' was not ready when it was loaded; it is now"
+        return error(text, "Load it again.", again)
+    text = f"{prefix}its member '{member}' is not ready: {why.text}"
+    return error(text, why.advice, f"zmqtriton-ctl explain {shlex.quote(member)}", again)
+
+
+def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
+    if entry["state"] == "UNLOADING":
+        text = f"{whose}not ready: it is being unloaded, and finishes the requests that it has"
+        return note(text, "One that hangs shows where.", f"zmqtriton-ctl stacks {facts.word}")
+    preparing = [p for p in facts.status.get("processes", ()) if "preparing" in p.get("state", "")]
+    since = [stub["started_s"] for stub in _stubs(facts) if stub.get("started_s")]
+    if preparing and not since:
+        text = f"{whose}not ready: it is still loading; the server is {preparing[0]['state']}"
+        advice = "The first load makes the environment; later ones find it."
+        return note(text, advice, f"zmqtriton-ctl logs {facts.word} --follow")
+    if not since:
+        text = f"{whose}not ready: it waits for its turn to be loaded"
+        advice = "--model-load-thread-count says how many are loaded at a time."
+        return note(text, advice, "zmqtriton-ctl models")
+    long = facts.now_s - min(since)
+    text = f"{whose}not ready: it is still loading, since {format_duration(long)}"
+    if long > _LONG_LOAD_S:
+        text += ", and may hang"
+    advice = "This shows the line that it is at; max_load_seconds is how long it may take."
+    return note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+
+
+# --------------------------------------------------------------- instances
+
+
+def _stubs(facts: Facts) -> list[Document]:
+    return [row for row in facts.rows("processes") if row["role"] == "stub"]
+
+
+def _instance_findings(facts: Facts) -> Iterator[Finding]:
+    has_given_up = not any(entry.get("state") == "READY" for entry in facts.entries)
+    stubs = _stubs(facts)
+    for stub in stubs:
+        if not stub.get("last_reason") or has_given_up:
+            continue
+        explanation = explain_reason(facts.model, reason_of(stub))
+        times = stub.get("restarts", 0)
+        how = {"FAILED": "is given up", "BACKOFF": "waits for its restart"}.get(
+            stub.get("state", ""), f"was restarted ({_count(times, 'time')})"
+        )
+        if retry_after_s := stub.get("retry_after_s"):
+            how = f"is given up, and tried again every {retry_after_s:g} s"
+        yield _of(f"instance {stub['instance']} has died and {how}: ", explanation)
+    ready = sum(stub.get("state") == "READY" for stub in stubs)
+    if stubs and not has_given_up and ready < len(stubs):
+        states = ", ".join(sorted({s["state"] for s in stubs if s.get("state") != "READY"}))
+        text = f"{ready} of {len(stubs)} instances are ready, others are {states}"
+        yield warning(text, "Requests wait for the others.", f"zmqtriton-ctl status {facts.word}")
+
+
+# ---------------------------------------------------------------- requests
+
+
+def _request_findings(facts: Facts) -> Iterator[Finding]:
+    counts = facts.rows("counts")
+    yield from _failure_findings(facts, counts)
+    for row in counts:
+        rejected = row.get("failures", {}).get("REJECTED", 0)
+        if rejected:
+            text = (
+                f"the queue is too short: {_count(rejected, 'request')} refused because it was full"
+            )
+            yield warning(
+                text,
+                "More instances make it shorter; max_requests and max_queue_size are its limits.",
+                f"zmqtriton-ctl scale {facts.word} {_more(facts)}",
+            )
+        yield from _waiting_findings(facts, row)
+
+
+def _failure_findings(facts: Facts, counts: Iterable[Document]) -> Iterator[Finding]:
+    texts = [found[1] for line in facts.log if (found := _FAILED_REQUEST.search(_unescape(line)))]
+    faults = sum(row.get("faults", 0) for row in counts)
+    if texts and not _is_of_a_death(texts[-1]):
+        answered = sum(row["succeeded"] + row["failed"] for row in counts)
+        share = f"{faults} of {_count(answered, 'request')} failed" if faults else "requests failed"
+        why = explain_text(facts.model, texts[-1])
+        yield _of(f"{share}, the last because ", why._replace(commands=why.commands[:1]))
+    elif faults and not any(stub.get("last_reason") for stub in _stubs(facts)):
+        yield warning(f"{_count(faults, 'request')} failed", "The log may say why.", _logs(facts))
+
+
+def _unescape(line: Document) -> str:
+    return str(line["text"]).replace("\\n", "\n")
+
+
+def _is_of_a_death(text: str) -> bool:
+    return "is not healthy" in text
+
+
+def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
+    if row.get("pending") and any(q["quota"] == _PACE for q in facts.rows("quotas")):
+        return  # the quota is told
+    held = row.get("unanswered", 0)
+    if held and facts.later is not None and _stands_still(facts, row):
+        text = (
+            f"it hangs or is slow: {_count(held, 'request')} in work, and none has ended meanwhile"
+        )
+        advice = "This shows the line of code that each process is at."
+        yield warning(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+        return
+    if not row["succeeded"] or not row["executions"]:
+        return
+    whole_ms = row["success_ns"] / row["succeeded"] / 1e6
+    busy_ms = row["busy_s"] / row["executions"] * 1e3
+    if whole_ms > _WORTH_MENTIONING_MS and whole_ms > _WAITING_FACTOR * busy_ms:
+        text = f"requests take {whole_ms:.1f} ms, and only {busy_ms:.1f} ms of that in the model"
+        advice = (
+            "They wait for an instance, which more of them or larger batches make shorter; or for "
+            "others in their batch, if there is a max_queue_delay_microseconds."
+        )
+        command = f"zmqtriton-ctl scale {facts.word} {_more(facts)}"
+        yield warning(text, advice, f"zmqtriton-ctl stats {facts.word}", command)
+
+
+def _stands_still(facts: Facts, row: Document) -> bool:
+    later = facts.later or {}
+    for other in later.get("counts") or ():
+        if (other["model"], other["version"]) == (row["model"], row["version"]):
+            ended = ("succeeded", "failed", "executions")
+            return bool(other.get("unanswered")) and all(other[k] == row[k] for k in ended)
+    return False
+
+
+def _more(facts: Facts) -> int:
+    return len(_stubs(facts)) + 1
+
+
+def _logs(facts: Facts) -> str:
+    return f"zmqtriton-ctl logs {facts.word}"
+
+
+# ------------------------------------------------------ quotas and canaries
+
+
+def _quota_findings(facts: Facts) -> Iterator[Finding]:
+    waiting = sum(row.get("pending", 0) for row in facts.rows("counts"))
+    show = (f"zmqtriton-ctl status {facts.word}",)
+    for row in facts.rows("quotas"):
+        quota, limit = row["quota"], row["limit"]
+        if quota == _PACE and waiting:
+            held = _count(waiting, "request")
+            text = f"its quota holds it back: {held} in its queue, {quota} is {limit:g}"
+            yield warning(text, "Raise the parameter in config.pbtxt, or ask it less often.", *show)
+        elif row.get("exceeded") and quota not in (_PACE, _MEMORY):
+            text = f"its quota {quota} ({limit}) was exceeded {_count(row['exceeded'], 'time')}"
+            yield warning(text, "Raise the parameter in config.pbtxt.", *show)
+
+
+def _canary_findings(facts: Facts) -> Iterator[Finding]:
+    for canary in facts.status.get("canaries", {}).get("models", ()):
+        if canary["model"] != facts.model or canary["phase"] == "PROMOTED":
+            continue
+        share = f"version {canary['canary']} is tried beside version {canary['stable']}"
+        phase, reason = canary["phase"], canary.get("reason", "")
+        why = f": {reason}" if reason else ""
+        text = f"{share} (canary, {phase.lower()}{why}; {canary['weight']:g} % of the requests"
+        text += f", {canary['shadow']:g} % copied)" if canary.get("shadow") else ")"
+        yield note(text, "", f"zmqtriton-ctl canary status {facts.word}")
+
+
+# ------------------------------------------------------------- what remains
+
+
+def _directory_findings(facts: Facts) -> Iterator[Finding]:
+    """Report what a check finds beyond what the server says."""
+    known = " ".join(entry.get("reason", "") for entry in facts.entries)
+    for problem in facts.problems:
+        text, place = problem.reason, problem.place
+        if text not in known:
+            directory = facts.directories[0] if facts.directories else "DIRECTORY"
+            where = f" ({place})" if place else ""
+            yield error(
+                f"a check also finds: {text}{where}",
+                "",
+                f"zmqtriton check {shlex.quote(directory)}",
+            )
+
+
+def _nothing_found(facts: Facts) -> Finding:
+    stubs, counts = _stubs(facts), facts.rows("counts")
+    ready = sum(stub.get("state") == "READY" for stub in stubs)
+    instances = f", {ready} of {_count(len(stubs), 'instance')} ready" if stubs else ""
+    answered = _count(sum(row["succeeded"] for row in counts), "request")
+    kinds: Counter[str] = Counter()
+    for row in counts:
+        kinds.update(row.get("failures", {}))
+    failed = ", ".join(f"{number} {kind.lower()}" for kind, number in kinds.items() if number)
+    text = f"ready{instances}, {answered} answered{failed and f', {failed}'}: nothing is wrong"
+    return note(text, "", f"zmqtriton-ctl stats {facts.word}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

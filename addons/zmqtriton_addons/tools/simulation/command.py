@@ -1,0 +1,224 @@
+"""`zmqtriton simulate DIRECTORY`: the effect of batching settings, before a model is served.
+
+Prints a line for each setting, with the best one marked, or JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.config.errors import ConfigError
+from zmqtriton_addons.tools.simulation.judgement import best_row, is_overloaded, verdict
+from zmqtriton_addons.tools.simulation.load import (
+    SECOND,
+    Arrival,
+    Clients,
+    Cost,
+    Pattern,
+    fit_cost,
+    from_lines,
+)
+from zmqtriton_addons.tools.simulation.run import SimulationResult, SimulationRun
+from zmqtriton_addons.tools.simulation.settings import Change, Setting, settings
+
+_COLUMNS = (
+    ("setting", "setting"),
+    ("inferences_per_s", "inferences/s"),
+    ("p50_ms", "p50 ms"),
+    ("p95_ms", "p95 ms"),
+    ("p99_ms", "p99 ms"),
+    ("max_ms", "max ms"),
+    ("queue_ms", "queue ms"),
+    ("mean_batch", "batch"),
+    ("busy", "busy"),
+    ("refused", "refused"),
+)
+
+
+def run_simulate(words: list[str]) -> int:
+    """Run the command and return the exit status."""
+    arguments = _parser().parse_args(words)
+    try:
+        cost = _cost(arguments)
+        changes = [Change(text) for text in arguments.set]
+        found = [
+            (setting, _simulate(setting, cost, arguments))
+            for setting in settings(arguments.directory, changes)
+        ]
+    except (ConfigError, OSError, ValueError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    is_open_load = arguments.clients is None
+    rows = [_row(setting, outcome, is_open_load=is_open_load) for setting, outcome in found]
+    best = best_row(rows, is_open_load=is_open_load)
+    for index, row in enumerate(rows):
+        row["best"] = index == best
+    if arguments.json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+    else:
+        sys.stdout.write(_table(rows) + verdict(rows, is_open_load=is_open_load))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zmqtriton simulate",
+        description="Run a model's schedulers under a simulated load, on a simulated clock.",
+        epilog="Example: zmqtriton simulate models/bert --execution 8+0.9 --rate 400 "
+        "--set dynamic_batching.max_queue_delay_microseconds=0,1000,5000",
+    )
+    parser.add_argument("directory", type=Path, help="the model's directory, with config.pbtxt")
+    costs = parser.add_mutually_exclusive_group(required=True)
+    costs.add_argument(
+        "--execution",
+        metavar="MS[+MS]",
+        help="duration of execute(): constant part, and part per inference in the batch",
+    )
+    costs.add_argument(
+        "--measured",
+        metavar="FILE",
+        help="take the duration from an answer of /v2/models/NAME/stats",
+    )
+    parser.add_argument(
+        "--spread", type=float, default=0.0, help="relative deviation of the duration, such as 0.1"
+    )
+    loads = parser.add_mutually_exclusive_group(required=True)
+    loads.add_argument("--rate", type=float, help="requests per second, independent of the answers")
+    loads.add_argument("--clients", type=int, help="number of clients, each waiting for its answer")
+    loads.add_argument(
+        "--arrivals", metavar="FILE", help="file with a line per request: seconds [batch size]"
+    )
+    parser.add_argument(
+        "--pattern",
+        default="poisson",
+        metavar="even|poisson|burst:N",
+        help="pattern of the arrivals of --rate",
+    )
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=10_000,
+        help="total number; sequences are completed",
+    )
+    parser.add_argument("--batch", type=int, default=1, help="inferences in each request")
+    parser.add_argument("--sequence", type=int, default=10, help="requests in each sequence")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE,VALUE",
+        help="values of a field of the configuration to compare; may be repeated",
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print JSON, batch sizes included")
+    return parser
+
+
+def _cost(arguments: argparse.Namespace) -> Cost:
+    if not 0 <= arguments.spread < 10:
+        raise ValueError("--spread must be a fraction from 0 to 10, such as 0.1")
+    if arguments.measured:
+        batches = []
+        for model in json.loads(Path(arguments.measured).read_text())["model_stats"]:
+            for batch in model["batch_stats"]:
+                took = batch["compute_infer"]
+                batches.append((batch["batch_size"], took["count"], took["ns"]))
+        return fit_cost(batches, arguments.spread)
+    base, _, each = arguments.execution.partition("+")
+    try:
+        cost = Cost(float(base), float(each or 0), arguments.spread)
+    except ValueError:
+        raise ValueError(
+            f"--execution: '{arguments.execution}' is not of the form 8 or 8+0.9"
+        ) from None
+    if not 0 < cost.base_ms + cost.each_ms < 1e6 or min(cost.base_ms, cost.each_ms) < 0:
+        raise ValueError(f"--execution: '{arguments.execution}' ms are out of range")
+    return cost
+
+
+def _simulate(setting: Setting, cost: Cost, arguments: argparse.Namespace) -> SimulationResult:
+    if not setting.instances:
+        raise ValueError("the configuration has no active instance")
+    if min(arguments.requests, arguments.batch, arguments.sequence) < 1:
+        raise ValueError("--requests, --batch and --sequence must be 1 or more")
+    run = SimulationRun(setting.config, setting.instances, cost, arguments.seed)
+    if arguments.clients is not None:
+        if arguments.clients < 1:
+            raise ValueError("--clients must be 1 or more")
+        length = arguments.sequence if setting.is_sequential else 0
+        return run.run_closed_loop(
+            Clients(arguments.clients, arguments.requests, arguments.batch, length)
+        )
+    if setting.is_sequential:
+        raise ValueError("sequence models need --clients (each client sends one request at a time)")
+    return run.open(_arrivals(arguments))
+
+
+def _arrivals(arguments: argparse.Namespace) -> list[Arrival]:
+    if arguments.arrivals:
+        with open(arguments.arrivals) as lines:
+            return from_lines(lines)
+    kind, _, burst = arguments.pattern.partition(":")
+    if kind not in ("even", "poisson", "burst") or bool(burst) != (kind == "burst"):
+        raise ValueError(f"--pattern: '{arguments.pattern}' is not even, poisson or burst:N")
+    if arguments.rate <= 0:
+        raise ValueError("--rate must be more than 0")
+    pattern = Pattern(
+        arguments.rate, arguments.requests, kind, max(1, int(burst or 1)), arguments.batch
+    )
+    return list(pattern.arrivals(random.Random(arguments.seed)))
+
+
+def _row(setting: Setting, outcome: SimulationResult, *, is_open_load: bool) -> dict[str, Any]:
+    latencies = sorted(outcome.latencies_ns) or [0]
+    executions = outcome.batches.total()
+    seconds = outcome.end_ns / SECOND
+    busy = outcome.busy_ns / outcome.end_ns / len(setting.instances)
+    is_late = is_open_load and is_overloaded(outcome, busy)
+    return {
+        "setting": setting.label,
+        "inferences_per_s": round(outcome.inferences / seconds, 1),
+        **{f"p{share}_ms": _ms(_quantile(latencies, share / 100)) for share in (50, 95, 99)},
+        "max_ms": _ms(latencies[-1]),
+        "queue_ms": _ms(outcome.queued_ns / max(1, outcome.answered)),
+        "mean_batch": round(outcome.inferences / max(1, executions), 2),
+        "busy": round(busy, 3),
+        "refused": outcome.refused.total(),
+        "overload": is_late or bool(outcome.refused),
+        "batches": dict(sorted(outcome.batches.items())),
+        "refusals": dict(outcome.refused),
+    }
+
+
+def _quantile(ordered: list[int], share: float) -> int:
+    """Return the quantile of sorted values."""
+    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
+
+
+def _ms(nanoseconds: float) -> float:
+    return round(nanoseconds / 1e6, 3)
+
+
+def _mark(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    return "overload" if row["overload"] else "best" if row["best"] and len(rows) > 1 else ""
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    cells = [[*(title for _, title in _COLUMNS), ""]]
+    cells += [[str(row[key]) for key, _ in _COLUMNS] + [_mark(row, rows)] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for first, *others in cells:
+        *numbers, mark = others
+        padded = [cell.rjust(width) for cell, width in zip(numbers, widths[1:-1], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *padded, mark]).rstrip())
+    for row in rows:
+        for text, count in row["refusals"].items():
+            lines.append(f"{row['setting']}: {count} times '{text}'")
+    return "\n".join(lines) + "\n"

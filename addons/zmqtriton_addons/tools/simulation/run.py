@@ -1,0 +1,217 @@
+"""One simulated run: a broker's core, a frontend, stubs that take their time, and events.
+
+The core is the one that serves; only what surrounds it is simulated. It is told the time of each
+event, so an hour takes seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from zmqtriton.broker.core import Core
+from zmqtriton_addons.tools.simulation.load import Arrival, Clients, Cost
+from zmqtriton_floor import wire
+
+_GENERATION = 1
+_FRONTEND = 1
+_FIRST_STUB = 2
+_TOKEN = b"simulated"
+_BODY = wire.encode_body(wire.RequestBody("", {}, [], []))
+_EMPTY = wire.encode_body(wire.ResponseBody({}, []))
+
+
+@dataclass
+class SimulationResult:
+    """The result of a run."""
+
+    answered: int = 0
+    inferences: int = 0
+    #: How many requests were refused, by the text of the refusal.
+    refused: Counter[str] = field(default_factory=Counter)
+    latencies_ns: list[int] = field(default_factory=list)
+    queued_ns: int = 0
+    #: How often a batch of each size was executed.
+    batches: Counter[int] = field(default_factory=Counter)
+    busy_ns: int = 0
+    last_arrival_ns: int = 0
+    end_ns: int = 0
+
+
+@dataclass
+class _OpenRequest:
+    """A request that has no answer yet."""
+
+    arrival: Arrival
+    at_ns: int
+    client: Iterator[Arrival] | None
+
+
+class _Stub:
+    """Executes what it was sent, one batch after the other."""
+
+    def __init__(self, serial: int) -> None:
+        self.serial = serial
+        #: The core reads it: what has begun is not taken back.
+        self.last_begun_batch = 0
+        self.is_busy = False
+        self.waiting: deque[list[wire.BatchedRequest]] = deque()
+
+    def fence(self, epoch: int) -> None:
+        """Do nothing: there is one broker only."""
+
+    def may_have_begun(self, key: tuple[int, int]) -> bool:
+        return True
+
+    def begun_keys(self) -> None:
+        return None
+
+    def close(self) -> None:
+        """Do nothing: there is no page."""
+
+    def take(self, works: Iterable[wire.BatchedRequest]) -> None:
+        for _, batch in itertools.groupby(works, lambda work: work.batch):
+            self.waiting.append(list(batch))
+
+
+class SimulationRun:
+    """Runs the requests of one load against one configuration."""
+
+    def __init__(self, config: str, instances: Sequence[str], cost: Cost, seed: int) -> None:
+        self._outcome = SimulationResult()
+        self._core = Core()
+        self._cost = cost
+        self._chance = random.Random(seed)
+        self._now_ns = 1
+        #: (when, order of arrival, what happens)
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._ids = itertools.count(1)
+        self._asked: dict[int, _OpenRequest] = {}
+        self._core.configure(1)
+        self._core.add_generation(wire.AddGeneration(_GENERATION, "simulated", 1, config))
+        self._core.expect(wire.ExpectPeer(_FRONTEND, _TOKEN, "http", "http", 0))
+        self._core.authenticate(wire.Hello(_FRONTEND, _TOKEN, 1))
+        self._stubs = {
+            serial: self._start(serial, name) for serial, name in enumerate(instances, _FIRST_STUB)
+        }
+
+    def _start(self, serial: int, name: str) -> _Stub:
+        stub = _Stub(serial)
+        hello = wire.Hello(serial, _TOKEN, 1)
+        self._core.expect(wire.ExpectPeer(serial, _TOKEN, "stub", name, 0))
+        self._core.authenticate(hello)
+        self._core.connected(hello, [], self._now_ns)
+        self._core.attach(wire.AttachInstance(_GENERATION, serial, name), self._now_ns, stub)
+        return stub
+
+    def open(self, arrivals: Iterable[Arrival]) -> SimulationResult:
+        """Run an open load."""
+        self._await(iter(arrivals))
+        return self._run()
+
+    def run_closed_loop(self, clients: Clients) -> SimulationResult:
+        """Run a closed load."""
+        for _ in range(clients.number):
+            self._ask_next(clients.requests())
+        return self._run()
+
+    def _run(self) -> SimulationResult:
+        while self._events or self._asked:
+            timer_ns = self._core.due_ns
+            if self._events and (timer_ns is None or self._events[0][0] <= timer_ns):
+                self._now_ns, _, event = heapq.heappop(self._events)
+                event()
+            elif timer_ns is not None:
+                self._now_ns = max(self._now_ns, timer_ns)
+            else:
+                raise RuntimeError(
+                    f"{len(self._asked)} requests unanswered: the simulation has stalled"
+                )
+            self._core.tick(self._now_ns)
+            self._deliver()
+        self._outcome.end_ns = self._now_ns
+        return self._outcome
+
+    def _schedule(self, when_ns: int, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (when_ns, next(self._order), event))
+
+    # ------------------------------------------------------------- clients
+
+    def _await(self, coming: Iterator[Arrival]) -> None:
+        arrival = next(coming, None)
+        if arrival is not None:
+            self._schedule(
+                max(self._now_ns, 1 + arrival.at_ns), lambda: self._arrive(arrival, coming)
+            )
+
+    def _arrive(self, arrival: Arrival, coming: Iterator[Arrival]) -> None:
+        self._ask(arrival, None)
+        self._await(coming)
+
+    def _ask_next(self, client: Iterator[Arrival]) -> None:
+        arrival = next(client, None)
+        if arrival is not None:
+            self._schedule(self._now_ns, lambda: self._ask(arrival, client))
+
+    def _ask(self, arrival: Arrival, client: Iterator[Arrival] | None) -> None:
+        own_id = next(self._ids)
+        flags = arrival.is_first * wire.SEQUENCE_START | arrival.is_last * wire.SEQUENCE_END
+        fields = (own_id, _GENERATION, "", -1, flags if arrival.sequence else 0)
+        row = wire.Request(*fields, 0, 0, 0, arrival.batch, 0, arrival.sequence)
+        self._outcome.last_arrival_ns = self._now_ns
+        self._asked[own_id] = _OpenRequest(arrival, self._now_ns, client)
+        self._core.infer(_FRONTEND, [row], [_BODY], self._now_ns)
+
+    def _answered(self, reply: wire.Reply) -> None:
+        asked = self._asked.pop(reply.id)
+        outcome = self._outcome
+        if reply.code:
+            outcome.refused[reply.text] += 1
+        else:
+            outcome.answered += 1
+            outcome.inferences += asked.arrival.batch
+            outcome.latencies_ns.append(self._now_ns - asked.at_ns)
+        if asked.client is not None:
+            self._ask_next(asked.client)
+
+    # --------------------------------------------------------------- stubs
+
+    def _deliver(self) -> None:
+        """Deliver what the core wants sent, at once."""
+        outbox = self._core.outbox
+        works, outbox.batched_requests = outbox.batched_requests, {}
+        replies, outbox.replies = outbox.replies, {}
+        for serial, rows in works.items():
+            self._stubs[serial].take(work for work, _ in rows)
+            self._begin(self._stubs[serial])
+        for reply, _ in replies.get(_FRONTEND, []):
+            self._answered(reply)
+        while outbox.once_delivered:
+            outbox.once_delivered.pop()()
+
+    def _begin(self, stub: _Stub) -> None:
+        if stub.is_busy or not stub.waiting:
+            return
+        stub.is_busy = True
+        works = stub.waiting.popleft()
+        stub.last_begun_batch = works[0].batch
+        wanted = [self._asked[work.id] for work in works if work.id in self._asked]
+        size = sum(asked.arrival.batch for asked in wanted)
+        took_ns = self._cost.execution_ns(size, self._chance)
+        self._outcome.batches[size] += 1
+        self._outcome.busy_ns += took_ns
+        self._outcome.queued_ns += sum(self._now_ns - asked.at_ns for asked in wanted)
+        self._schedule(self._now_ns + took_ns, lambda: self._end(stub, works, took_ns))
+
+    def _end(self, stub: _Stub, works: list[wire.BatchedRequest], took_ns: int) -> None:
+        stub.is_busy = False
+        outcomes = [wire.Outcome(work.peer, work.id, 0, "", wire.FINAL, 0, []) for work in works]
+        executed = wire.Executed(works[0].batch, 0, took_ns, 0)
+        message = wire.Results(outcomes, [executed])
+        self._core.results(stub.serial, message, [_EMPTY] * len(outcomes), self._now_ns)
+        self._begin(stub)
