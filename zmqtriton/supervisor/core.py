@@ -7,6 +7,7 @@ The core does no I/O, knows no clock and never blocks, so every race can be repl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from zmqtriton.supervisor.actions import Action, LoadOverride, RepositoryListing
@@ -27,7 +28,7 @@ from zmqtriton.supervisor.models.loads.preparations import EnvironmentPreparatio
 from zmqtriton.supervisor.models.loads.readings import ModelReadings
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.models.startup import Startup
-from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.plan import Guard, Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.audience import Audience
@@ -195,9 +196,9 @@ class Core:
         self.startup.begin()
         self._features.tell(lambda each: each.start())
 
-    def tick(self, now_s: float) -> None:
+    def tick(self, now_s: float, guard: Guard = nullcontext) -> None:
         """Advance the time; to be called before any other event of this moment."""
-        self.plan.advance_to(now_s)
+        self.plan.advance_to(now_s, guard)
 
     def stop_requested(self) -> None:
         """Take a request to stop.

@@ -10,9 +10,13 @@ import heapq
 import itertools
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from zmqtriton.supervisor.actions import Action, Log
+
+#: What keeps the error of a named block where it happened.
+Guard = Callable[[str], AbstractContextManager[Any]]
 
 
 class Timer:
@@ -83,13 +87,14 @@ class Plan:
         heapq.heappush(self._timers, (self.now_s + delay_s, next(self._order), timer))
         return timer
 
-    def advance_to(self, now_s: float) -> None:
-        """Set the time, and call what is due."""
+    def advance_to(self, now_s: float, guard: Guard = nullcontext) -> None:
+        """Set the time, and call what is due; each call in a guard of its own."""
         self.now_s = max(self.now_s, now_s)
         while self._timers and self._timers[0][0] <= self.now_s:
             timer = heapq.heappop(self._timers)[2]
             if not timer.is_cancelled:
-                timer.callback()
+                with guard("a timer"):
+                    timer.callback()
 
     def next_deadline_s(self) -> float | None:
         """When advance_to() has work to do again; None if nothing is due."""

@@ -198,8 +198,7 @@ class Service:
     def _run_once(self) -> None:
         ready = self._selector.select(self._timeout_s())
         now_s = time.monotonic()
-        with guarded("a timer"):
-            self._core.tick(now_s)
+        self._core.tick(now_s, guarded)
         call_ready(self._selector, ready)
         if now_s >= self._next_poll_s:
             self._next_poll_s = now_s + _POLL_INTERVAL_S
