@@ -51,6 +51,7 @@ class Events(Generic[_Item]):
         self._more: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._turn = turn
+        self._following: asyncio.Task[None] | None
         self._following = self._loop.create_task(turn.take(self._follow))
 
     def __aiter__(self) -> Events[_Item]:
@@ -69,8 +70,13 @@ class Events(Generic[_Item]):
         return chunk
 
     async def close(self) -> None:
-        self._following.cancel()
-        await asyncio.gather(self._following, return_exceptions=True)
+        # a task that was cancelled has a traceback, which has this: all that is not sent would stay
+        # until a garbage collection
+        following, self._following = self._following, None
+        self._ready.clear()
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
         await self._items.aclose()
 
     async def _follow(self) -> None:
@@ -79,6 +85,7 @@ class Events(Generic[_Item]):
                 event = await self._write(item)
                 del item  # its memory may be the model's
                 self._append(event)
+                del event  # it is sent while the next one is waited for
                 if self._turn.is_over:
                     await asyncio.sleep(0)
                 while len(self._ready) >= _MAX_EVENTS or self._bytes >= _MAX_BYTES:

@@ -1,0 +1,63 @@
+"""Clients that leave amid large answers: what was made for them goes with them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import tracemalloc
+from contextlib import ExitStack
+
+import pytest
+
+from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
+from tests.frontends.http_api.openai.models import response, text_model
+from tests.support.raw_http import connect_narrow, raw_request
+from tests.support.waiting import value_at_rest
+from zmqtriton_frontends.gateway.streams import StreamItem
+
+MIB = 1 << 20
+SIZE, CLIENTS = 2 * MIB, 8
+LARGE = StreamItem(response(text_output=[b"x" * SIZE]), None, False)
+ASKED = {
+    "/v1/completions": {"model": "text", "prompt": "x", "stream": True},
+    "/v1/chat/completions": {"model": "text", "messages": [{"role": "user", "content": "x"}]},
+    "/v2/models/text/generate_stream": {"text_input": "x"},
+    "/v2/models/text/generate": {"text_input": "x"},
+}
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_nothing_of_an_answer_waits_for_the_garbage_collection(path: str) -> None:
+    ask = raw_request("POST", path, json.dumps(ASKED[path]).encode())
+
+    async def scenario(harness: HttpHarness) -> None:
+        harness.gateway.catalogue.hear(text_model())
+        streams, budget = harness.gateway.fake_streams, harness.connections.ledger.budget
+        with ExitStack() as stack:
+            for _ in range(CLIENTS):
+                client = stack.enter_context(connect_narrow(harness.connections.address[1]))
+                client.sendall(ask)
+            while len(streams.started) < CLIENTS:
+                await asyncio.sleep(0.01)
+            for request_id in streams.started:
+                for _ in range(1 if path.endswith("generate") else 2):
+                    streams.put(request_id, LARGE)
+            await asyncio.to_thread(
+                value_at_rest, lambda: tracemalloc.get_traced_memory()[0] // MIB
+            )
+            assert tracemalloc.get_traced_memory()[0] > CLIENTS * SIZE
+        while len(streams.cancelled) < CLIENTS or budget.held:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+
+        assert tracemalloc.get_traced_memory()[0] < SIZE
+
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        run_scenario(scenario, allow_openai=True)
+    finally:
+        tracemalloc.stop()
+        gc.enable()
