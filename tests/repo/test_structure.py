@@ -148,7 +148,7 @@ def test_a_circle_is_found() -> None:
 
 
 def _folders() -> Iterator[tuple[Path, int]]:
-    for root in ("frontends", "stub", "tests", "zmqtriton"):
+    for root in ("addons", "frontends", "stub", "tests", "zmqtriton"):
         for folder in sorted((ROOT / root).rglob("*/")):
             yield folder, len(list(folder.glob("*.py")))
 

@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 
 #: Clauses without a head: "What X does" leaves open whether X is returned, done or described.
 HEADLESS = {"What", "Whether", "Who", "Whose", "Where", "How", "That", "Those"}
-DIRECTORIES = ("zmqtriton", "stub", "frontends", "tests")
+DIRECTORIES = ("zmqtriton", "stub", "frontends", "addons", "tests")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
