@@ -12,7 +12,7 @@ from typing import Any, Collection, NamedTuple, Sequence
 
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.wire import Reference, RequestBody, Tensor
+from zmqtriton_floor.wire import Reference, RequestBody, Tensor, make
 
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
@@ -101,14 +101,16 @@ class Signature:
                         f"unexpected inference output '{name}' for model '{self.model}'"
                     )
             given = body.inputs
-            self._check_names(given)
+            names = set(map(_name_of, given))
+            if len(given) != len(self.inputs) or names != self.inputs.keys():
+                self._check_names(given, names)
             batch_size = self._batch_size(given) if self.max_batch_size else 0
             for tensor in given:
                 self._check_tensor(tensor, self.inputs[tensor.name])
         except InvalidArgument as error:
             request_id = body.request_id or "<id_unknown>"
             raise InvalidArgument(f"[request id: {request_id}] {error.text}") from None
-        return Admission(batch_size, self._key(given) if self._has_keys else 0)
+        return make(Admission, (batch_size, self._key(given) if self._has_keys else 0))
 
     def admit(self, given: Sequence[Tensor]) -> Admission:
         """Return the admission of a request that its receiver checks; looks at no data."""
@@ -121,8 +123,8 @@ class Signature:
         wanted = self.inputs.get(name)
         return len(wanted.dims) if wanted else 0
 
-    def _check_names(self, given: list[Tensor]) -> None:
-        seen = set(map(_name_of, given))
+    def _check_names(self, given: list[Tensor], seen: set[str]) -> None:
+        """Check inputs that are not simply all of the model's, each once."""
         if len(seen) < len(given):
             # first of all, as in Triton: a name given twice is not one input too many
             _refuse_twin(given)

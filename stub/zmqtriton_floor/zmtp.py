@@ -277,8 +277,9 @@ class Dealer(Connection):
         super().__init__(end, b"DEALER", b"ROUTER", bytearray(_PIECE))
         if not is_connected:
             self.break_off()
-        #: The last read took everything, so another one would have nothing.
-        self._is_dry = False
+        #: The last read took everything, so another one would have nothing. After the messages of
+        #: that read, has_input() is False once; who sees this first resets it in its place.
+        self.is_dry = False
 
     def fileno(self) -> int:
         return self.descriptor
@@ -286,13 +287,13 @@ class Dealer(Connection):
     def has_input(self) -> bool:
         """True if receive() has something; may miss what has just made the descriptor readable."""
         while not self.messages:
-            if self._is_dry:
-                self._is_dry = False
+            if self.is_dry:
+                self.is_dry = False
                 return False
             size = self.read()
             if not size:
                 return False
-            self._is_dry = size < _PIECE
+            self.is_dry = size < _PIECE
         return True
 
     def receive(self) -> list[bytes]:

@@ -79,6 +79,9 @@ class BrokerConnection:
                         self._is_due = True
                         self._loop.call_soon(self._go_on)
                     return
+            if dealer.is_dry:
+                dealer.is_dry = False
+                break
         if not dealer.is_open and not self._is_closed:
             self._unwatch()
             self._on_end()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Admission
-from zmqtriton_floor.wire import BYTE_WINDOW, SEQUENCE_START, WANT_STAGES, RequestBody
+from zmqtriton_floor.wire import BYTE_WINDOW, SEQUENCE_START, WANT_STAGES, RequestBody, make
 from zmqtriton_frontends.inference.catalogue import (
     Canary,
     Catalogue,
@@ -118,7 +118,7 @@ def prepare(
     admission = model.signature.check(body)
     if request_log.is_on:
         request_log.log_admission(body.request_id)
-    request = CheckedRequest(model, body, admission, options, places)
+    request = make(CheckedRequest, (model, body, admission, options, places, *_LATER))
     if canary is not None and canary.gets_copy():
         request = request._replace(canary=canary)
     if model.is_cached and catalogue.keys is not None:
@@ -127,6 +127,8 @@ def prepare(
 
 
 _NO_OPTIONS = Options()
+#: What a request gets after its checks, if anything: the fields of a CheckedRequest with a default.
+_LATER = tuple(CheckedRequest._field_defaults[name] for name in CheckedRequest._fields[5:])
 
 
 def _check_options(options: Options) -> None:

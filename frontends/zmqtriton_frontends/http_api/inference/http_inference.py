@@ -134,26 +134,25 @@ class HttpInference(PendingRequest):
         self._stages: Stages | None = None
         self._format: ResponseFormat
 
-    def begin(self, body: Body) -> None:
+    def begin(self, body: Body, *, was_loaded: bool = False) -> None:
         """Begin; the answer may be given before this returns."""
-        try:
-            self._ask(body)
-        except NotLoaded as missing:
-            self._await(missing.load(self._deadline_ns), lambda _: self._ask(body))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
-            self.set_exception(error)
-
-    def _ask(self, body: Body) -> None:
         head, inference = self._head, self._inference
-        model, length = inference.find(head.target), head.json_length
-        if length == _WITH_BODY:
-            length = binary.json_length(head.fields.header(JSON_LENGTH) or "", len(body))
-        size = len(body) if length is None else length
-        if size < json_documents.LARGE_BYTES:
-            self._admit(model, inference.parse(model, body, length))
-        else:
-            parsing = json_documents.aside(size, inference.parse, model, body, length)
-            self._await(parsing, self._parsed)
+        try:
+            model, length = inference.find(head.target), head.json_length
+            if length == _WITH_BODY:
+                length = binary.json_length(head.fields.header(JSON_LENGTH) or "", len(body))
+            size = len(body) if length is None else length
+            if size < json_documents.LARGE_BYTES:
+                self._admit(model, inference.parse(model, body, length))
+            else:
+                parsing = json_documents.aside(size, inference.parse, model, body, length)
+                self._await(parsing, self._parsed)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            if was_loaded or not isinstance(error, NotLoaded):
+                self.set_exception(error)
+                return
+            loading = error.load(self._deadline_ns)
+            self._await(loading, lambda _: self.begin(body, was_loaded=True))
 
     def _parsed(self, parsed: InferRequest) -> None:
         target = self._head.target

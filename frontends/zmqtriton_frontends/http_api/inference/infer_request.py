@@ -52,7 +52,7 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
     """Read the request of a document; `tail` is None if the body was JSON only."""
     if type(document) is not dict:
         document = {}
-    own_id = request_id(document)
+    own_id = request_id(document) if "id" in document else ""
     parameters: dict[str, Any] = {}
     options, default_binary = _DEFAULT_OPTIONS, False
     given = document.get("parameters")

@@ -78,17 +78,15 @@ class AsgiExchange:
     def say_continue(self) -> None:
         """Leave it to the application, which may answer without the body."""
 
-    def receive(self, part: bytes) -> None:
-        self._waiting.append(part)
-        self._waiting_bytes += len(part)
-        self._received_bytes += len(part)
-        self._must_continue = False
-        if self._waiting_bytes > _MAX_WAITING_BYTES:
-            self._channel.pause_reading()
-        self._tell()
-
-    def end_body(self) -> None:
-        self._is_whole = True
+    def receive(self, part: bytes, *, is_last: bool) -> None:
+        if part:
+            self._waiting.append(part)
+            self._waiting_bytes += len(part)
+            self._received_bytes += len(part)
+            self._must_continue = False
+            if self._waiting_bytes > _MAX_WAITING_BYTES:
+                self._channel.pause_reading()
+        self._is_whole = is_last
         self._tell()
 
     def cancel(self) -> None:

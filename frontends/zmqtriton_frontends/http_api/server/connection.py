@@ -196,10 +196,8 @@ class Connection(asyncio.Protocol):
             if exchange is None:
                 return
             body = reader.read_body()
-            if body:
-                exchange.receive(body)
-            if reader.is_whole and self._exchange is exchange:  # it may be answered already
-                exchange.end_body()
+            if body or reader.is_whole:
+                exchange.receive(body, is_last=reader.is_whole)
         except Refused as refused:
             self.refuse(refused.status, refused.text)
         except MemoryError:

@@ -35,6 +35,8 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
 
 _NOTHING = memoryview(b"")
 _JSON = b"content-type: application/json\r\n"
+#: Writes a header, given as its name and its value.
+_as_line = "%s: %s\r\n".__mod__
 
 
 class Owner(Protocol):
@@ -100,7 +102,18 @@ class InferenceExchange(HttpInference):
         """Tell a client that waits for it to send the body."""
         self._owner.channel.write(responses.CONTINUE)
 
-    def receive(self, part: bytes) -> None:
+    def receive(self, part: bytes, *, is_last: bool) -> None:
+        """Take more of the body; begin to answer after the last part."""
+        is_small = len(part) == self._head.unbooked_bytes and self.arena_body is None
+        if is_small and is_last and not self._is_refused:
+            self.begin(part)
+            return
+        if part:
+            self._receive_part(part)
+        if is_last:
+            self.end_body()
+
+    def _receive_part(self, part: bytes) -> None:
         size, head = len(part), self._head
         self._received_bytes += size
         if self._is_refused:
@@ -234,7 +247,9 @@ class InferenceExchange(HttpInference):
             self._answer(*refusal(Unavailable(TOO_MANY_UNREAD)))
             return
         self._is_answered = True
-        named = _written(headers) if headers else _JSON
+        named = "".join(map(_as_line, headers)).encode("latin-1")
+        if not headers or headers[0][0] != "content-type":
+            named = _JSON + named
         line, last = responses.STATUS_LINES[status], owner.last_fields
         head = b"%s%scontent-length: %d\r\n%s\r\n" % (line, named, size, last)
         if size > INLINE_BYTES:
@@ -255,11 +270,3 @@ class InferenceExchange(HttpInference):
         self._sending = None
         self._free()
         owner.answered()
-
-
-def _written(headers: tuple[tuple[str, str], ...]) -> bytes:
-    text = ""
-    for name, value in headers:
-        text += f"{name}: {value}\r\n"
-    lines = text.encode("latin-1")
-    return lines if headers[0][0] == "content-type" else _JSON + lines
