@@ -52,7 +52,7 @@ def test_what_a_load_refuses_is_found_with_its_reason(table: ModuleType, tmp_pat
             continue  # loads the directory of another case with a configuration of its own
         # What this machine lacks, GPUs, keeps a load from succeeding and is a warning here.
         lacking = [p for p in found[model].warnings if p.is_host_specific]
-        problems = [*found[model].problems, *lacking]
+        problems = [*found[model].errors, *lacking]
         if (answer["status"] == 200) == bool(problems):
             wrong.append(f"{model}: {answer.get('error', 'loads')} but {problems}")
         elif problems and not is_explained(answer["error"], problems, place):

@@ -11,7 +11,8 @@ from onnx import TensorProto, helper
 
 from tests.system.frameworks import onnx_models
 from zmqtriton.config.backends import BUILTIN_BACKENDS
-from zmqtriton_addons.tools.checking.models import CheckOptions, check_model
+from zmqtriton_addons.tools.checking.configurations import CheckOptions
+from zmqtriton_addons.tools.checking.models import check_model
 from zmqtriton_addons.tools.checking.protobuf import fields
 
 NET = """<?xml version="1.0"?>
@@ -41,7 +42,7 @@ def told(directory: Path, config: str = "") -> list[str]:
     """Return the problems, without the ends that name places."""
     directory.mkdir(exist_ok=True)
     (directory / "config.pbtxt").write_text(config)
-    return [f"{one.line} {one.text}" for one in check_model(directory, RULES).problems]
+    return [f"{one.line} {one.text}" for one in check_model(directory, RULES).errors]
 
 
 def put(directory: Path, name: str, content: str | bytes) -> Path:

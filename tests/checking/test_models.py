@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.config.backends import BUILTIN_BACKENDS
-from zmqtriton_addons.tools.checking.models import CheckOptions, check_model
+from zmqtriton_addons.tools.checking.configurations import CheckOptions
+from zmqtriton_addons.tools.checking.models import check_model
 
 GOOD = """backend: "python"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
@@ -24,13 +25,13 @@ def write(root: Path, name: str, config: str, model: str = "") -> Path:
 
 
 def told(directory: Path, rules: CheckOptions | None = None) -> list[tuple[int, str, str]]:
-    return [(p.line, p.text, p.suggestion) for p in check_model(directory, rules).problems]
+    return [(p.line, p.text, p.suggestion) for p in check_model(directory, rules).errors]
 
 
 def test_a_good_model_has_no_problem(tmp_path: Path) -> None:
     findings = check_model(write(tmp_path, "m", GOOD))
 
-    assert ([], []) == (findings.problems, findings.warnings)
+    assert [] == findings.problems
     assert "m" == findings.config.name
 
 
@@ -76,7 +77,7 @@ model_repository_agents { agents [ { name: "checksums" } ] }
 def test_unknown_names_do_not_hide_what_else_is_wrong(tmp_path: Path) -> None:
     model = write(tmp_path, "m", GOOD + "max_batch_sizes: 2\nmax_batch_size: -1\nnonsense: 1\n")
 
-    found = check_model(model).problems
+    found = check_model(model).errors
 
     assert [(4, "max_batch_size"), (5, ""), (6, "")] == [(p.line, p.suggestion) for p in found]
     assert all(p.path == str(model / "config.pbtxt") for p in found)
@@ -85,7 +86,7 @@ def test_unknown_names_do_not_hide_what_else_is_wrong(tmp_path: Path) -> None:
 def test_a_text_that_cannot_be_read_is_one_problem(tmp_path: Path) -> None:
     model = write(tmp_path, "m", 'backend: "python"\ninput [ {')
 
-    (problem,) = check_model(model).problems
+    (problem,) = check_model(model).errors
 
     assert (2, 9, 'Expected "}".') == (problem.line, problem.column, problem.detail)
 
@@ -111,7 +112,7 @@ def test_files_and_versions_are_looked_for(tmp_path: Path) -> None:
     assert [
         f"Python model file not found in '{model}/1/model.py'",
         f"failed to open text file for read {model}/l.txt: No such file or directory",
-    ] == sorted(p.text for p in findings.problems)
+    ] == sorted(p.text for p in findings.errors)
     assert [
         "ignore version directory '01' which contains leading zeros in its directory name",
         "version 9 is specified for model 'm', but the version directory is not present",
@@ -141,11 +142,11 @@ def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
         (6, "max_load_seconds is 'soon', which is no number of seconds"),
         (9, "max_memory_bytes is 'much', which is no number of bytes, such as 1048576, 512M or 2G"),
         (11, "DETACHED_CALLS is 'true', which is neither yes nor no"),
-    ] == [(p.line, p.text) for p in findings.problems]
+    ] == [(p.line, p.text) for p in findings.errors]
     assert [
         (4, "FORCE_CPU_ONLY_INPUT_TENSORS"),
-        (10, "cpu_weight"),
         (7, "EXECUTION_ENV_PATH"),
+        (10, "cpu_weight"),
         (12, "unload_idle_after_seconds"),
     ] == [(p.line, p.suggestion) for p in findings.warnings]
 
@@ -158,7 +159,7 @@ def test_files_of_samples_and_states_must_be_there(tmp_path: Path) -> None:
 """
     model = write(tmp_path, "m", GOOD + config)
 
-    (problem,) = check_model(model).problems
+    (problem,) = check_model(model).errors
 
     assert 6 == problem.line
     expected = f"failed to open text file for read {model}/warmup/a: No such file or directory"
@@ -186,7 +187,7 @@ def test_what_is_no_plain_file_neither_hangs_nor_kills(tmp_path: Path, odd: str,
     findings = check_model(model)
 
     # A large model.py is nothing that is wrong; it is not looked into.
-    assert findings.problems or findings.warnings or (odd, name) == ("huge", "1/model.py")
+    assert findings.problems or (odd, name) == ("huge", "1/model.py")
 
 
 def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,13 +217,13 @@ def test_what_a_model_asks_of_its_python_is_looked_for(tmp_path: Path) -> None:
         for name, parameter in asked.items()
     }
 
-    texts = {name: [p.text for p in one.problems] for name, one in found.items()}
+    texts = {name: [p.text for p in one.errors] for name, one in found.items()}
     assert ["Failed to get the canonical path for /nowhere."] == texts["path"]
     assert "cannot be unpacked" in texts["archive"][0]
     assert "there is no such interpreter on PATH" in texts["named"][0]
     assert "is no program that can be run" in texts["program"][0]
     assert "has no requirements.txt or pyproject.toml" in texts["build"][0]
-    assert all(4 == one.problems[0].line for one in found.values())
+    assert all(4 == one.errors[0].line for one in found.values())
 
 
 def test_lines_that_no_installer_understands_are_told(tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ def test_lines_that_no_installer_understands_are_told(tmp_path: Path) -> None:
 
     findings = check_model(model)
 
-    assert [] == findings.problems
+    assert [] == findings.errors
     assert [(10, "numpy => 2"), (11, "import torch")] == [
         (p.line, p.text.split("'")[1]) for p in findings.warnings
     ]

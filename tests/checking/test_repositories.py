@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.checking.test_models import GOOD, write
-from zmqtriton_addons.tools.checking.models import CheckOptions
+from zmqtriton_addons.tools.checking.configurations import CheckOptions
 from zmqtriton_addons.tools.checking.repositories import Report, check_repositories
 
 MODEL = "class TritonPythonModel:\n    def execute(self, requests): ...\n"
@@ -41,13 +41,13 @@ def test_an_ensemble_is_compared_with_what_it_calls(tmp_path: Path) -> None:
     found = checked(tmp_path).models
 
     assert ["good", "late", "lost", "member", "unfit"] == list(found)
-    assert [] == found["good"].problems
-    (lost,) = found["lost"].problems
+    assert [] == found["good"].errors
+    (lost,) = found["lost"].errors
     assert (6, "member") == (lost.line, lost.suggestion)
-    (unfit,) = found["unfit"].problems
+    (unfit,) = found["unfit"].errors
     assert 8 == unfit.line
     assert "inconsistent data type" in unfit.text
-    (late,) = found["late"].problems
+    (late,) = found["late"].errors
     text = "ensemble 'late' depends on 'member' whose required version 7 is not loaded."
     assert (7, text) == (late.line, late.text)
 
@@ -65,7 +65,7 @@ def test_all_that_is_wrong_in_an_ensemble_is_told(tmp_path: Path) -> None:
 
     found = checked(tmp_path).models
 
-    told = [(p.line, p.text.partition(": ")[2] or p.text) for p in found["unfit"].problems]
+    told = [(p.line, p.text.partition(": ")[2] or p.text) for p in found["unfit"].errors]
     assert [
         (
             8,
@@ -78,7 +78,7 @@ def test_all_that_is_wrong_in_an_ensemble_is_told(tmp_path: Path) -> None:
             "member",
         ),
     ] == told
-    assert [8, 9, 10, 11] == [problem.line for problem in found["mixed"].problems]
+    assert [8, 9, 10, 11] == [problem.line for problem in found["mixed"].errors]
 
 
 def test_ensembles_that_call_each_other_are_a_circle(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_ensembles_that_call_each_other_are_a_circle(tmp_path: Path) -> None:
     found = checked(tmp_path).models
 
     assert ["circular dependency between ensembles: one -> ... -> two -> one"] == [
-        p.text for p in found["one"].problems
+        p.text for p in found["one"].errors
     ]
-    assert 4 == found["two"].problems[0].line
+    assert 4 == found["two"].errors[0].line
 
 
 def test_a_name_that_two_repositories_have_is_told_with_its_other_place(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_name_that_two_repositories_have_is_told_with_its_other_place(tmp_path
         write(tmp_path / repository, "m", GOOD, MODEL)
     (tmp_path / "c").symlink_to(tmp_path / "a")
 
-    (problem,) = checked(*(tmp_path / name for name in "abc")).models["m"].problems
+    (problem,) = checked(*(tmp_path / name for name in "abc")).models["m"].errors
 
     text = "failed to poll model 'm': not unique across all model repositories"
     assert (text, str(tmp_path / "b" / "m")) == (problem.text, problem.path)
@@ -114,7 +114,7 @@ def test_names_of_models_that_are_asked_or_loaded_must_exist(tmp_path: Path) -> 
 
     (warning,) = report.models["m"].warnings
     assert (4, "decoder") == (warning.line, warning.suggestion)
-    (problem,) = report.problems
+    (problem,) = report.errors
     assert "failed to poll model 'n': model not found in any model repository." == problem.text
 
 
@@ -126,7 +126,7 @@ def test_a_model_alone_is_checked_with_what_lies_beside_it(tmp_path: Path) -> No
     report = checked(one)
 
     assert ["one"] == list(report.models)
-    assert "inconsistent data type" in report.models["one"].problems[0].text
+    assert "inconsistent data type" in report.models["one"].errors[0].text
 
 
 def test_models_may_be_called_by_a_number(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_directory_that_cannot_be_listed_does_not_hide_the_others(tmp_path: Pa
 
     report = checked(tmp_path / "nowhere", tmp_path / "a")
 
-    (problem,) = report.problems
+    (problem,) = report.errors
     text = f"failed to stat file {tmp_path}/nowhere: there is no such directory"
     assert text == problem.text
     assert ["m"] == list(report.models)
@@ -155,7 +155,7 @@ def test_code_is_read_and_never_run(tmp_path: Path) -> None:
 
     report = checked(tmp_path)
 
-    found = {name: one.problems + one.warnings for name, one in report.models.items()}
+    found = {name: one.problems for name, one in report.models.items()}
     assert [] == found["fine"] + found["runs"]
     assert not (tmp_path / "ran").exists()
     (wrong,) = found["wrong"]

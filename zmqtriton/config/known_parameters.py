@@ -30,6 +30,7 @@ from zmqtriton.config.parameters import (
     STUB_USER,
 )
 from zmqtriton.config.quotas import MAX_CPU_WEIGHT, MAX_EXECUTIONS
+from zmqtriton.findings import Severity
 
 #: Two names of a model's own may have a similarity of 0.8; one letter less in ours gives more than
 #: 0.9.
@@ -240,4 +241,9 @@ def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
         found = difflib.get_close_matches(name.upper(), upper, n=1, cutoff=_SIMILARITY_CUTOFF)
         if found:
             text = f"the parameter '{name}' of model {config.name} means nothing to the server"
-            yield Problem(text, ("parameters", name), suggestion=upper[found[0]])
+            yield Problem(
+                text,
+                ("parameters", name),
+                severity=Severity.WARNING,
+                suggestion=upper[found[0]],
+            )

@@ -21,7 +21,7 @@ from zmqtriton.options import HelpRequested, OptionError, Options, parse
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.machine.gpus import visible_gpus
 from zmqtriton.supervisor.machine.python_settings import check as check_settings
-from zmqtriton_addons.tools.checking.models import CheckOptions
+from zmqtriton_addons.tools.checking.configurations import CheckOptions
 from zmqtriton_addons.tools.checking.repositories import Report, check_repositories
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -90,14 +90,11 @@ def check_all(options: Options) -> Report:
 
 
 def _all_findings(report: Report) -> Iterator[Finding]:
-    """Return the findings with their severities, and those about models with their places."""
-    for severity, found in ((Severity.ERROR, report.problems), (Severity.WARNING, report.warnings)):
-        yield from (replace(each, severity=severity) for each in found)
+    """Return the findings, errors first, and those about models with their places."""
+    yield from (*report.errors, *report.warnings)
     for name, one in report.models.items():
-        for severity, found in ((Severity.ERROR, one.problems), (Severity.WARNING, one.warnings)):
-            for each in found:
-                path = each.path or str(one.directory)
-                yield replace(each, severity=severity, model=name, path=path)
+        for each in (*one.errors, *one.warnings):
+            yield replace(each, model=name, path=each.path or str(one.directory))
 
 
 def _shorten(path: str) -> str:

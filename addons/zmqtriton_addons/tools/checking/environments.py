@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from zmqtriton.environments.demand import (
 )
 from zmqtriton.environments.interpreters import candidate_paths, not_found_text
 from zmqtriton.environments.unpack import check_archive_start
+from zmqtriton_addons.tools.checking.findings import Findings, warning
 from zmqtriton_floor.errors import ZmqTritonError
 
 _PATH, _PYTHON, _BUILD = "EXECUTION_ENV_PATH", "PYTHON_EXECUTABLE", "PYTHON_REQUIREMENTS"
@@ -38,24 +39,22 @@ _UNCHECKED_REQUIREMENT = re.compile(r"-|\.|/|[a-z+]+:|.*\.(?:whl|zip|tar\.gz)\b|
 
 
 @dataclass
-class EnvironmentFindings:
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
+class EnvironmentFindings(Findings):
     is_server_environment: bool = False
 
 
 def check_environment(config: Any, directory: Path, *, may_build: bool) -> EnvironmentFindings:
-    found = EnvironmentFindings()
+    findings = EnvironmentFindings()
     where = _deciding_parameter(config)
     try:
         demand = resolve_environment(config, directory.absolute(), may_build=may_build)
-        found.is_server_environment = demand == SERVER_ENVIRONMENT
+        findings.is_server_environment = demand == SERVER_ENVIRONMENT
         if isinstance(demand, EnvironmentSpec):
-            _check_spec(demand, found, where)
+            findings.problems += _spec_problems(demand, where)
     except (ZmqTritonError, OSError) as error:
         text = error.text if isinstance(error, ZmqTritonError) else str(error)
-        found.problems.append(Problem(text, where))
-    return found
+        findings.problems.append(Problem(text, where))
+    return findings
 
 
 def _deciding_parameter(config: Any) -> FieldPath:
@@ -63,18 +62,18 @@ def _deciding_parameter(config: Any) -> FieldPath:
     return next((("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ())
 
 
-def _check_spec(demand: EnvironmentSpec, found: EnvironmentFindings, where: FieldPath) -> None:
+def _spec_problems(demand: EnvironmentSpec, where: FieldPath) -> Iterator[Problem]:
     if demand.kind == ARCHIVE:
         check_archive_start(demand.path)
     elif demand.kind == REQUIREMENTS:
-        found.warnings += requirement_problems(Path(demand.path))
+        yield from requirement_problems(Path(demand.path))
     is_named = demand.kind in (INTERPRETER, REQUIREMENTS) and "/" not in demand.python
     if is_named and not candidate_paths(demand.python):
-        found.problems.append(Problem(not_found_text(demand.python), where))
+        yield Problem(not_found_text(demand.python), where)
 
 
 def requirement_problems(path: Path) -> Iterator[Problem]:
-    """Return the lines that no installer understands."""
+    """Return warnings of the lines that no installer understands."""
     with path.open("rb") as file:
         text = file.read(_MAX_BYTES).decode("utf-8", "replace")
     if path.suffix == ".toml":
@@ -92,7 +91,7 @@ def requirement_problems(path: Path) -> Iterator[Problem]:
         ):
             continue
         problem = f"'{words[:100]}' is no requirement that can be installed"
-        yield Problem(problem, path=str(path), line=number, column=1)
+        yield replace(warning(problem), path=str(path), line=number, column=1)
 
 
 def _toml_problems(path: Path, text: str) -> Iterator[Problem]:
@@ -105,4 +104,4 @@ def _toml_problems(path: Path, text: str) -> Iterator[Problem]:
     except (ValueError, RecursionError) as error:
         place = re.search(r"at line (\d+), column (\d+)", str(error))
         line, column = map(int, place.groups()) if place else (0, 0)
-        yield Problem(f"{error}", path=str(path), line=line, column=column)
+        yield replace(warning(f"{error}"), path=str(path), line=line, column=column)

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from zmqtriton_addons.tools.checking.models import Findings
+from zmqtriton_addons.tools.checking.models import ModelFindings
 from zmqtriton_addons.tools.checking.sources import SourceFact
 from zmqtriton_floor.errors import closest_match
 
@@ -15,14 +15,14 @@ _OWN_MODULES = frozenset({"triton_python_backend_utils", "c_python_backend_utils
 NAMING = frozenset({"import", "input", "output"})
 
 
-def missing_name_warning(fact: SourceFact, model: Findings, path: Path) -> str:
+def missing_name_warning(fact: SourceFact, model: ModelFindings, path: Path) -> str:
     """Return what is wrong about a name in the code of a model, or ""."""
     if fact.kind == "import":
         return _module_warning(fact.text, model, path)
     return _tensor_warning(fact.kind, fact.text, model)
 
 
-def _module_warning(name: str, model: Findings, path: Path) -> str:
+def _module_warning(name: str, model: ModelFindings, path: Path) -> str:
     if not model.has_server_environment or name in _OWN_MODULES or _is_beside(name, path):
         return ""
     try:
@@ -38,7 +38,7 @@ def _is_beside(name: str, path: Path) -> bool:
     return any((each / name).is_dir() or (each / f"{name}.py").is_file() for each in folders)
 
 
-def _tensor_warning(kind: str, name: str, model: Findings) -> str:
+def _tensor_warning(kind: str, name: str, model: ModelFindings) -> str:
     config = model.config
     known = [tensor.name for tensor in (config.input if kind == "input" else config.output)]
     if kind == "output":  # a state may be made as one

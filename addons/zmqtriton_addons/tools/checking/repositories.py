@@ -22,6 +22,7 @@ from zmqtriton.config.members import (
 )
 from zmqtriton.config.parameters import BLS_MODELS, declared_callees
 from zmqtriton.config.validation import config_problems
+from zmqtriton.findings import Severity
 from zmqtriton.repository.scan import (
     is_model_directory,
     is_utf8_name,
@@ -30,19 +31,21 @@ from zmqtriton.repository.scan import (
     not_unique_text,
     subdirectories,
 )
+from zmqtriton_addons.tools.checking.configurations import CheckOptions
+from zmqtriton_addons.tools.checking.findings import Findings, locate_all, warning
 from zmqtriton_addons.tools.checking.model_code import NAMING, missing_name_warning
-from zmqtriton_addons.tools.checking.models import CheckOptions, Findings, check_model, locate_all
+from zmqtriton_addons.tools.checking.models import ModelFindings, check_model
 from zmqtriton_addons.tools.checking.sources import check_sources
 from zmqtriton_floor.errors import InternalError, closest_match
 
+_NOT_UTF8 = warning("ignore the directory: its name is not UTF-8")
+
 
 @dataclass
-class Report:
-    """The findings by model, and those of no model."""
+class Report(Findings):
+    """The findings of no model, and those by model."""
 
-    models: dict[str, Findings] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
+    models: dict[str, ModelFindings] = field(default_factory=dict)
 
 
 def check_repositories(
@@ -67,8 +70,7 @@ def check_repositories(
         _check_references(one, known)
     _check_sources(report)
     for one in report.models.values():
-        for found_here in (one.problems, one.warnings):
-            found_here.sort(key=lambda problem: (problem.path, problem.line, problem.column))
+        one.sort()
     return report
 
 
@@ -80,12 +82,12 @@ class _CheckedModels:
     ) -> None:
         self._directories = {**beside, **places}
         self._rules = rules
-        self._findings: dict[str, Findings] = {}
+        self._findings: dict[str, ModelFindings] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._directories
 
-    def findings_of(self, name: str) -> Findings:
+    def findings_of(self, name: str) -> ModelFindings:
         if name not in self._findings:
             self._findings[name] = check_model(self._directories[name], self._rules)
         return self._findings[name]
@@ -117,14 +119,14 @@ def _model_directories(directories: Sequence[Path], report: Report) -> dict[str,
         except InternalError as error:
             report.problems.append(Problem(error.text))
             continue
-        report.warnings += [
-            Problem("ignore the directory: its name is not UTF-8", path=str(directory / name))
+        report.problems += [
+            replace(_NOT_UTF8, path=str(directory / name))
             for name in sorted(os.listdir(directory))
             if not is_utf8_name(name)
         ]
         found = [directory.absolute()] if is_model_directory(directory, inside) else inside
         if not found:
-            report.warnings.append(Problem(no_model_text(directory)))
+            report.problems.append(warning(no_model_text(directory)))
         for path in found:
             others = places.setdefault(path.name, [])
             if path.resolve() not in [other.resolve() for other in others]:
@@ -145,7 +147,7 @@ def _neighbour_directories(directories: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def _check_references(one: Findings, known: _CheckedModels) -> None:
+def _check_references(one: ModelFindings, known: _CheckedModels) -> None:
     if one.config is None:
         return
     if one.config.HasField("ensemble_scheduling"):
@@ -153,11 +155,13 @@ def _check_references(one: Findings, known: _CheckedModels) -> None:
     for name in declared_callees(one.config):
         if name not in known:
             text = f"model '{one.config.name}' asks '{name}', which is not in the repository"
-            problem = Problem(text, ("parameters", BLS_MODELS), suggestion=known.suggest(name))
-            one.warnings += locate_all([problem], one.config_path)
+            problem = replace(
+                warning(text), field=("parameters", BLS_MODELS), suggestion=known.suggest(name)
+            )
+            one.problems += locate_all([problem], one.config_path)
 
 
-def _member_problems(one: Findings, known: _CheckedModels) -> Iterator[Problem]:
+def _member_problems(one: ModelFindings, known: _CheckedModels) -> Iterator[Problem]:
     """Return missing models, and how the others do not fit."""
     config = one.config
     try:
@@ -172,7 +176,7 @@ def _member_problems(one: Findings, known: _CheckedModels) -> Iterator[Problem]:
     members = _configured_members(config, known)
     differences = list(member_problems(config, members))
     yield from differences
-    if not (missing or differences or one.problems) and members.keys() >= {*member_names(config)}:
+    if not (missing or differences or one.errors) and members.keys() >= {*member_names(config)}:
         try:
             # sets the ensemble's transaction policy, as a load does
             check_members(config, members)
@@ -191,7 +195,7 @@ def _missing_members(config: Any, known: _CheckedModels) -> Iterator[Problem]:
             why = not_found_text(name)
             text = no_loaded_version_text(config.name, name, why)
             yield Problem(text, here, suggestion=known.suggest(name), detail=why)
-        elif wrong := known.findings_of(name).problems:
+        elif wrong := known.findings_of(name).errors:
             why = wrong[0].text
             text = no_loaded_version_text(config.name, name, why)
             yield Problem(text, here, detail=f"model '{name}' cannot be loaded: {why}")
@@ -215,9 +219,10 @@ def _check_sources(report: Report) -> None:
             text = missing_name_warning(fact, one, path) if is_name else fact.text
             if not text:
                 continue
-            problem = Problem(text, path=str(path), line=fact.line, column=fact.column)
             # another Python than the server's may know more, or less
             is_wrong = fact.kind == "problem" or (
                 fact.kind == "syntax" and one.has_server_environment
             )
-            (one.problems if is_wrong else one.warnings).append(problem)
+            severity = Severity.ERROR if is_wrong else Severity.WARNING
+            problem = Problem(text, severity=severity, path=str(path))
+            one.problems.append(replace(problem, line=fact.line, column=fact.column))

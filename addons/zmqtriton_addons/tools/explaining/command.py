@@ -113,12 +113,12 @@ def _collect(client: Client, model: str, version: int, status: Any, index: Seque
 def _check(places: list[Path]) -> list[Finding]:
     """Return the problems of a model's directories."""
     # only now: it reads protobuf definitions, and a model that is well needs none
-    from zmqtriton_addons.tools.checking.models import CheckOptions
+    from zmqtriton_addons.tools.checking.configurations import CheckOptions
     from zmqtriton_addons.tools.checking.repositories import check_repositories
 
     found: list[Finding] = []
     for place in places:
         report = check_repositories([place], CheckOptions())
         if place.name in report.models:
-            found += report.models[place.name].problems
+            found += report.models[place.name].errors
     return found

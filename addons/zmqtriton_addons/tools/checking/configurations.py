@@ -1,0 +1,78 @@
+"""Finds what is wrong with a configuration and with the files that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.config.backends import PYTHON, PYTHON_FILE, BackendPlace, find_runtime
+from zmqtriton.config.errors import ConfigError, Problem
+from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
+from zmqtriton.config.instances import group_problems
+from zmqtriton.config.model_config import Host
+from zmqtriton.config.own_parameters import own_parameter_problems
+from zmqtriton.config.parameters import load_timeout_s
+from zmqtriton.config.states import state_problems
+from zmqtriton.config.validation import config_problems, tensor_problems
+from zmqtriton.repository.agents import agent_problems
+from zmqtriton_addons.tools.checking.findings import to_problem
+from zmqtriton_floor.errors import ZmqTritonError
+
+_AUTO_COMPLETE_NAME = b"auto_complete_config"
+#: Larger files are not code that somebody has written.
+_MAX_SOURCE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """The options of a server that matter here."""
+
+    config_name: str = ""
+    auto_complete: bool = True
+    host: Host = field(default_factory=Host)
+    backend_places: Sequence[BackendPlace] = ()
+    may_build: bool = False
+    agent_directory: str = "/opt/tritonserver/repoagents"
+
+
+def configuration_problems(config: Any, directory: Path, rules: CheckOptions) -> Iterator[Problem]:
+    yield from agent_problems(config, rules.agent_directory)
+    yield from config_problems(config)
+    if not (rules.auto_complete and has_auto_completion(config, directory, rules)):
+        yield from tensor_problems(config)
+    yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
+    yield from own_parameter_problems(config)
+    try:
+        load_timeout_s(config)
+    except ConfigError as error:
+        yield error.problem
+    outside = list(path_problems(config, directory))
+    yield from outside
+    if outside:
+        return
+    yield from state_problems(config, directory)
+    unreadable = list(unreadable_file_problems(config, directory))
+    yield from unreadable
+    if not unreadable:
+        try:
+            read_client_files(config, directory, has_chats=True)
+        except ZmqTritonError as error:
+            yield to_problem(error, None)
+
+
+def has_auto_completion(config: Any, directory: Path, rules: CheckOptions) -> bool:
+    """True if a model of this backend is asked about its tensors."""
+    if config.backend == PYTHON:
+        name = config.default_model_filename or PYTHON_FILE
+        files = [path for path in directory.glob(f"*/{name}") if path.is_file()]
+    else:
+        runtime = find_runtime(config, rules.backend_places)
+        files = [] if runtime is None else [runtime]
+    return any(_AUTO_COMPLETE_NAME in _read_start(path) for path in files)
+
+
+def _read_start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_SOURCE_BYTES)
