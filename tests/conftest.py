@@ -44,7 +44,7 @@ SLOW = (
     "tracing/test_open_telemetry.py",
     *("broker/simulation/", "broker/sequences/test_sequence_floods.py", "broker/test_timers.py"),
     *("checking/test_command.py", "checking/test_loads.py", "checking/test_repositories.py"),
-    *("command_line/", "ctl/benching/test_plan_run.py", "ctl/doctor/test_prepared_faults.py"),
+    *("command_line/", "ctl/benching/test_plan_run.py", "ctl/doctor/"),
     "ctl/proxy/",
     *("environments/", "floor/test_mappings.py", "repository/test_scan.py"),
     *("frontends/gateway/test_pending_request.py", "frontends/gateway/test_streams.py"),

@@ -32,14 +32,14 @@ class Authority:
     def cert(self) -> Path:
         return self.pair.cert
 
-    def issue(self, name: str) -> CertificatePair:
+    def issue(self, name: str, days: int = 2) -> CertificatePair:
         pair = CertificatePair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
         request = self._directory / f"{name}.csr"
         extensions = self._directory / "extensions"
         extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
         _openssl("req", "-new", *_KEY, "-subj", f"/CN={name}", *_out(pair._replace(cert=request)))
         _openssl(
-            *("x509", "-req", "-in", request, "-days", "2", "-extfile", extensions),
+            *("x509", "-req", "-in", request, "-days", str(days), "-extfile", extensions),
             *("-CA", self.pair.cert, "-CAkey", self.pair.key, "-CAcreateserial"),
             *("-out", pair.cert),
         )

@@ -57,6 +57,9 @@ def test_a_server_that_is_well_and_one_that_is_stopped(server: Server) -> None:
 
     assert (0, []) == (well.returncode, faults(well.stdout)), well.stderr
     assert "things were looked at" in shown.stdout
+    assert "models get all variables of the environment but the server's own" in shown.stdout
+    summary = shown.stdout.splitlines()[-1]
+    assert any(text in summary for text in ("error", "warning", "nothing is wrong, "))
     assert f"add_sub_0_0 (pid {stub}) is stopped by a signal or a debugger" in faults(
         stopped.stdout
     )

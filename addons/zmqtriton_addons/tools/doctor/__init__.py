@@ -1,4 +1,5 @@
 """`zmqtriton-ctl doctor`: what is wrong with a machine, an installation or a server's surroundings.
 
-`reading` collects facts and judges nothing; `judging` derives findings from them and does no I/O.
+Each function of `subjects` reads one subject and yields what is wrong with it; `examination` lists
+them. What a test prepares lies below a `root` that takes the place of /.
 """

@@ -11,7 +11,6 @@ import click
 from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
 from zmqtriton.ctl.output import print_document, with_format
 from zmqtriton.findings import Finding, Severity
-from zmqtriton_addons.tools.doctor.facts import Facts
 
 _FIELDS = ("severity", "text", "advice", "commands")
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -38,37 +37,33 @@ def doctor(
     warnings at most.
     """
     # only now: the other commands do not need all that
-    from zmqtriton_addons.tools.doctor.judging.all import JUDGEMENTS, judge
-    from zmqtriton_addons.tools.doctor.reading.collect import collect
+    from zmqtriton_addons.tools.doctor.examination import examine, list_subjects
+    from zmqtriton_addons.tools.doctor.target import find_target
 
     with exit_on_error():
-        facts = collect(context.obj, repositories, options)
-    found = judge(facts)
+        target = find_target(context.obj, repositories, options)
+    subjects = list_subjects(target)
+    findings = examine(subjects)
     if form == "table":
-        whom = "a server with these options" if options else _describe_server(facts)
-        _print(found, f"{whom}; {len(JUDGEMENTS)} things were looked at")
+        whom = "a server with these options" if options else target.describe()
+        _print(findings, f"{whom}; {len(subjects)} things were looked at")
     else:
-        print_document(form, [each.document(*_FIELDS) for each in found])
-    if any(finding.severity is Severity.ERROR for finding in found):
+        print_document(form, [each.document(*_FIELDS) for each in findings])
+    if any(finding.severity is Severity.ERROR for finding in findings):
         sys.exit(EXIT_REFUSED)
 
 
-def _describe_server(facts: Facts) -> str:
-    if facts.server is not None:
-        return f"'{facts.server.id}', pid {facts.server.pid}"
-    has_others = any(each.is_forbidden for each in facts.runtime_directories)
-    return f"no server runs{' that this user may ask' if has_others else ''}"
-
-
-def _print(found: Sequence[Finding], about: str) -> None:
-    for finding in found:
+def _print(findings: Sequence[Finding], about: str) -> None:
+    for finding in findings:
         severity = finding.severity
         word = click.style(severity.value, fg=_COLOURS[severity])
         click.echo("\n".join(finding.lines(word)) + "\n")
-    counts = Counter(finding.severity for finding in found)
+    counts = Counter(finding.severity for finding in findings)
     texts = [
         f"{counts[each]} {each.value}{'s' * (counts[each] != 1)}"
         for each in Severity
         if counts[each]
     ]
-    click.echo(f"{about}: {', '.join(texts) or 'nothing is wrong'}")
+    if not counts[Severity.ERROR] and not counts[Severity.WARNING]:
+        texts.insert(0, "nothing is wrong")
+    click.echo(f"{about}: {', '.join(texts)}")

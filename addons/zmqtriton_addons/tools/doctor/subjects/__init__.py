@@ -1,0 +1,1 @@
+"""Subjects: each function reads one, judges it and yields its findings."""

@@ -1,0 +1,172 @@
+"""Memory, shared memory and cores, of the machine and of control groups (v1 and v2)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zmqtriton.findings import Finding, note, warning
+from zmqtriton_addons.tools.doctor.subjects.reading import ROOT, read, size
+
+_MIB = 1 << 20
+_LEAST_AVAILABLE = 256 * _MIB
+_LEAST_SHARE = 0.05
+_NEARLY_ALL = 0.9
+_WORTH_REMOVING = _MIB
+_MANY_INSTANCES_PER_CORE = 4
+#: Names that tritonserver and its Python backend give to their memory.
+_OF_TRITON = ("triton_python_backend_shm_region_*", "triton_shm_*")
+
+
+class _Group(NamedTuple):
+    limit: int
+    #: Without what the kernel can drop.
+    used: int
+    #: How many processes the kernel has killed in the group.
+    kills: int
+
+
+def judge_memory(pid: int, root: Path = ROOT) -> Iterator[Finding]:
+    """Judge the memory as a process has it; 0 is this one."""
+    machine = read(root / "proc/meminfo")
+    total = _field(machine, "MemTotal:") << 10
+    available = _field(machine, "MemAvailable:") << 10
+    if available < max(_LEAST_AVAILABLE, int(_LEAST_SHARE * total)):
+        yield warning(
+            f"the machine has {size(available)} of {size(total)} of memory left",
+            "The kernel kills processes when there is none. Unload models or give them fewer "
+            "instances.",
+            "zmqtriton-ctl top",
+        )
+    groups = _read_memory_groups(pid, root)
+    # version 1 has no word for "unlimited"
+    limited = [group for group in groups if not total or group.limit < total]
+    if limited:
+        yield from _judge_group(min(limited, key=lambda group: group.limit - group.used))
+    if read(root / "proc/sys/vm/overcommit_memory").strip() == "2":
+        yield note(
+            "the kernel promises no more memory than it has (vm.overcommit_memory=2)",
+            "Instances reserve more than they use, so starts may fail with free memory left.",
+            "sysctl vm.overcommit_memory=0",
+        )
+
+
+def _judge_group(group: _Group) -> Iterator[Finding]:
+    if group.used > _NEARLY_ALL * group.limit:
+        yield warning(
+            f"the control group uses {size(group.used)} of the {size(group.limit)} of "
+            "memory that it may have",
+            "Raise the container's limit (`docker run --memory`, resources.limits.memory, "
+            "MemoryMax=), or unload models.",
+            "zmqtriton-ctl top",
+        )
+    if group.kills:
+        times = "once" if group.kills == 1 else f"{group.kills} times"
+        yield warning(
+            f"the kernel has killed a process of this control group for want of memory, {times}",
+            "Raise the container's limit, or give models a quota (max_memory_bytes) so that one "
+            "cannot take all.",
+            "zmqtriton-ctl status",
+        )
+
+
+def _read_memory_groups(pid: int, root: Path) -> Iterator[_Group]:
+    for group in _groups(pid, root, "memory"):
+        limit = _number(group, "memory.max", "memory.limit_in_bytes")
+        if limit is None:
+            continue
+        used = _number(group, "memory.current", "memory.usage_in_bytes") or 0
+        # files that were read stay in memory until something else needs it
+        statistics = read(group / "memory.stat")
+        used -= _field(statistics, "total_inactive_file") or _field(statistics, "inactive_file")
+        events = read(group / "memory.events") or read(group / "memory.oom_control")
+        yield _Group(limit, max(0, used), _field(events, "oom_kill"))
+
+
+def judge_shared_memory(options: Mapping[str, Any], root: Path = ROOT) -> Iterator[Finding]:
+    folder = root / "dev/shm"
+    leftovers = sorted(path for pattern in _OF_TRITON for path in folder.glob(pattern))
+    left = 0
+    for path in leftovers:
+        with suppress(OSError):
+            left += path.stat().st_blocks * 512
+    if left > _WORTH_REMOVING:
+        yield note(
+            f"an NVIDIA Triton has left {size(left)} in /dev/shm ({len(leftovers)} files)",
+            "Remove them if no tritonserver of NVIDIA runs; zmqtriton leaves none.",
+            f"ls -l {leftovers[0]}*",
+        )
+    if not options.get("allow-client-shm") or not folder.is_dir():
+        return
+    place = os.statvfs(folder)
+    free, total = place.f_bavail * place.f_frsize, place.f_blocks * place.f_frsize
+    if free < (1 - _NEARLY_ALL) * total:
+        yield warning(
+            f"/dev/shm has {size(free)} of {size(total)} left, and clients may pass tensors there",
+            "Remove files that no client uses, or enlarge it: `docker run --shm-size=1g`.",
+            "ls -lS /dev/shm",
+        )
+
+
+def judge_cores(pid: int, instances: int, root: Path = ROOT) -> Iterator[Finding]:
+    """Judge how many cores a process may use, and how much of their time."""
+    try:
+        count = len(os.sched_getaffinity(pid))
+    except ProcessLookupError:  # it has just ended
+        count = len(os.sched_getaffinity(0))
+    quota = min(_quotas(pid, root), default=None)
+    if quota is not None and quota < count:
+        whole = max(1, round(quota))
+        yield warning(
+            f"the control group allows the time of {quota:g} of {count} cores",
+            "The server and numeric libraries start threads and processes for all cores, which "
+            "then wait for each other. Limit them, or pin the container to cores (--cpuset-cpus).",
+            f"OMP_NUM_THREADS={whole} zmqtriton --http-workers={whole} --grpc-processes={whole} "
+            "...",
+        )
+    if instances > _MANY_INSTANCES_PER_CORE * count:
+        yield note(
+            f"{instances} instances share {count} cores",
+            "More instances than cores help only where models wait for something else.",
+            "zmqtriton-ctl stats",
+        )
+
+
+def _quotas(pid: int, root: Path) -> Iterator[float]:
+    for group in _groups(pid, root, "cpu"):
+        words = read(group / "cpu.max").split()
+        if not words:
+            words = [read(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+        if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):
+            yield int(words[0]) / int(words[1])
+
+
+def _groups(pid: int, root: Path, controller: str) -> Iterator[Path]:
+    """Yield the control group of a process and those around it."""
+    mounts = root / "sys/fs/cgroup"
+    for line in read(root / "proc" / (str(pid) if pid else "self") / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            top = mounts
+        elif controller in controllers.split(","):
+            top = mounts / controllers if (mounts / controllers).is_dir() else mounts / controller
+        else:
+            continue
+        group = top / path.lstrip("/")
+        # a container's own group is mounted as the root
+        yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
+
+
+def _number(group: Path, *names: str) -> int | None:
+    """Return the first of these figures that there is; None for none and for "max"."""
+    texts = (read(group / name).strip() for name in names)
+    return next((int(text) for text in texts if text.isdigit()), None)
+
+
+def _field(text: str, name: str) -> int:
+    match = re.search(rf"^{re.escape(name)}\s+(\d+)", text, re.MULTILINE)
+    return int(match[1]) if match else 0

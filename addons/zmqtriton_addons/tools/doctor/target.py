@@ -1,0 +1,138 @@
+"""The target of an examination: a running server, or the start of one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.control_client.client import (
+    QUICK_TIMEOUT_S,
+    Client,
+    NoServerError,
+    ServerSelector,
+    connect,
+    find_directories,
+)
+from zmqtriton.ctl.status import needs_attention
+from zmqtriton.options import OptionError, describe_options, parse
+from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
+from zmqtriton_addons.tools.doctor.subjects.servers import is_forbidden
+from zmqtriton_addons.tools.doctor.subjects.systemd import read_unit_options
+from zmqtriton_floor.errors import ZmqTritonError
+
+
+@dataclass(frozen=True)
+class Server:
+    id: str
+    pid: int
+    version: str
+    #: Models that should serve and do not.
+    troubled: Sequence[str] = ()
+    #: The names of its processes, by pid.
+    processes: Mapping[int, str] = field(default_factory=dict)
+    instances: int = 0
+
+
+@dataclass(frozen=True)
+class Target:
+    #: The options of the server, by name; those with which it would be started if none runs.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: Why there are none; "" if there are.
+    options_problem: str = ""
+    server: Server | None = None
+    repositories: Sequence[str] = ()
+    #: Where a server may be.
+    directories: Sequence[Path] = ()
+    #: The directory of a server that is alive and does not answer.
+    silent: Path | None = None
+
+    def describe(self) -> str:
+        if self.server is not None:
+            return f"'{self.server.id}', pid {self.server.pid}"
+        has_others = any(map(is_forbidden, self.directories))
+        return f"no server runs{' that this user may ask' if has_others else ''}"
+
+
+def find_target(
+    selector: ServerSelector,
+    repositories: Sequence[str],
+    words: Sequence[str],
+    root: Path = ROOT,
+) -> Target:
+    """Return the selected server; without one, the start of a server with these options.
+
+    Raises NoServerError if a server is named that there is not.
+    """
+    directories = list(find_directories(selector.directory))
+    silent: Path | None = None
+    client = None if words else _connect(selector)
+    if client is not None:
+        with client:
+            try:
+                server, options, served = _ask(client)
+                places = _joined(served or options.get("model-repository", ()), repositories)
+                return Target(options, "", server, places, directories)
+            except NoServerError:
+                silent = client.directory
+    options, problem = _read_options(words, repositories, root)
+    places = _joined(options.get("model-repository", ()), repositories)
+    return Target(options, problem, None, places, directories, silent)
+
+
+def _joined(first: Iterable[str], more: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys([*first, *more]))
+
+
+def _connect(selector: ServerSelector) -> Client | None:
+    try:
+        return connect(selector)
+    except NoServerError:
+        if selector.name:
+            raise
+        return None
+
+
+def _ask(client: Client) -> tuple[Server, Mapping[str, Any], Sequence[str]]:
+    """Ask a server for itself, its options and its repositories."""
+    identity = client.identity  # first, since who is stopped is not waited for long
+    status = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
+    rows = []
+    with suppress(ZmqTritonError):  # one of an older version does not know the call
+        rows = client.call("options", timeout_s=QUICK_TIMEOUT_S)
+    processes = status["processes"]
+    server = Server(
+        identity.id,
+        identity.pid,
+        identity.version,
+        tuple(dict.fromkeys(entry["name"] for entry in index if needs_attention(entry))),
+        {one["pid"]: one.get("instance") or one["role"] for one in processes if one.get("pid")},
+        sum(one["role"] == "stub" for one in processes),
+    )
+    return server, {row["option"]: row["value"] for row in rows}, status.get("repositories", [])
+
+
+def _read_options(
+    words: Sequence[str], repositories: Sequence[str], root: Path
+) -> tuple[Mapping[str, Any], str]:
+    """Return the options of a server that would be started here, or why it would not."""
+    line = list(words)
+    if not line:
+        text = os.environ.get("ZMQTRITON_OPTIONS") or read_unit_options(root)
+        try:
+            line = shlex.split(text)
+        except ValueError as error:
+            return {}, f"{error} in {text}"
+    line += [f"--model-repository={path}" for path in repositories]
+    has_repository = any(word.startswith(("--model-repository", "--model-store")) for word in line)
+    try:
+        options = parse(line if has_repository else [*line, "--model-repository=."])
+    except OptionError as error:
+        return {}, str(error).splitlines()[0]
+    values = {row["option"]: row["value"] for row in describe_options(options, {})}
+    return values if has_repository else {**values, "model-repository": []}, ""
