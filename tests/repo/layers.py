@@ -104,6 +104,7 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton.door",
+            "zmqtriton.embedded.model",
             "zmqtriton.embedded.requests",
             "zmqtriton.embedded.tensors",
             "zmqtriton_frontends.door_api.headers",

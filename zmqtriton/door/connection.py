@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from zmqtriton.door.channel import DoorChannel, answer_of
 from zmqtriton.door.conversation import Conversation
-from zmqtriton.door.model import DoorModel, answer_of
+from zmqtriton.embedded.model import Model
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 _HELLO_S = 10.0
@@ -31,6 +32,7 @@ class Door:
         """
         self._keys: dict[str, Any] = {"keys": dict(keys)} if keys else {}
         self._conversation = Conversation(path)
+        self._channel = DoorChannel(self._conversation, self._keys)
         try:
             answer_of(self._conversation, "server.live", self._keys, timeout_s=timeout_s)
         except TimeoutError:
@@ -74,10 +76,10 @@ class Door:
 
     # ------------------------------------------------------------ the models
 
-    def model(self, name: str, version: int | str = "") -> DoorModel:
+    def model(self, name: str, version: int | str = "") -> Model:
         """Return a model, which need not be there yet."""
         said = "" if version in (-1, "") else str(version)
-        return DoorModel(self._conversation, self._keys, name, said)
+        return Model(self._channel, name, said)
 
     def models(self, *, ready: bool = False) -> list[dict[str, Any]]:
         """Return the repository index: name, version, state and reason of each version."""
@@ -91,7 +93,7 @@ class Door:
         config: str | None = None,
         files: Mapping[str, bytes] | None = None,
         timeout_s: float | None = None,
-    ) -> DoorModel:
+    ) -> Model:
         """Load a model, or load it anew; return it when it can be asked.
 
         `config` is JSON in place of its config.pbtxt, `files` are contents by their paths in the

@@ -14,6 +14,7 @@ import numpy as np
 
 from zmqtriton.control_client import client
 from zmqtriton.embedded.guest import Guest
+from zmqtriton.embedded.guest_channel import GuestChannel
 from zmqtriton.embedded.model import Model
 from zmqtriton.embedded.shared_arrays import array_in, size_of
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
@@ -97,7 +98,8 @@ class Connection:
 
     def model(self, name: str, version: int | str = "") -> Model:
         """Return a model, which need not be there yet."""
-        return Model(self._guest, name, "" if version in (-1, "") else str(version))
+        which = "" if version in (-1, "") else str(version)
+        return Model(GuestChannel(self._guest), name, which)
 
     def models(self, *, ready: bool = False) -> list[dict[str, Any]]:
         """Return the repository index: name, version, state and reason of each version."""

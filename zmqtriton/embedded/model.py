@@ -1,28 +1,38 @@
-"""A model of a server, to be asked from this process."""
+"""A model of a server, to be asked from this process; how it is asked is its channel's matter."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Protocol
 
-from zmqtriton.embedded.exchange import Coming, Exchange
-from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse, merged
-from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 
-_LATE = "the request's deadline has passed"
+
+class ModelChannel(Protocol):
+    """The way to the models of one server; "" is the newest version that is loaded."""
+
+    def infer(
+        self, model: str, version: str, request: InferenceRequest
+    ) -> Iterator[InferenceResponse]: ...
+
+    def async_infer(
+        self, model: str, version: str, request: InferenceRequest
+    ) -> AsyncIterator[InferenceResponse]: ...
+
+    def is_ready(self, model: str, version: str) -> bool: ...
+
+    def metadata(self, model: str, version: str) -> dict[str, Any]: ...
+
+    def config(self, model: str, version: str) -> dict[str, Any]: ...
+
+    def statistics(self, model: str, version: str) -> dict[str, Any]: ...
 
 
 class Model:
     """A model of a server, by name and version; "" means the newest that is loaded."""
 
-    def __init__(self, guest: Guest, name: str, version: str = "") -> None:
-        self._guest = guest
+    def __init__(self, channel: ModelChannel, name: str, version: str = "") -> None:
+        self._channel = channel
         self.name = name
         self.version = version
 
@@ -44,11 +54,12 @@ class Model:
     ) -> Iterator[InferenceResponse]:
         """Iterate over the responses: one, or those that a decoupled model sends.
 
-        The request is under way when this returns. Closing the iterator, or dropping it, cancels
-        the request. Raises the server's error where there is no response, and TimeoutError when
-        the request's deadline has passed.
+        The request is under way when this returns; over a door, large inputs must not change
+        before the first response is there. Closing the iterator, or dropping it, cancels the
+        request. Raises the server's error where there is no response, and TimeoutError when the
+        request's deadline has passed.
         """
-        return self._ask(merged(request, inputs, options))
+        return self._channel.infer(self.name, self.version, merged(request, inputs, options))
 
     def async_infer(
         self,
@@ -57,33 +68,23 @@ class Model:
         inputs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncIterator[InferenceResponse]:
-        """Iterate likewise, in a coroutine of any event loop."""
-        return AsyncResponses(self._ask(merged(request, inputs, options)))
+        """Iterate likewise, in a coroutine of any event loop.
 
-    def _ask(self, request: InferenceRequest) -> Responses:
-        return Responses(self._guest, self.name, self.version, request)
+        Over a door it must be one of the thread that the connection belongs to.
+        """
+        return self._channel.async_infer(self.name, self.version, merged(request, inputs, options))
 
     # ------------------------------------------------------------- the model
 
     def is_ready(self) -> bool:
         """True if it could execute a request now."""
-        catalogue = self._guest.gateway.catalogue
-
-        def ask() -> bool:
-            try:
-                return catalogue.is_model_ready(self.name, self.version)
-            except ZmqTritonError:
-                return False
-
-        return self._guest.ask(ask)
+        return self._channel.is_ready(self.name, self.version)
 
     def metadata(self) -> dict[str, Any]:
-        catalogue = self._guest.gateway.catalogue
-        return self._guest.ask(lambda: catalogue.metadata(self.name, self.version))
+        return self._channel.metadata(self.name, self.version)
 
     def config(self) -> dict[str, Any]:
-        catalogue = self._guest.gateway.catalogue
-        return self._guest.ask(lambda: catalogue.find(self.name, self.version).config)
+        return self._channel.config(self.name, self.version)
 
     @property
     def batch_ready(self) -> bool:
@@ -91,112 +92,4 @@ class Model:
         return int(self.config().get("max_batch_size", 0)) > 0
 
     def statistics(self) -> dict[str, Any]:
-        async def ask() -> dict[str, Any]:
-            gateway = self._guest.gateway
-            gateway.catalogue.check_counted(self.name, self.version)
-            return await gateway.statistics(self.name, int(self.version or -1))
-
-        return self._guest.wait(ask())
-
-
-class Responses:
-    """The responses to one request, for a thread."""
-
-    def __init__(self, guest: Guest, name: str, version: str, request: InferenceRequest) -> None:
-        """Ask. Raises Unavailable without a connection."""
-        within_s = request.deadline_s
-        self._guest = guest
-        self._until_s = None if within_s is None else time.monotonic() + within_s
-        #: None when there is nothing more to come.
-        self._coming: Coming | None = None
-        self._exchange = Exchange(guest.gateway, name, version, request, guest.exchanges)
-        self._await(self._exchange.begin)
-
-    def __iter__(self) -> Responses:
-        return self
-
-    def __next__(self) -> InferenceResponse:
-        if self._coming is None:
-            raise StopIteration
-        with self.receiving():
-            response = self._coming.result(self.left_s())
-        self.proceed(response)
-        if response is None:
-            raise StopIteration
-        return response
-
-    @contextmanager
-    def receiving(self) -> Iterator[None]:
-        """Cancel the request if waiting for its next response raises."""
-        try:
-            yield
-        except (FutureTimeoutError, asyncio.TimeoutError, DeadlineExceeded):
-            self.close()
-            raise TimeoutError(_LATE) from None
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def coming(self) -> Coming | None:
-        """The next response, or None if there is none any more."""
-        return self._coming
-
-    def left_s(self) -> float | None:
-        """Return how long the rest may take; None without a deadline."""
-        return None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
-
-    def proceed(self, response: InferenceResponse | None) -> None:
-        """Ask for the response after this one, if there is one."""
-        self._coming = None
-        if response is not None and not response.final:
-            self._await(self._exchange.proceed)
-
-    def _await(self, ask: Callable[[Coming], None]) -> None:
-        """Have the exchange get the next response. Raises Unavailable without a connection."""
-        coming: Coming = Future()
-        self._guest.soon(ask, coming)
-        self._coming = coming
-
-    def close(self) -> None:
-        """Cancel the request, if it is not answered."""
-        if self._coming is not None:
-            self._coming = None
-            with suppress(ZmqTritonError):  # with the connection everything ends
-                self._guest.soon(self._exchange.close)
-
-    def __enter__(self) -> Responses:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_exchange"):
-            self.close()
-
-
-class AsyncResponses:
-    """The responses to one request, for a coroutine of any event loop."""
-
-    def __init__(self, responses: Responses) -> None:
-        self._responses = responses
-
-    def __aiter__(self) -> AsyncResponses:
-        return self
-
-    async def __anext__(self) -> InferenceResponse:
-        responses = self._responses
-        if responses.coming is None:
-            raise StopAsyncIteration
-        with responses.receiving():
-            coming = asyncio.shield(asyncio.wrap_future(responses.coming))
-            response = await asyncio.wait_for(coming, responses.left_s())
-        responses.proceed(response)
-        if response is None:
-            raise StopAsyncIteration
-        return response
-
-    async def aclose(self) -> None:
-        """Cancel the request, if it is not answered."""
-        self._responses.close()
+        return self._channel.statistics(self.name, self.version)

@@ -1,15 +1,15 @@
-"""A model behind a door, with the methods of zmqtriton.embedded.model.Model."""
+"""The way to the models behind a door, and the responses that come on it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from zmqtriton.door.conversation import LATE, Conversation, Inbox, Message
-from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse, merged
+from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton.embedded.tensors import to_arrays, to_tensors
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NAME, BY_NUMBER
@@ -21,54 +21,18 @@ _WINDOW = 64
 _NO_OPTIONS = InferenceRequest({})[1:]
 
 
-class DoorModel:
-    """A model of a server, by name and version; "" means the newest that is loaded."""
+class DoorChannel:
+    """The way to the models of a server by its door."""
 
-    def __init__(
-        self, conversation: Conversation, keys: Mapping[str, Any], name: str, version: str = ""
-    ) -> None:
+    def __init__(self, conversation: Conversation, keys: Mapping[str, Any]) -> None:
         """Set up; `keys` are fields of every request."""
         self._conversation = conversation
         self._keys = keys
-        self.name = name
-        self.version = version
 
-    def __repr__(self) -> str:
-        return f"DoorModel({self.name!r}{f', {self.version!r}' if self.version else ''})"
-
-    def create_request(self, inputs: Mapping[str, Any], **options: Any) -> InferenceRequest:
-        """Return a request; the options are the fields of InferenceRequest."""
-        return InferenceRequest(inputs, **options)
-
-    def infer(
-        self,
-        request: InferenceRequest | None = None,
-        *,
-        inputs: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Iterator[InferenceResponse]:
-        """Iterate over the responses: one, or those that a decoupled model sends.
-
-        The request is under way when this returns; large inputs must not change before the first
-        response is there. Closing the iterator, or dropping it, cancels the request. Raises the
-        server's error where there is no response, and TimeoutError when the request's deadline
-        has passed.
-        """
-        return self._ask(merged(request, inputs, options))
-
-    def async_infer(
-        self,
-        request: InferenceRequest | None = None,
-        *,
-        inputs: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> AsyncIterator[InferenceResponse]:
-        """Iterate likewise, in a coroutine of the thread that the connection belongs to."""
-        return self._ask(merged(request, inputs, options))
-
-    def _ask(self, request: InferenceRequest) -> DoorResponses:
-        tensors = to_tensors(request.inputs, self._needed_config(request.inputs))
-        fields = {**self._named(), **_fields(request, tensors)}
+    def infer(self, model: str, version: str, request: InferenceRequest) -> DoorResponses:
+        config = self._needed_config(model, version, request.inputs)
+        tensors = to_tensors(request.inputs, config)
+        fields = {**self._named(model, version), **_fields(request, tensors)}
         frames = [tensor.data for tensor in tensors]
         until_s = None
         if request.deadline_s is not None:
@@ -76,42 +40,39 @@ class DoorModel:
         inbox = self._conversation.ask("infer", fields, frames)
         return DoorResponses(self._conversation, inbox, until_s)
 
-    def _needed_config(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    #: The responses are for both.
+    async_infer = infer
+
+    def _needed_config(
+        self, model: str, version: str, inputs: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """Return the configuration if it is needed to tell the datatypes of these inputs.
 
         It is asked for each time, since the model may have been loaded anew.
         """
         are_arrays = all(isinstance(value, np.ndarray) for value in inputs.values())
-        return {} if are_arrays else self.config()
+        return {} if are_arrays else self.config(model, version)
 
-    def _named(self) -> dict[str, Any]:
-        return {"model": self.name, "version": self.version, **self._keys}
-
-    # ------------------------------------------------------------- the model
-
-    def is_ready(self) -> bool:
-        """True if it could execute a request now."""
+    def is_ready(self, model: str, version: str) -> bool:
         try:
-            return bool(self._answer("model.ready")["ready"])
+            return bool(self._answer("model.ready", model, version)["ready"])
         except ZmqTritonError:
             return False
 
-    def metadata(self) -> dict[str, Any]:
-        return self._answer("model.metadata")
+    def metadata(self, model: str, version: str) -> dict[str, Any]:
+        return self._answer("model.metadata", model, version)
 
-    def config(self) -> dict[str, Any]:
-        return self._answer("model.config")
+    def config(self, model: str, version: str) -> dict[str, Any]:
+        return self._answer("model.config", model, version)
 
-    @property
-    def batch_ready(self) -> bool:
-        """True if its first dimension is that of a batch."""
-        return int(self.config().get("max_batch_size", 0)) > 0
+    def statistics(self, model: str, version: str) -> dict[str, Any]:
+        return self._answer("model.statistics", model, version)
 
-    def statistics(self) -> dict[str, Any]:
-        return self._answer("model.statistics")
+    def _answer(self, verb: str, model: str, version: str) -> dict[str, Any]:
+        return answer_of(self._conversation, verb, self._named(model, version))
 
-    def _answer(self, verb: str) -> dict[str, Any]:
-        return answer_of(self._conversation, verb, self._named())
+    def _named(self, model: str, version: str) -> dict[str, Any]:
+        return {"model": model, "version": version, **self._keys}
 
 
 def answer_of(
