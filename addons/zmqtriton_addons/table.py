@@ -23,6 +23,7 @@ TABLES: dict[str, dict[str, str]] = {
         "proxy": "zmqtriton.ctl.proxy.command:proxy",
     },
     "zmqtriton.http": {
+        "clouds": "zmqtriton_addons.web_apis.clouds.extension:EXTENSION",
         "openai": "zmqtriton_frontends.http_api.openai.extension:EXTENSION",
     },
     "zmqtriton.processes": {

@@ -235,6 +235,24 @@ LAYERS = (
     ),
     Layer("zmqtriton_addons", (), (), "is a name"),
     Layer("zmqtriton_addons.tools", (), (), "is a name"),
+    Layer("zmqtriton_addons.web_apis", (), (), "is a name"),
+    Layer(
+        "zmqtriton_addons.web_apis.clouds",
+        (
+            _FLOOR,
+            "zmqtriton_addons.web_apis.clouds",
+            "zmqtriton_frontends.access.refusals",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api.asgi",
+            "zmqtriton_frontends.http_api.extension",
+            "zmqtriton_frontends.http_api.inference.binary",
+            "zmqtriton_frontends.http_api.inference.json_documents",
+            "zmqtriton_frontends.metrics_api",
+            "zmqtriton_frontends.process.ledger",
+        ),
+        ("falcon",),
+        "translates requests of platforms, and answers none itself",
+    ),
     Layer(
         "zmqtriton_addons.tools.run",
         (

@@ -21,7 +21,6 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Responder, Route
-from zmqtriton_frontends.http_api.clouds.inference import CloudInferences
 from zmqtriton_frontends.http_api.control.description import Description
 from zmqtriton_frontends.http_api.control.metadata import Metadata
 from zmqtriton_frontends.http_api.control.pages import Pages
@@ -30,6 +29,7 @@ from zmqtriton_frontends.http_api.control.routes import routes as control_routes
 from zmqtriton_frontends.http_api.control.settings import Settings
 from zmqtriton_frontends.http_api.extension import ErrorForm, HttpExtension, extensions
 from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference.asgi_inference import AsgiInferences
 from zmqtriton_frontends.http_api.inference.generate import Generate
 from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.http_api.inference.infer_stream import InferStream
@@ -74,7 +74,7 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("GET", "/config", "model-config", metadata.config),
         Route("GET", "/stats", "statistics", metadata.statistics),
         Route("GET", "/load", "statistics", metadata.model_load),
-        Route("POST", "/infer", "inference", CloudInferences(inference).infer),
+        Route("POST", "/infer", "inference", AsgiInferences(inference).infer),
         Route("POST", "/generate", "inference", generate.generate),
         Route("POST", "/generate_stream", "inference", generate.generate_stream),
         Route("POST", "/infer_stream", "inference", InferStream(gateway, inference).infer_stream),
@@ -130,7 +130,7 @@ class _Path:
 
 
 def build(
-    gateway: Gateway, table: list[Route], access: Access
+    gateway: Gateway, table: Sequence[Route], access: Access
 ) -> falcon.asgi.App[Request, falcon.asgi.Response]:
     """Make the application of the table of routes; the gateway must have its settings."""
     app = falcon.asgi.App(request_type=Request)

@@ -1,4 +1,4 @@
-"""The additions of an add-on to the HTTP frontend: routes, and the form of errors below one path.
+"""The additions of an add-on to the HTTP frontend: routes, a form of errors, further endpoints.
 
 An add-on declares an `HttpExtension`. Its routes are made once in each process, when that has the
 server's settings.
@@ -7,12 +7,15 @@ server's settings.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.process.ledger import Application
 
 
 class ErrorForm(Protocol):
@@ -23,11 +26,28 @@ class ErrorForm(Protocol):
     def of_refusal(self, status: int, text: str) -> tuple[int, bytes]: ...
 
 
+class EndpointParts(NamedTuple):
+    """The parts of the server that an endpoint is made of."""
+
+    gateway: Gateway
+    #: The application of the main endpoint.
+    application: Application
+    access: Access
+    #: Makes an application of routes that only this endpoint has.
+    build: Callable[[Sequence[Route]], Application]
+
+
+def _no_routes(gateway: Gateway) -> Sequence[Route]:
+    return ()
+
+
 class HttpExtension(NamedTuple):
-    routes: Callable[[Gateway], Sequence[Route]]
+    routes: Callable[[Gateway], Sequence[Route]] = _no_routes
     #: The beginning of the paths whose errors have a form of their own.
     prefix: str = ""
     error_form: ErrorForm | None = None
+    #: Endpoints on sockets of their own, by the options that name these (server/endpoints.py).
+    endpoints: Mapping[str, Callable[[EndpointParts], Application]] = MappingProxyType({})
 
 
 def extensions(gateway: Gateway) -> list[HttpExtension]:

@@ -37,7 +37,7 @@ _TOKEN = "token"
 
 #: What makes an example of a responder's body.
 _EXAMPLES: dict[str, Callable[[ModelVersion], dict[str, Any] | None]] = {
-    "CloudInferences.infer": lambda model: examples.infer(model.signature),
+    "AsgiInferences.infer": lambda model: examples.infer(model.signature),
     "Generate.generate": lambda model: examples.generate(model.signature),
     "Generate.generate_stream": lambda model: examples.generate(model.signature),
     "InferStream.infer_stream": lambda model: examples.infer(model.signature),

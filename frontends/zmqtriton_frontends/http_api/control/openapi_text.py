@@ -92,7 +92,7 @@ OPERATIONS = {
         "Log",
         query={"model": _STRING, **{name: _NUMBER for name in ("lines", "since", "after")}},
     ),
-    "CloudInferences.infer": _answers(
+    "AsgiInferences.infer": _answers(
         "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
     ),
     "Generate.generate": _answers(

@@ -1,7 +1,7 @@
 """One inference over HTTP, from its whole body to its encoded answer, without a task or a future.
 
 Where the body comes from and where the answer goes is a subclass's: a connection's
-(server/inference_exchange.py), or that of a cloud's endpoint (clouds/inference.py).
+(server/inference_exchange.py), or that of an add-on's endpoint (asgi_inference.py).
 """
 
 from __future__ import annotations

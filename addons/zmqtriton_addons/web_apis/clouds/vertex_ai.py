@@ -10,12 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
-from zmqtriton_floor.access.token_file import METRICS
-from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.asgi.access import Access
-from zmqtriton_frontends.http_api.clouds.redirection import (
+from zmqtriton_addons.web_apis.clouds.redirection import (
     Scope,
     Target,
     answer,
@@ -23,6 +18,11 @@ from zmqtriton_frontends.http_api.clouds.redirection import (
     pass_on,
     refuse,
 )
+from zmqtriton_floor.access.token_file import METRICS
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.process.ledger import Application
 
 BINARY_TYPE = "application/vnd.vertex-ai-triton.binary+json;json-header-size="

@@ -6,10 +6,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from zmqtriton_floor.access.token_file import INFER
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.access import Access
-from zmqtriton_frontends.http_api.clouds.redirection import (
+from zmqtriton_addons.web_apis.clouds.redirection import (
     Scope,
     Target,
     answer,
@@ -18,7 +15,10 @@ from zmqtriton_frontends.http_api.clouds.redirection import (
     refuse,
     with_length_in_type,
 )
-from zmqtriton_frontends.http_api.clouds.target_models import TARGET_MODEL, TargetModels
+from zmqtriton_addons.web_apis.clouds.target_models import TARGET_MODEL, TargetModels
+from zmqtriton_floor.access.token_file import INFER
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.process.ledger import Application
 
 BINARY_TYPE = "application/vnd.sagemaker-triton.binary+json;json-header-size="

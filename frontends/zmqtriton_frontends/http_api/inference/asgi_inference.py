@@ -1,4 +1,4 @@
-"""POST .../infer for the endpoints of clouds, which pass their requests on to the application.
+"""POST .../infer for endpoints of add-ons, which pass their requests on to the application.
 
 On the main endpoint a connection answers them itself (server/inference_exchange.py).
 """
@@ -25,7 +25,7 @@ from zmqtriton_frontends.http_api.inference.infer import Body, Inference
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 
 
-class CloudInference(HttpInference):
+class AsgiInference(HttpInference):
     """One that a task waits for."""
 
     __slots__ = ("_answered", "_connection")
@@ -51,7 +51,7 @@ class CloudInference(HttpInference):
             self._answered.set_result((status, encoded))
 
 
-class CloudInferences:
+class AsgiInferences:
     """The responder."""
 
     def __init__(self, inference: Inference) -> None:
@@ -64,7 +64,7 @@ class CloudInferences:
         with await self._inference.receive(req) as body:
             limit = self._inference.max_input_size
             head = read_head(InferenceHead((model, version), req.path, req, len(body), limit))
-            status, encoded = await CloudInference(self._inference, head, req).answer(body)
+            status, encoded = await AsgiInference(self._inference, head, req).answer(body)
         headers, text, tail = encoded
         resp.status = status
         resp.set_headers(headers)

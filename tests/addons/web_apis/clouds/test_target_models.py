@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import FakeGateway
+from zmqtriton_addons.web_apis.clouds.target_models import TargetModels
 from zmqtriton_floor.errors import Unsupported
-from zmqtriton_frontends.http_api.clouds.target_models import TargetModels
 
 
 class Request:

@@ -1,0 +1,1 @@
+"""APIs of the web that others have defined, as extensions of the HTTP frontend."""
