@@ -385,7 +385,7 @@ def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(world: Brok
     _quick(world)
     generation = world.core.generations[1]
     while generation.placement._mean_ns < 1_200_000:
-        generation.placement.record_execution(2_000_000)
+        generation.placement.finish_batch(generation.instances[S], 2_000_000)
 
     world.infer(F, request(2), request(3), request(4))
 
@@ -394,7 +394,8 @@ def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(world: Brok
 
 def test_one_with_longer_executions_is_not(world: BrokerHarness) -> None:
     _quick(world)
-    world.core.generations[1].placement.record_execution(10**9)
+    generation = world.core.generations[1]
+    generation.placement.finish_batch(generation.instances[S], 10**9)
 
     world.infer(F, request(2), request(3))
 

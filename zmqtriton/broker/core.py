@@ -323,7 +323,7 @@ class Core:
             if request is None:
                 self._take_strange_outcome(serial, outcome, body, now_ns)
             else:
-                self._lifecycle.take_outcome(serial, request, outcome, body, now_ns)
+                self._lifecycle.respond(serial, request, outcome, body, now_ns)
         if message.rescheduled:
             self._rescheduling.reschedule(instance, message.rescheduled, now_ns)
         if message.response_counts:

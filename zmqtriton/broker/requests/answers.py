@@ -108,7 +108,9 @@ class Answers:
         request.answer()
         if generation.sequences is not None:
             generation.sequences.finish_request(request)
-        self._limits.remove(request)
+        limits = self._limits
+        limits.unanswered -= 1
+        limits.unanswered_bytes -= request.size
         generation.unanswered -= 1
         peer = self._peers.get(request.peer)
         if peer is not None:

@@ -76,8 +76,9 @@ class Lifecycle:
 
     def submit(self, request: InflightRequest, now_ns: int) -> None:
         """Admit a request; it is dispatched at the end of the current event."""
-        row, generation = request.row, request.generation
-        self._limits.add(request)
+        row, generation, limits = request.row, request.generation, self._limits
+        limits.unanswered += 1
+        limits.unanswered_bytes += request.size
         generation.unanswered += 1
         generation.statistics.last_arrival_ns = now_ns
         if generation.is_cached and self._cache_lookup.answer_from_cache(request, now_ns):
@@ -167,18 +168,15 @@ class Lifecycle:
         elif request.instance is not None:
             self._outbox.cancel_execution(request.instance.serial, request.key)
 
-    def take_outcome(
-        self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
-    ) -> None:
-        """Take one outcome of a stub, and the memory that it refers to."""
-        if outcome.blocks or outcome.flags & wire.HAS_REFERENCES:
-            outcome, body = self._blocks.admit_outcome(source, request, outcome, body)
-        self.respond(source, request, outcome, body, now_ns)
-
     def respond(
         self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        """Pass on a response of a stub or an ensemble."""
+        """Pass on a response of a stub, or of an ensemble, whose source is 0.
+
+        The memory that a stub's refers to is leased; to an ensemble's it was with its step's.
+        """
+        if source and (outcome.blocks or outcome.flags & wire.HAS_REFERENCES):
+            outcome, body = self._blocks.admit_outcome(source, request, outcome, body)
         counters = request.generation.statistics
         if outcome.code:
             request.has_failed, request.error = True, outcome.text

@@ -7,7 +7,6 @@ earlier broker admitted are not refused either. Knows neither queues nor clocks.
 
 from __future__ import annotations
 
-from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton_floor.errors import OVERLOADED, Unavailable
 from zmqtriton_floor.settings.broker import RequestLimits
@@ -19,6 +18,8 @@ MAX_UNANSWERED_BYTES = 1 << 30
 
 class Limits:
     def __init__(self) -> None:
+        #: The requests that were admitted and not answered, which Lifecycle and Answers count
+        #: where they admit and finish them, and the size of their bodies.
         self.unanswered = 0
         self.unanswered_bytes = 0
         #: How many requests were refused here.
@@ -65,11 +66,3 @@ class Limits:
         self.refused += 1
         generation.statistics.record_rejection()
         return generation.refusal(Unavailable(OVERLOADED))
-
-    def add(self, request: InflightRequest) -> None:
-        self.unanswered += 1
-        self.unanswered_bytes += request.size
-
-    def remove(self, request: InflightRequest) -> None:
-        self.unanswered -= 1
-        self.unanswered_bytes -= request.size

@@ -42,17 +42,6 @@ class RequestLifecycle(Refuses, Protocol):
     ) -> None:
         """Cancel a request; its final answer still comes."""
 
-    def take_outcome(
-        self,
-        source: int,
-        request: InflightRequest,
-        outcome: wire.Outcome,
-        body: bytes,
-        now_ns: int,
-        /,
-    ) -> None:
-        """Take one outcome of a stub, and the memory that it refers to."""
-
     def respond(
         self,
         source: int,
@@ -62,7 +51,7 @@ class RequestLifecycle(Refuses, Protocol):
         now_ns: int,
         /,
     ) -> None:
-        """Pass on a response of a stub or an ensemble."""
+        """Pass on a response of a stub, or of an ensemble, whose source is 0."""
 
 
 class Infers(Protocol):

@@ -278,7 +278,7 @@ class Recovery:
             generation.leave_queue(request)
             request.resume(instance, now_ns)
         for source, outcome, body in said:
-            self._lifecycle.take_outcome(source, request, outcome, body, now_ns)
+            self._lifecycle.respond(source, request, outcome, body, now_ns)
         if instance is None and request.state is not RequestState.ANSWERED:
             self._lifecycle.refuse(request, _REMOVED, statistics.BACKEND, now_ns)
 

@@ -47,7 +47,11 @@ class Dispatch:
         Requests that came with it and can be dispatched at once take no room.
         """
         if request.level is not None and request.level.is_crowded:
-            self._dispatch(request.generation, now_ns)
+            if request.generation.placement.is_limited:
+                while self._dispatch_limited(now_ns):
+                    pass
+            else:
+                self._dispatch(request.generation, now_ns)
         return request.level is None or not request.level.is_crowded
 
     def start_queue_timer(self, request: InflightRequest) -> None:
@@ -76,16 +80,6 @@ class Dispatch:
         while self._rates.limited and self._dispatch_limited(now_ns):
             pass
 
-    def _dispatch(self, generation: Generation, now_ns: int) -> None:
-        if generation.placement.is_limited:
-            while self._dispatch_limited(now_ns):
-                pass
-            return
-        while generation.pending or generation.sequences is not None:
-            if not self._dispatch_next(generation, now_ns):
-                self._await_due(generation)
-                return
-
     def _dispatch_limited(self, now_ns: int) -> bool:
         """Dispatch to the first rate-limited instance that has something to begin.
 
@@ -97,7 +91,7 @@ class Dispatch:
             membership = instance.membership
             assert membership is not None
             membership.is_its_turn = True
-            has_begun = self._dispatch_next(generation, now_ns)
+            has_begun = self._dispatch(generation, now_ns, is_one=True)
             self._await_due(generation)
             membership.is_its_turn = False
             if has_begun:
@@ -105,27 +99,36 @@ class Dispatch:
                 return True
         return False
 
-    def _dispatch_next(self, generation: Generation, now_ns: int) -> bool:
-        chosen = generation.next_dispatch(now_ns)
-        if generation.sequences is not None:
-            self._notify_ended_sequences(generation)
-        if chosen is None:
-            return False
-        instance, requests = chosen
-        number, fillers = next(self._numbers), 0
-        rows = self._outbox.batched_requests.setdefault(instance.serial, [])
-        if generation.sequences is None:
-            for request in requests:
-                rows.append((request.work(number), request.body))
-        else:
-            works = generation.sequences.controls.works(requests, number, self._numbers)
-            fillers = len(works) - len(requests)
-            rows.extend(works)
-        batch = Batch(number, requests, now_ns, fillers)
-        instance.dispatch(batch)
-        if generation.max_execution_ns:
-            self._start_execution_timer(instance, generation, batch)
-        return True
+    def _dispatch(self, generation: Generation, now_ns: int, *, is_one: bool = False) -> bool:
+        """Dispatch the batches of a generation for which there is a stub, or just one of them.
+
+        False if there was none at the end.
+        """
+        sequences = generation.sequences
+        while generation.pending or sequences is not None or is_one:
+            chosen = generation.next_dispatch(now_ns)
+            if sequences is not None:
+                self._notify_ended_sequences(generation)
+            if chosen is None:
+                self._await_due(generation)
+                return False
+            instance, requests = chosen
+            number, fillers = next(self._numbers), 0
+            rows = self._outbox.batched_requests.setdefault(instance.serial, [])
+            if sequences is None:
+                for request in requests:
+                    rows.append((request.work(number), request.body))
+            else:
+                works = sequences.controls.works(requests, number, self._numbers)
+                fillers = len(works) - len(requests)
+                rows.extend(works)
+            batch = wire.make(Batch, (number, requests, now_ns, fillers))
+            instance.dispatch(batch)
+            if generation.max_execution_ns:
+                self._start_execution_timer(instance, generation, batch)
+            if is_one:
+                return True
+        return False
 
     def _end_idle_sequences(self, generation: Generation, now_ns: int) -> None:
         """End sequences whose idle time is over, whether or not it is anybody's turn."""
@@ -179,19 +182,16 @@ class Dispatch:
         self, instance: Instance, generation: Generation, executed: wire.Executed, now_ns: int
     ) -> None:
         """Take note that the execute() of a batch has returned."""
-        batch = instance.finish_batch(executed.batch)
-        generation.busy_ns += instance.take_busy_ns(now_ns)
+        batch, busy_ns = instance.finish_batch(executed.batch, now_ns)
+        generation.busy_ns += busy_ns
         if not instance.has_executed:
             instance.has_executed = True
             self._outbox.supervisor.append(wire.FirstExecutionDone(instance.serial))
         generation.statistics.record_execution(batch, executed)
-        generation.placement.record_execution(
-            executed.input_ns + executed.infer_ns + executed.output_ns
-        )
+        execution_ns = executed.input_ns + executed.infer_ns + executed.output_ns
+        generation.placement.finish_batch(instance, execution_ns)
         if instance.batches:
             instance.begin_next(now_ns)
-        elif instance.state is InstanceState.IDLE:
-            generation.placement.become_idle(instance)
 
     def run_out(self, instance: Instance, generation: Generation) -> None:
         """Give up an instance that executes for longer than its model allows; it will be killed."""

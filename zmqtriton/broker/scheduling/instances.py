@@ -301,8 +301,11 @@ class Instance:
             request.dispatch(self, batch.dispatched_ns, batch)
             self.open_requests[request.key] = request
 
-    def finish_batch(self, batch: int) -> Batch:
-        """Note that execute() has returned. Raises KeyError for a batch that it was never given."""
+    def finish_batch(self, batch: int, now_ns: int) -> tuple[Batch, int]:
+        """Note that execute() has returned; return the batch, and the execution time to count.
+
+        Raises KeyError for a batch that it was never given.
+        """
         if batch not in self.batches and self.earlier > 1:
             self.earlier -= 1
             executed = self.batches[EARLIER]
@@ -313,7 +316,9 @@ class Instance:
             executed = self.batches.pop(batch)
         self.reported_waits = {}
         self._enter(Event.ADVANCED if self.batches else Event.EXECUTED)
-        return executed
+        since_ns = self._busy_from_ns  # as take_busy_ns() does, which would be one call more
+        self._busy_from_ns = now_ns if self.batches else 0
+        return executed, max(0, now_ns - since_ns) if since_ns else 0
 
     def busy_ns(self, now_ns: int) -> int:
         """Return the execution time since it was last counted."""

@@ -42,8 +42,12 @@ class Placement:
         if instance.membership is None and not self._has_sequences:
             self._idle.append(instance)
 
-    def record_execution(self, execution_ns: int) -> None:
+    def finish_batch(self, instance: Instance, execution_ns: int) -> None:
+        """Take note that an instance has executed a batch, and in what time."""
         self._mean_ns += (execution_ns - self._mean_ns) // 8 if self._mean_ns else execution_ns
+        is_idle = instance.state is InstanceState.IDLE
+        if is_idle and instance.membership is None and not self._has_sequences:
+            self._idle.append(instance)
 
     @property
     def may_have_room(self) -> bool:
