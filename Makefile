@@ -2,7 +2,7 @@
 # `make test ARGS="-k options"` passes arguments on to pytest, `JOBS=1` tests one file at a time.
 PYTHON ?= python3
 ARGS ?=
-JOBS ?= 3
+JOBS ?= 4
 # A file stays with one process; tests/conftest.py has the order.
 DIST = --dist loadfile --no-loadscope-reorder
 bin := .venv/bin

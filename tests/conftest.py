@@ -70,7 +70,7 @@ FIRST = (
     *("system/", "command_line/", "environments/"),
     *SLOW,
 )
-#: One of several processes that test at once (`make test` has two).
+#: One of several processes that test at once (`make test` has four).
 _IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 _SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
 

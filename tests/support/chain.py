@@ -22,10 +22,9 @@ from typing import Any
 
 import zmq
 
+from tests.supervisor.settings import settings
 from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
-from zmqtriton_floor.settings.codec import encode
-from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 
@@ -104,7 +103,8 @@ class ProcessChain:
         self.gateway = Gateway(Lifeline(theirs))
 
     def _bootstrap(self, serial: int, role: str) -> wire.Bootstrap:
-        return wire.Bootstrap(serial, TOKEN, role, str(self._directory), 1, encode(StubSettings()))
+        document = settings().document(role)
+        return wire.Bootstrap(serial, TOKEN, role, str(self._directory), 1, document)
 
     async def start(self) -> None:
         self.broker.send_messages(

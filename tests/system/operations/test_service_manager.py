@@ -101,7 +101,7 @@ def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(
         # Who could speak for the service must be nobody else, above all not gunicorn, which tries.
         for role, pids in server.pids().items():
             for pid in pids:
-                has_socket = b"NOTIFY_SOCKET" in Path(f"/proc/{pid}/environ").read_bytes()
+                has_socket = b"NOTIFY_SOCKET=" in Path(f"/proc/{pid}/environ").read_bytes()
                 assert (role == "supervisor") == has_socket, role
 
         assert 0 == server.stop()

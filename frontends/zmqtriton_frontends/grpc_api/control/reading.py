@@ -60,8 +60,8 @@ async def read_load(data: _Data, call: Call) -> tuple[Any, dict[str, memoryview]
             if file is not None:
                 files[file[0]] = file[1]
             elif end - at > MOST_PARAMETER_BYTES:
-                text = f"no parameter of a load but a file has more than {MOST_PARAMETER_BYTES}"
-                raise InvalidArgument(f"{text} bytes")
+                text = f"of {end - at} bytes exceeds the limit of {MOST_PARAMETER_BYTES}"
+                raise InvalidArgument(f"a parameter of a load that is no file {text}")
             start = at if file is None else end
         if end - start >= _PART_BYTES:
             merge(request, view, start, end)
