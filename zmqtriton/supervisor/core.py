@@ -62,20 +62,26 @@ class Core:
         self._is_exiting = False
         self._acknowledgements = Acknowledgements(plan)
         self._introductions = Introductions(plan, info, self._acknowledgements)
+        self._counts = BrokerCounts(plan, self._introductions)
         self._peers = Peers(
             plan,
             self._introductions,
             self._acknowledgements,
+            self._counts,
             policy.frontend_roles,
+            catalogue_messages=self._all_news,
+            region_messages=lambda: self.regions.registration_messages(),
             has_fork_server=policy.has_fork_server,
         )
-        self._counts = BrokerCounts(plan, self._introductions)
         self._leaving = RetirementQueue(self.generations)
         self._stopping = ShutdownSequence(
-            plan, self._peers, self._introductions, self._counts, policy.exit_timeout_s
+            plan,
+            self._peers,
+            self._introductions,
+            self._counts,
+            self._leaving,
+            policy.exit_timeout_s,
         )
-        self._stopping.get_generations = self.generations.values
-        self._stopping.retire_after_callers = self._leaving.retire_after_callers
         self.startup = Startup(plan, policy, self, self._peers.publish)
         self.regions = RegionRegistry(
             plan,
@@ -114,6 +120,7 @@ class Core:
         )
         self.events = EventRouter(
             plan,
+            self.models,
             self.generations,
             peers=self._peers,
             introductions=self._introductions,
@@ -124,10 +131,6 @@ class Core:
             status=self.status,
             on_call=self._control_calls(info).handle,
         )
-        self._peers.catalogue_messages = self._all_news
-        self._peers.region_messages = self.regions.registration_messages
-        self._peers.on_broker_lost = self._stopping.exit_now
-        self._peers.on_statistics = self._counts.handle_statistics
 
     def _surroundings(self, preparations: EnvironmentPreparations) -> ModelContext:
         plan, policy = self.plan, self._policy
@@ -158,7 +161,6 @@ class Core:
             next((why for each in self._features if (why := each.why_never_loaded)), None),
             is_explicit=self._policy.control_mode == "explicit",
         )
-        self._peers.on_guest_left = loads.guest_left
         queries = Queries(self, info, self.status)
         tables = [
             loads.verbs,

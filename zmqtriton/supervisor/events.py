@@ -8,14 +8,17 @@ from typing import Any
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.control.regions import RegionRegistry
 from zmqtriton.supervisor.control.server_status import ServerStatus
+from zmqtriton.supervisor.models.bindings import end_bindings
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, stub_event
+from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.helper_processes import HelperOwner
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.lost_connections import LostConnections
 from zmqtriton.supervisor.server_processes.peers import Peers
 from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
+from zmqtriton.supervisor.server_processes.roles import GUEST
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
@@ -27,6 +30,7 @@ class EventRouter:
     def __init__(
         self,
         plan: Plan,
+        models: Mapping[str, Model],
         generations: Mapping[int, Generation],
         *,
         peers: Peers,
@@ -39,6 +43,7 @@ class EventRouter:
         on_call: Callable[[int, wire.Call], None],
     ) -> None:
         self._plan = plan
+        self._models = models
         self._generations = generations
         self._peers = peers
         self._regions = regions
@@ -80,6 +85,10 @@ class EventRouter:
         peer = self._peers.find_peer(serial)
         if peer is not None:
             self._peers.process_ended(peer, reason)
+            if peer.role == GUEST:
+                end_bindings(self._models.values(), serial, reason)
+            if self._peers.is_broker_lost:
+                self._stopping.exit_now()
             self._regions.frontend_died(serial)
             return
         self._status.process_ended(serial)

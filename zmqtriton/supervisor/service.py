@@ -78,8 +78,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         return 1
     if claims.door is not None:
         held[listeners.DOOR] = listeners.BoundSocket(listeners.DOOR, claims.door)
-    service = Service(options, held, claims, stream)
-    service.runner.on_open = on_open
+    service = Service(options, held, claims, stream, on_open)
     try:
         return service.run()
     finally:
@@ -93,6 +92,7 @@ class Service:
         held: dict[str, listeners.BoundSocket],
         claims: Claims,
         stream: IO[str],
+        on_open: Callable[[OpenedServer], None] | None,
     ) -> None:
         self._options = options
         self._listeners = held
@@ -116,17 +116,14 @@ class Service:
             self._core.events,
             capacity.segment_budget_bytes(),
             str(directory.path),
-        )
-        self._children.on_process_end = lambda serial: directory.remove_process_files(
-            serial, self._core.staged_files.is_claimed
+            on_process_end=self._remove_process_files,
+            open_region=self._open_region,
         )
         self._children.quotas.prepare_groups()
-        if options.trust_client_shm:
-            self._children.segments.open_region = self._region_files.open_read_only
         self._background = Background(self._selector, self._core.plan.answer)
         self._next_poll_s = 0.0
         self._control_socket: ControlSocket | None = None
-        self._spawner = Spawner(options, self._children, held, claims, stream)
+        self._spawner = Spawner(options, self._children, held, claims, stream, self._open_control)
         self.runner = ActionRunner(
             options,
             self._core,
@@ -139,6 +136,7 @@ class Service:
             notifier=notifier,
             gpus=gpus,
             log_stream=stream,
+            on_open=on_open,
         )
         self._signals = own_process.Signals(self._core.stop_requested, self.runner.reopen_log)
 
@@ -161,12 +159,20 @@ class Service:
             quotas_kept_by=lambda: self._children.quotas.means,
         )
 
+    def _remove_process_files(self, serial: int) -> None:
+        self._claims.runtime.remove_process_files(serial, self._core.staged_files.is_claimed)
+
+    def _open_region(self, number: int) -> int | None:
+        """Open a region of a client, where clients are trusted."""
+        if not self._options.trust_client_shm:
+            return None
+        return self._region_files.open_read_only(number)
+
     # ---------------------------------------------------------------- the loop
 
     def run(self) -> int:
         """Run until the core says Exit."""
         self._open_control()
-        self._spawner.mending.open_control = self._open_control
         self._signals.catch()
         self._selector.register(self._signals, selectors.EVENT_READ, self._signals.handle)
         if self._options.owner_descriptor >= 0:

@@ -15,8 +15,7 @@ from zmqtriton_floor.errors import Unavailable
 
 
 def test_all_generations_share_the_limit() -> None:
-    limit = InstanceLimit()
-    limit.most = 10
+    limit = InstanceLimit(10)
     limit.claim(1, 6)
 
     with pytest.raises(Unavailable, match=r"allows 10 instances; there are 6, .* needs 5 more"):

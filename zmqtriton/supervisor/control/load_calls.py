@@ -14,7 +14,7 @@ from zmqtriton.supervisor.actions import LoadOverride, RepositoryListing
 from zmqtriton.supervisor.control.arguments import optional_model_name, required_model_name
 from zmqtriton.supervisor.control.staged_files import StagedFiles
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
-from zmqtriton.supervisor.models.bindings import end_bindings, guests_of, is_guest
+from zmqtriton.supervisor.models.bindings import guests_of, is_guest
 from zmqtriton.supervisor.models.context import LoadCallback
 from zmqtriton.supervisor.models.index import repository_index
 from zmqtriton.supervisor.models.loads.nested_loads import NestedLoads
@@ -77,10 +77,6 @@ class LoadCalls:
             "load": Verb(self._load, needs_repository=True, of_models=True),
             "unload": Verb(self._unload, needs_repository=True, of_models=True),
         }
-
-    def guest_left(self, guest: int, reason: Reason) -> None:
-        """End what a process of the user's has bound."""
-        end_bindings(self._server.models.values(), guest, reason)
 
     def _index(self, call: ControlCall) -> None:
         self._server.list_repository(partial(self._answer_index, call))

@@ -49,7 +49,9 @@ class ActionRunner:
         notifier: systemd.Notifier,
         gpus: Sequence[int],
         log_stream: IO[str],
+        on_open: Callable[[OpenedServer], None] | None,
     ) -> None:
+        """Set up; `on_open` is called when clients may connect."""
         self._options = options
         self._core = core
         self._children = children
@@ -61,8 +63,7 @@ class ActionRunner:
         self._notifier = notifier
         self._gpus = gpus
         self._log_stream = log_stream
-        #: Called when clients may connect.
-        self.on_open: Callable[[OpenedServer], None] | None = None
+        self._on_open = on_open
         #: None while the server runs.
         self.exit_status: int | None = None
         #: Printed to stderr at the end, after all log records.
@@ -172,10 +173,10 @@ class ActionRunner:
         tables.log_grpc_settings(self._options, self._log_stream)
 
     def _tell_open(self, _: actions.TellOpen) -> None:
-        if self.on_open is not None:
+        if self._on_open is not None:
             http = self._listeners.get(listeners.HTTP)
             port = None if http is None else http.port
-            self.on_open(OpenedServer(port, partial(serving_config, self._core.models)))
+            self._on_open(OpenedServer(port, partial(serving_config, self._core.models)))
 
     def _stop_listening(self, _: actions.StopListening) -> None:
         # The kernel accepts connections for as long as any process of ours holds the socket.
@@ -195,7 +196,7 @@ class ActionRunner:
         logs.change(action.options)
 
     def _show_tables(self, action: actions.ShowTables) -> None:
-        if self.on_open is not None:
+        if self._on_open is not None:
             return  # whoever is called tells it in words of its own
         backends = [("python", str(STUB_DIRECTORY)), *action.backends]
         for table in tables.startup_tables(

@@ -48,15 +48,23 @@ class _Segment(NamedTuple):
 
 
 class SegmentRegistry:
-    def __init__(self, budget: int, send: SendMessage, most: int = 4096) -> None:
-        """Set the limits: `budget` in bytes, and `most` segments, since each costs a descriptor."""
+    def __init__(
+        self,
+        budget: int,
+        send: SendMessage,
+        most: int = 4096,
+        open_region: Callable[[int], int | None] = lambda number: None,
+    ) -> None:
+        """Set the limits: `budget` in bytes, and `most` segments, since each costs a descriptor.
+
+        `open_region` opens a client's region read-only, where clients are trusted.
+        """
         self._budget = budget
         self._send = send
         self._max_segments = most
         self._segments: dict[int, dict[int, _Segment]] = {}
         self._total = 0
-        #: Opens a client's region read-only, where clients are trusted.
-        self.open_region: Callable[[int], int | None] = lambda number: None
+        self._open_region = open_region
         #: By region, who has it mapped, and for whom.
         self._region_readers: dict[int, set[tuple[int, int]]] = {}
         #: The models of owners whose models are limited.
@@ -162,7 +170,7 @@ class SegmentRegistry:
 
     def _open_client_region(self, serial: int, asked: wire.OpenSegment) -> None:
         number = asked.segment - REGIONS_FROM
-        descriptor = self.open_region(number)
+        descriptor = self._open_region(number)
         if descriptor is None:
             self._send(serial, wire.SegmentOpened(*asked, 0), None)
             return

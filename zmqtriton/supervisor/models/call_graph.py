@@ -90,7 +90,7 @@ class RetirementQueue:
     """Generations that are to end after their callers. `proceed` is called after each event."""
 
     def __init__(self, generations: Mapping[int, Generation]) -> None:
-        self._generations = generations
+        self.generations = generations
         self._waiting: dict[int, Generation] = {}
 
     def retire_after_callers(self, generation: Generation) -> None:
@@ -114,7 +114,7 @@ class RetirementQueue:
         """Return what each model that is to end calls, also through others; most call none."""
         callees: dict[str, set[str]] = {}
         ending = set[str]()
-        for generation in self._generations.values():
+        for generation in self.generations.values():
             if generation.callees:
                 name = generation.blueprint.name
                 callees.setdefault(name, set()).update(generation.callees)

@@ -16,11 +16,16 @@ _GPU = "GPU"
 
 
 class GpuLimits:
-    def __init__(self, limits: Iterable[tuple[int, float]]) -> None:
+    def __init__(
+        self, limits: Iterable[tuple[int, float]], used_share: Callable[[int], float | None]
+    ) -> None:
+        """Set up; `used_share` returns the share of a GPU's memory in use, from 0 to 1.
+
+        It returns None if that is unknown.
+        """
         #: By the number of the GPU.
         self._limits = dict(limits)
-        #: Returns the share of a GPU's memory in use, from 0 to 1; None if it is unknown.
-        self.used_share: Callable[[int], float | None] = lambda gpu: None
+        self._used_share = used_share
         #: The admitted instances by generation.
         self._admitted: dict[int, set[tuple[str, int]]] = {}
 
@@ -47,7 +52,7 @@ class GpuLimits:
 
     def _is_full(self, gpu: int) -> bool:
         most = self._limits.get(gpu)
-        used = None if most is None else self.used_share(gpu)
+        used = None if most is None else self._used_share(gpu)
         return used is not None and most is not None and used > most
 
     def forget_generation(self, generation: int) -> None:

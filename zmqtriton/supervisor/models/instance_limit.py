@@ -7,9 +7,8 @@ from zmqtriton_floor.reasons import Kind
 
 
 class InstanceLimit:
-    def __init__(self) -> None:
-        #: Infinite where nobody has set it.
-        self.most: float = float("inf")
+    def __init__(self, most: float) -> None:
+        self.most = most
         self._counts: dict[int, int] = {}
         #: The generations that end.
         self._leaving: set[int] = set()

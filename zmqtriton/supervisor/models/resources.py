@@ -6,7 +6,7 @@ execute. Only this check is made here; the broker shares the resources out. Does
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from zmqtriton.config.resources import ResourceNeed, ResourcePool
 from zmqtriton.supervisor.models.gpu_limits import GpuLimits
@@ -16,11 +16,16 @@ from zmqtriton.supervisor.settings import Settings
 
 
 class ResourceClaims:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        used_gpu_share: Callable[[int], float | None],
+        most_instances: float,
+    ) -> None:
         self._supply = ResourcePool(settings.broker.rate)
         self._claims: dict[int, list[ResourceNeed]] = {}
-        self.gpu_limits = GpuLimits(settings.model_load_gpu_limit)
-        self.instance_limit = InstanceLimit()
+        self.gpu_limits = GpuLimits(settings.model_load_gpu_limit, used_gpu_share)
+        self.instance_limit = InstanceLimit(most_instances)
 
     def claim(self, generation: int, places: Iterable[InstanceSlot]) -> None:
         """Claim for a generation, in place of its earlier claim.

@@ -67,9 +67,9 @@ class Introductions:
         self._server = server
         self._acknowledgements = acknowledgements
         self._replay = BrokerReplay()
-        self.resources = ResourceClaims(server.settings)
-        self.resources.gpu_limits.used_share = server.used_gpu_share
-        self.resources.instance_limit.most = server.most_instances
+        self.resources = ResourceClaims(
+            server.settings, server.used_gpu_share, server.most_instances
+        )
         self.finalize_turns = FinalizeTurns(plan, server.most_finalizing, server.processor_use)
         #: The number of brokers so far.
         self._epoch = 0

@@ -23,19 +23,24 @@ _AWAIT_GRPC_S = 5.0
 
 
 class Opening:
-    def __init__(self, plan: Plan, roles: Collection[str]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        roles: Collection[str],
+        tell_to_listen: Callable[[Callable[[str], bool]], None],
+    ) -> None:
+        """Set up; `tell_to_listen` has the processes listen whose role passes a test."""
         self._plan = plan
         self._roles = roles
         self._has_begun = self._includes_last = False
         self._listening: set[tuple[str, str]] = set()
-        #: Has the processes listen whose role passes the test.
-        self.tell_to_listen: Callable[[Callable[[str], bool]], None]
+        self._tell_to_listen = tell_to_listen
 
     def begin(self) -> None:
         """Let clients connect."""
         self._has_begun = True
         self._plan.enqueue(PrepareToListen())
-        self.tell_to_listen(lambda role: role not in _OPENING_LAST)
+        self._tell_to_listen(lambda role: role not in _OPENING_LAST)
         if GRPC in self._roles:
             self._plan.call_later(_AWAIT_GRPC_S, self._open_last)
         else:
@@ -44,7 +49,7 @@ class Opening:
     def _open_last(self) -> None:
         if not self._includes_last:
             self._includes_last = True
-            self.tell_to_listen(lambda role: role in _OPENING_LAST)
+            self._tell_to_listen(lambda role: role in _OPENING_LAST)
 
     def has_reached(self, role: str) -> bool:
         """True if a new process of this role listens at once."""

@@ -16,6 +16,7 @@ from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
 from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.metrics_process import MetricsProcess
 from zmqtriton.supervisor.server_processes.opening import Opening
@@ -65,31 +66,33 @@ class Peers:
         plan: Plan,
         introductions: Introductions,
         acknowledgements: Acknowledgements,
+        counts: BrokerCounts,
         roles: Iterable[str],
         *,
+        catalogue_messages: Callable[[], Iterable[Any]],
+        region_messages: Callable[[], Iterable[wire.AddRegion]],
         has_fork_server: bool = False,
     ) -> None:
+        """Set up; a new frontend gets what these two return.
+
+        That is all it must know of models and their repository, and of clients' shared memory.
+        """
         self._plan = plan
         self._introductions = introductions
         self._acknowledgements = acknowledgements
+        self._counts = counts
         self._roles = tuple(roles)
+        self._catalogue_messages, self._region_messages = catalogue_messages, region_messages
         self._before = (FORK_SERVER,) if has_fork_server else ()
         self._peers: dict[int, Peer] = {}
-        self.opening = Opening(plan, self._roles)
-        self.opening.tell_to_listen = self._tell_to_listen
+        self.opening = Opening(plan, self._roles, self._tell_to_listen)
         self.metrics_process = MetricsProcess(plan, self._roles, self._serials)
         #: Frontends take nothing new; they end; all other processes end.
         #: When the last broker that had come up died.
         self._last_broker_s: float | None = None
         self._is_refusing = self.is_stopping = self._is_finishing = False
-        #: Everything that frontends must know of the models and their repository.
-        self.catalogue_messages: Callable[[], Iterable[Any]] = tuple
-        #: Everything that they must know of clients' shared memory.
-        self.region_messages: Callable[[], Iterable[wire.AddRegion]] = tuple
-        self.on_broker_lost: Callable[[], None]
-        #: Called with the serial of a guest and the reason.
-        self.on_guest_left: Callable[[int, Reason], None]
-        self.on_statistics: Callable[[wire.Statistics], None]
+        #: No broker comes up any more.
+        self.is_broker_lost = False
 
     def start(self) -> None:
         for role in (*self._before, BROKER, *self._roles):
@@ -142,9 +145,9 @@ class Peers:
     def _send_state(self, peer: Peer) -> None:
         peer.is_introduced = True
         if peer.role in CATALOGUE_ROLES:
-            self._plan.enqueue(*(Send(peer.serial, news) for news in self.catalogue_messages()))
+            self._plan.enqueue(*(Send(peer.serial, news) for news in self._catalogue_messages()))
         if peer.role in SERVING_ROLES:
-            self._plan.enqueue(*(Send(peer.serial, region) for region in self.region_messages()))
+            self._plan.enqueue(*(Send(peer.serial, region) for region in self._region_messages()))
         if peer.role in READINESS_ROLES and self._is_refusing:
             self._plan.enqueue(Send(peer.serial, wire.Retire(0)))
         if self.opening.has_reached(peer.role):
@@ -168,8 +171,6 @@ class Peers:
         else:
             self._acknowledgements.peer_ended(peer.serial)
             self._introductions.report_death(peer.serial, reason.text)
-        if peer.role == GUEST:
-            self.on_guest_left(peer.serial, reason)
         if not self._is_wanted(peer.role):
             return
         self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason.text}")
@@ -177,7 +178,7 @@ class Peers:
             peer.backoff.record_death(self._plan.now_s, had_worked=had_worked)
             if peer.role == BROKER and self._is_broker_given_up(peer.backoff):
                 self._plan.log("E", "no broker comes up any more; the server ends")
-                self.on_broker_lost()
+                self.is_broker_lost = True
                 return
             self._plan.call_later(peer.backoff.pause_s, lambda: self._replace(peer, reason))
 
@@ -218,7 +219,7 @@ class Peers:
         elif isinstance(message, wire.Settled):
             self._introductions.settle(message)
         elif isinstance(message, wire.Statistics):
-            self.on_statistics(message)
+            self._counts.handle_statistics(message)
         elif isinstance(message, wire.CallResult) and peer.role == METRICS:
             self.metrics_process.handle_result(message)
         elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:

@@ -8,11 +8,12 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from enum import Enum
 from typing import Any
 
 from zmqtriton.supervisor.actions import Exit, StopListening
+from zmqtriton.supervisor.models.call_graph import RetirementQueue
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
@@ -45,15 +46,14 @@ class ShutdownSequence:
         peers: Peers,
         introductions: Introductions,
         counts: BrokerCounts,
+        retirements: RetirementQueue,
         timeout_s: int,
     ) -> None:
         self._plan = plan
         self._peers = peers
         self._introductions = introductions
         self._counts = counts
-        self.get_generations: Callable[[], Collection[Generation]]
-        #: Retires a generation when its callers have ended.
-        self.retire_after_callers: Callable[[Generation], None]
+        self._retirements = retirements
         self._left_s = timeout_s
         self._status = 0
         self.phase = ShutdownPhase.RUNNING
@@ -126,7 +126,7 @@ class ShutdownSequence:
             self._plan.log("I", "All models are stopped, unloading models")
             self._report()
             for generation in self._alive():
-                self.retire_after_callers(generation)
+                self._retirements.retire_after_callers(generation)
         if self.phase is ShutdownPhase.UNLOADING and not self._alive():
             self.phase = ShutdownPhase.FINISHING
             self._peers.stop_all(max(1, self._left_s) * 1000)
@@ -137,4 +137,5 @@ class ShutdownSequence:
             self.exit_now(self._status)
 
     def _alive(self) -> list[Generation]:
-        return [g for g in self.get_generations() if g.state is not GenerationState.ENDED]
+        generations = self._retirements.generations.values()
+        return [g for g in generations if g.state is not GenerationState.ENDED]

@@ -18,6 +18,7 @@ from zmqtriton.supervisor.machine import listeners
 from zmqtriton.supervisor.machine.directories.claims import Claims
 from zmqtriton.supervisor.machine.directories.door import bind_door
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
+from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton_floor.endpoints import door_path
 
 _log = logging.getLogger(__name__)
@@ -32,19 +33,20 @@ class DirectoryMending:
         options: Options,
         claims: Claims,
         sockets: dict[str, listeners.BoundSocket],
-        kill: Callable[[int, str], None],
+        children: Children,
         serials: Mapping[str, int],
+        open_control: Callable[[], None],
     ) -> None:
-        """Set up; `kill` ends the process with a serial; `serials` has each role's last one."""
+        """Set up; `serials` has each role's last process.
+
+        `open_control` opens the socket for zmqtriton-ctl, and may raise OSError.
+        """
         self._options = options
         self._claims = claims
         self._sockets = sockets
-        self._kill = kill
+        self._children = children
         self._serials = serials
-        #: Opens the socket for zmqtriton-ctl. Raises OSError.
-        self.open_control: Callable[[], None] = lambda: None
-        #: Makes the sockets of stubs' streams again. Raises OSError.
-        self.renew_streams: Callable[[], None] = lambda: None
+        self._open_control = open_control
         self._has_told = False
 
     def poll(self) -> None:
@@ -64,15 +66,17 @@ class DirectoryMending:
         try:
             directory.restore()
             self._open_door()
-            self.renew_streams()
+            self._children.stream_sockets.renew()
             # last: as long as it is not there, the directory counts as lost
-            self.open_control()
+            self._open_control()
         except (OSError, DirectoryError) as error:
             _log.debug("the runtime directory cannot be made again: %s", error)
             return
         for role in _LISTENING_ROLES:
             if role in self._serials:
-                self._kill(self._serials[role], "its socket was removed from the runtime directory")
+                self._children.kill(
+                    self._serials[role], "its socket was removed from the runtime directory"
+                )
         _log.info("the runtime directory '%s' is there again", directory.path)
 
     def _open_door(self) -> None:

@@ -105,17 +105,22 @@ class Children:
         listener: ChildListener,
         segment_bytes: int = 0,
         directory: str = "",
+        *,
+        on_process_end: Callable[[int], None] = lambda serial: None,
+        open_region: Callable[[int], int | None] = lambda number: None,
     ) -> None:
         """Set up; `segment_bytes` limits the shared memory of all processes together.
 
-        The runtime directory marks the processes of models as this server's.
+        The runtime directory marks the processes of models as this server's. `on_process_end` is
+        called with the serial of each dead process, before the listener is; `open_region` opens a
+        region of a client.
         """
         self._selector = selector
         self._listener = listener
         self._directory = directory
         self._children: dict[int, Child] = {}
         most_segments = descriptors.most_segments(descriptors.limit())
-        self.segments = SegmentRegistry(segment_bytes, self.send, most=most_segments)
+        self.segments = SegmentRegistry(segment_bytes, self.send, most_segments, open_region)
         self.fork_server = ForkServer(self)
         self.guests = Guests(
             selector,
@@ -135,8 +140,7 @@ class Children:
         self.model_variables: Mapping[str, str | None] = {}
         #: The log file, if it was opened anew.
         self.log_descriptor: int | None = None
-        #: Called with the serial of each dead process, before the listener is.
-        self.on_process_end: Callable[[int], None] = lambda serial: None
+        self._on_process_end = on_process_end
 
     def stub_pids(self) -> set[int]:
         return {c.pid for c in self._children.values() if c.output is not None}
@@ -457,7 +461,7 @@ class Children:
         if child.pidfd is not None:
             _unregister(self._selector, child.pidfd)
             os.close(child.pidfd)
-        self.on_process_end(child.serial)
+        self._on_process_end(child.serial)
         if child.output is not None:
             with guarded("the search for what a stub has left"):
                 self._kill_strays()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable
 from typing import IO
 
 from zmqtriton.environments.cache import default_root, lock_in_use
@@ -47,7 +48,9 @@ class Spawner:
         sockets: dict[str, listeners.BoundSocket],
         claims: Claims,
         log_stream: IO[str],
+        open_control: Callable[[], None],
     ) -> None:
+        """Set up; `open_control` opens the control socket again when its directory was lost."""
         self._options = options
         self._users = claims.users
         self._children = children
@@ -59,8 +62,9 @@ class Spawner:
         self._begun = segments.anonymous_memory(_BEGUN_BYTES)
         #: The last process of each role.
         self._serials: dict[str, int] = {}
-        self.mending = DirectoryMending(options, claims, sockets, children.kill, self._serials)
-        self.mending.renew_streams = children.stream_sockets.renew
+        self.mending = DirectoryMending(
+            options, claims, sockets, children, self._serials, open_control
+        )
         children.model_variables = _model_variables(options)
 
     def close(self) -> None:
