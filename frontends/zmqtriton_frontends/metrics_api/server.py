@@ -1,6 +1,6 @@
-"""Just enough HTTP/1.1 for a scraper: GET and HEAD of /metrics, one after another, no bodies.
+"""The connections of scrapers: GET and HEAD of /metrics, one after another, no bodies.
 
-Everything is limited: headers, the time they may take, connections. Knows nothing of metrics.
+Everything is limited: heads, the time they may take, connections. Knows nothing of metrics.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from zmqtriton_floor.access.token_file import METRICS
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens, check_target
 from zmqtriton_frontends.access.refusals import AccessRefused, Headers
+from zmqtriton_frontends.http1 import responses
+from zmqtriton_frontends.http1.heads import Head, Refused
+from zmqtriton_frontends.http1.requests import RequestReader
 from zmqtriton_frontends.process.hosts import AllowedHosts
 
 _log = logging.getLogger(__name__)
 
-MAX_HEAD_BYTES = 16 * 1024
+#: What is read at once, and read ahead.
+_READ_BYTES = 16 << 10
 MAX_CONNECTIONS = 256
 #: A scraper connects, asks and often stays for the next scrape.
 HEAD_WITHIN_S = 75.0
@@ -54,7 +58,7 @@ class Page:
 
     async def start(self, listener: socket.socket) -> None:
         self._server = await asyncio.start_server(
-            self._converse, sock=listener, limit=MAX_HEAD_BYTES, backlog=128
+            self._converse, sock=listener, limit=_READ_BYTES, backlog=128
         )
 
     async def stop(self, within_s: float) -> None:
@@ -77,13 +81,12 @@ class Page:
             return
         self._open[task] = writer
         answers = _Answers(writer)
+        requests = RequestReader()
         try:
-            while await self._serve_one(task, reader, answers):
-                pass
-        except (asyncio.TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            while await self._serve_one(task, reader, requests, answers):
+                requests.end()
+        except (asyncio.TimeoutError, ConnectionError):
             _log.debug("a scraper's connection ended early")
-        except asyncio.LimitOverrunError:
-            await answers.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, keep_alive=False)
         except asyncio.CancelledError:
             _log.debug("closed a connection: at the end, or for another one")
         finally:
@@ -104,40 +107,42 @@ class Page:
         self,
         task: asyncio.Task[None],
         reader: asyncio.StreamReader,
+        requests: RequestReader,
         answers: _Answers,
     ) -> bool:
         """Serve a request; True if the connection may be used again."""
         self._busy.discard(task)
-        answers.is_head = False
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_WITHIN_S)
-        self._busy.add(task)
-        line, *fields = head[:-4].decode("latin-1").split("\r\n")
-        parts = line.split(" ")
-        answers.is_head = parts[0] == "HEAD"
-        if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-            await answers.refuse(HTTPStatus.BAD_REQUEST, keep_alive=False)
+        answers.method = ""
+        try:
+            head = await asyncio.wait_for(_receive_head(reader, requests), HEAD_WITHIN_S)
+        except Refused as error:
+            await answers.refuse(HTTPStatus(error.status), keep_alive=False, text=error.text)
             return False
-        keep_alive = _keeps_alive(parts[2], fields) and not self._is_stopping
-        if not self._is_called_right(fields):
+        self._busy.add(task)
+        answers.method = head.method
+        # a body, which nobody reads, ends the connection
+        keep_alive = head.keeps_alive and head.body_bytes == 0 and not self._is_stopping
+        if not self._is_called_right(head):
             await answers.refuse(HTTPStatus.MISDIRECTED_REQUEST, keep_alive=False)
             return False
         try:
-            self._check_token(fields, answers.writer)
+            self._check_token(head, answers.writer)
         except AccessRefused as error:
             status = HTTPStatus(error.http_status)
             await answers.refuse(status, keep_alive, text=error.text, headers=error.headers)
             return keep_alive
-        await self._respond(answers, parts[0], parts[1].partition("?")[0], keep_alive)
+        path = head.target.partition(b"?")[0].decode("latin-1")
+        await self._respond(answers, head.method, path, keep_alive)
         return keep_alive and not self._is_stopping  # it may have begun to stop meanwhile
 
-    def _is_called_right(self, fields: list[str]) -> bool:
-        return all(self._hosts.admits(host) for host in _values(fields, "host"))
+    def _is_called_right(self, head: Head) -> bool:
+        return all(self._hosts.admits(host) for host in _values(head, "host"))
 
-    def _check_token(self, fields: list[str], writer: asyncio.StreamWriter) -> None:
+    def _check_token(self, head: Head, writer: asyncio.StreamWriter) -> None:
         if self._tokens is not None:
             place = writer.get_extra_info("peername")
             address = place[0] if isinstance(place, tuple) else ""
-            grant = self._tokens.check(_values(fields, HEADER), address, METRICS)
+            grant = self._tokens.check(_values(head, HEADER), address, METRICS)
             check_target(grant, METRICS, "")
 
     async def _respond(self, answers: _Answers, method: str, path: str, keep_alive: bool) -> None:
@@ -157,25 +162,19 @@ class Page:
                 await answers.write(HTTPStatus.OK, self._content_type, page.encode(), keep_alive)
 
 
-def _values(fields: list[str], name: str) -> list[str]:
+async def _receive_head(reader: asyncio.StreamReader, requests: RequestReader) -> Head:
+    """Return the next head. Raises Refused, and ConnectionError at the end of the connection."""
+    while (head := requests.read_head()) is None:
+        data = await reader.read(_READ_BYTES)
+        if not data:
+            raise ConnectionError("the scraper has closed the connection")
+        requests.held += data
+    return head
+
+
+def _values(head: Head, name: str) -> list[str]:
     """Return the values of a header, given in lower case."""
-    rows = (field.partition(":") for field in fields)
-    return [value.strip() for key, _, value in rows if key.lower() == name]
-
-
-def _keeps_alive(version: str, fields: list[str]) -> bool:
-    """True if the connection may be kept.
-
-    A body, which would be read as the next request, ends it.
-    """
-    headers = {}
-    for field in fields:
-        name, _, value = field.partition(":")
-        headers[name.strip().lower()] = value.strip().lower()
-    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        return False
-    connection = headers.get("connection", "")
-    return connection != "close" if version == "HTTP/1.1" else connection == "keep-alive"
+    return [value.decode("latin-1") for key, value in head.fields if key == name.encode()]
 
 
 class _Answers:
@@ -183,8 +182,8 @@ class _Answers:
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
-        #: The request is a HEAD, whose answer ends before the body.
-        self.is_head = False
+        #: Of the request; "" as long as it is not known.
+        self.method = ""
 
     async def refuse(
         self, status: HTTPStatus, keep_alive: bool, *, text: str = "", headers: Headers = ()
@@ -200,16 +199,13 @@ class _Answers:
         keep_alive: bool,
         headers: Headers = (),
     ) -> None:
-        lines = [
-            f"HTTP/1.1 {status.value} {status.phrase}",
-            f"Content-Type: {content_type}",
-            f"Content-Length: {len(data)}",
-            *(f"{name}: {value}" for name, value in headers),
-        ]
+        rows = [("Content-Type", content_type), ("Content-Length", str(len(data))), *headers]
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
-            lines.append(f"Allow: {', '.join(_METHODS)}")
-        if not keep_alive:
-            lines.append("Connection: close")
-        head = "\r\n".join([*lines, "", ""]).encode("latin-1")
-        self.writer.write(head if self.is_head else head + data)
+            rows.append(("Allow", ", ".join(_METHODS)))
+        head = responses.status_line(status.value) + responses.fields(
+            (name.encode("latin-1"), value.encode("latin-1")) for name, value in rows
+        )
+        head += b"\r\n" if keep_alive else responses.CLOSE + b"\r\n"
+        has_no_body = responses.has_no_body(self.method, status.value)
+        self.writer.write(head if has_no_body else head + data)
         await asyncio.wait_for(self.writer.drain(), WRITE_WITHIN_S)
