@@ -18,6 +18,7 @@ from zmqtriton_frontends.grpc_api.transport import connection as grpc_connection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import MOST_STREAMS
 from zmqtriton_frontends.http2 import connection as http2_connection
 from zmqtriton_frontends.http2.header_blocks import MAX_FIELDS, MAX_LIST_BYTES
+from zmqtriton_frontends.http_api.inference import http_inference
 from zmqtriton_frontends.http_api.server import connection as http_connection
 from zmqtriton_frontends.process import inflating, ledger, progress, room, turns
 from zmqtriton_frontends.templates import __main__ as templates
@@ -86,6 +87,12 @@ def _memory() -> Iterator[Row]:
         f"of {budget} what does not lie in shared memory, from {_size(call.FREE_REQUEST_BYTES)} "
         "for a call or stream on",
         "refused",
+    )
+    yield (
+        "has requests under way",
+        "HTTP",
+        f"{budget}, from {_size(http_inference.MAX_UNBOOKED_BYTES)} for an inference on",
+        "503",
     )
     yield (
         "sends what is compressed",

@@ -143,6 +143,11 @@ class Request(falcon.asgi.Request):
         if self.connection is not None:
             await self.connection.room.wait(size)
 
+    def made(self, size: int) -> None:
+        """Note how large a part of a stream became that there was room for."""
+        if self.connection is not None:
+            self.connection.room.made(size)
+
     def arrivals(self) -> Arrivals:
         """Return the room of responses of a stream that wait to be written."""
         if self.connection is None:

@@ -92,7 +92,7 @@ class Generate:
         if first.is_final:
             resp.data = event
         else:
-            resp.stream = Events(event, items, writer.event, turn=req.turn)
+            resp.stream = Events(event, items, writer.event, turn=req.turn, made=req.made)
 
     def _stream(
         self, req: Request, checked: admission.CheckedRequest

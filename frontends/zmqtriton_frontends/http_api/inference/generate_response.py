@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor
@@ -57,9 +58,10 @@ class Writer:
     async def _write(self, item: StreamItem, frame: _Frame) -> tuple[bytes, int]:
         body = item.body
         size = 0 if body is None else size_of(body)
-        if size >= json_documents.LARGE_BYTES:
-            del body
+        del body
+        if size > INLINE_BYTES:
             await self._wait_for_room(size)
+        if size >= json_documents.LARGE_BYTES:
             return await json_documents.aside(size, self._document, item, frame, self._pieces)
         return self._document(item, frame, _in_one)
 

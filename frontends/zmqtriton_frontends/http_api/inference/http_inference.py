@@ -33,8 +33,8 @@ from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_heade
 
 #: The length of the JSON is to be read when the size of the whole body is known.
 _WITH_BODY = -1
-#: A small body that comes whole takes no room in the ledger.
-_MAX_UNBOOKED_BYTES = 2 * INLINE_BYTES
+#: A small body that comes whole takes no room in the ledger. More is kept of it until the answer.
+MAX_UNBOOKED_BYTES = 8 << 10
 
 Answer = tuple[int, Encoded]
 
@@ -92,7 +92,7 @@ def read_head(head: InferenceHead) -> InferenceHead:
     if size is not None and coding is None:
         if length_text is not None and (at := binary.tensors_at(length_text, size)) < size:
             json_length, is_large = at, size - at > INLINE_BYTES
-        if size <= _MAX_UNBOOKED_BYTES:
+        if size <= MAX_UNBOOKED_BYTES:
             unbooked_bytes = size
     timeout = header(request_timeout.HEADER)
     return head._replace(

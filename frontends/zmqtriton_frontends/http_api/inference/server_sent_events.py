@@ -38,8 +38,12 @@ class Events(Generic[_Item]):
         write_error: Callable[[ZmqTritonError], bytes] = _event_of_error,
         *,
         turn: TaskTurn,
+        made: Callable[[int], None] | None = None,
     ) -> None:
-        """Set up with what was ready before, the items that follow, and how they are written."""
+        """Set up with what was ready before, the items that follow, and how they are written.
+
+        `made` is told how large each event became.
+        """
         self._loop = asyncio.get_running_loop()
         self._items = items
         self._write = write
@@ -51,6 +55,9 @@ class Events(Generic[_Item]):
         self._more: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._turn = turn
+        self._made = made
+        if made is not None:
+            made(len(first))
         self._following: asyncio.Task[None] | None
         self._following = self._loop.create_task(turn.take(self._follow))
 
@@ -101,6 +108,8 @@ class Events(Generic[_Item]):
             _settle(self._more)
 
     def _append(self, event: bytes) -> None:
+        if self._made is not None:
+            self._made(len(event))
         if event:
             self._ready.append(event)
             self._bytes += len(event)

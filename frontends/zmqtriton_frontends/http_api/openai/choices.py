@@ -80,7 +80,13 @@ class Choices:
     @property
     def size(self) -> int:
         """The bytes of all texts."""
-        return sum(choice.size for choice in self.all)
+        echoed = self._prompt_bytes * len(self.all) if self.echo else 0
+        return echoed + sum(choice.size for choice in self.all)
+
+    @property
+    def most_echoed(self) -> int:
+        """The bytes of all repetitions of the prompt that there may be."""
+        return self._prompt_bytes * self._limit if self.echo else 0
 
     @property
     def prompt_tokens(self) -> int:

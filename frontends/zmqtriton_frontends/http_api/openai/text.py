@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import falcon.asgi
 
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
@@ -79,7 +80,10 @@ class Texts:
             chunks = self._chunks(asked)
             first = await anext(chunks)
             resp.content_type = "text/event-stream; charset=utf-8"
-            resp.stream = Events(first, chunks, _as_it_is, problems.event, turn=asked.req.turn)
+            req = asked.req
+            resp.stream = Events(
+                first, chunks, _as_it_is, problems.event, turn=req.turn, made=req.made
+            )
         else:
             take, numbers = asked.req.turn.take, range(len(asked.prompts))
             answers = await together(take(self._read, asked, number) for number in numbers)
@@ -96,6 +100,7 @@ class Texts:
         for number in range(len(asked.prompts)):
             items, choices = self._begin(asked, number)
             answers.append(choices)
+            echoed = choices.most_echoed
             events = AnswerEvents(asked.form, choices)
             async with aclosing(items):
                 async for item in items:
@@ -105,9 +110,10 @@ class Texts:
                     del item  # its memory may be the model's
                     if body is None:
                         continue
-                    size, work = size_of(body), partial(_add, choices, events, body)
+                    size, echoed = size_of(body) + echoed, 0
+                    work = partial(_add, choices, events, body)
                     del body
-                    if size >= json_documents.LARGE_BYTES:
+                    if size > INLINE_BYTES:
                         await asked.req.wait_for_room(size)
                     added = await _write(size, work)
                     del work
@@ -120,7 +126,7 @@ class Texts:
     async def _read(self, asked: _Asked, number: int) -> Choices:
         """Return the whole answer to one prompt. Raises the model's error."""
         items, choices = self._begin(asked, number)
-        unbooked = 0
+        unbooked = choices.most_echoed
         async with aclosing(items):
             async for item in items:
                 if item.error is not None:

@@ -55,8 +55,11 @@ class AsgiExchange:
         #: What the client does not read.
         self.share = Share(ledger.answers, owner.client)
         self.room = AnswerRoom(self.share)
+        #: What is being sent; what of a stream is made meanwhile is in the other one.
+        self._sending = self.share.another()
         self._received_bytes = 0
         self._is_answered = self._is_chunked = self._has_no_body = False
+        self._is_stream = False
         #: What of the announced length is to be written; None if none was announced.
         self._left_bytes: int | None = None
         self.turn = TaskTurn(turns, owner.effort)
@@ -71,7 +74,7 @@ class AsgiExchange:
     @property
     def held_bytes(self) -> int:
         """The memory of this process that it takes."""
-        return self.share.held or self._received_bytes
+        return self.share.held + self._sending.held or self._received_bytes
 
     # ---------------------------------------------------------------- the body
 
@@ -93,6 +96,7 @@ class AsgiExchange:
         """Cancel it: nobody waits for the answer any more."""
         self._is_cancelled = True
         self.share.release()
+        self._sending.release()
         self._tell()
         # whose traceback would keep this, and all that was to be sent
         task, self._task = self._task, None
@@ -196,14 +200,13 @@ class AsgiExchange:
             self._answer_instead(status, text)
             return
         head = b"" if self.has_begun_answer else self._begin_answer(body, is_last=is_last)
-        if self._is_chunked and len(body) > _PIECE_BYTES:
+        is_held = self._is_stream and (self.share.held or self._sending.held)
+        if is_held or len(body) > _PIECE_BYTES:
             head, body = await self._write_pieces(head, body)
         self._write_body(head, body, is_last=is_last)
         if is_last and self._left_bytes:
             raise RuntimeError("the answer is shorter than it said")
-        if self._is_chunked and (self.share.held or self._channel.unread is not None):
-            self.share.hold(self._channel.unsent_bytes)
-        if not is_last or self.share.held:
+        if not is_last or self.share.held or self._sending.held:
             await self._channel.drain()
         if is_last:
             self._end_answer()
@@ -235,6 +238,7 @@ class AsgiExchange:
     def _begin_stream(self) -> bytes:
         """Prepare for a body of unknown length; return the field that says so."""
         keep_pace(self._channel.info("socket"))
+        self._is_stream = True
         if self._head.minor_version:
             self._is_chunked = True
             return b"transfer-encoding: chunked\r\n"
@@ -242,17 +246,18 @@ class AsgiExchange:
         return b""
 
     async def _write_pieces(self, head: bytes, body: bytes) -> tuple[bytes, memoryview]:
-        """Write all but the last piece of a chunk as its client reads it.
+        """Write all but the last piece of a body as its client reads it.
 
-        The transport would keep a copy of what it cannot send.
+        The transport would keep a copy of what it cannot send. The application keeps a chunk until
+        it has the next one.
         """
+        self.room.sent()
+        self._sending.hold(len(body))
         rest = memoryview(body)
         while len(rest) > _PIECE_BYTES:
             piece, rest = rest[:_PIECE_BYTES], rest[_PIECE_BYTES:]
             self._write_body(head, piece, is_last=False)
             head = b""
-            if self.share.held or self._channel.unread is not None:
-                self.share.hold(len(rest) + self._channel.unsent_bytes)
             await self._channel.drain()
         return head, rest
 
@@ -281,6 +286,7 @@ class AsgiExchange:
     def _end_answer(self) -> None:
         self._is_answered = True
         self.share.release()
+        self._sending.release()
         self._owner.answered()
 
 
