@@ -864,11 +864,13 @@ def encode_body(body: RequestBody | ResponseBody) -> bytes:
     return packed
 
 
-def _tensors(rows: Any) -> list[Tensor]:
+def _tensors(rows: Any, may_refer: bool = True) -> list[Tensor]:
     tensors = []
     for row in rows:
         name, datatype, shape, data = row
         if type(data) is list:
+            if not may_refer:
+                raise ProtocolError("the response refers to memory that it may not")
             data = _REFERENCE.read(data)
         elif type(data) is not bytes:
             raise ValueError
@@ -892,12 +894,12 @@ def decode_request(packed: bytes) -> RequestBody:
         raise ProtocolError("body is not a request") from None
 
 
-def decode_response(packed: bytes) -> ResponseBody:
-    """Decode a response body. Raises ProtocolError if it is not one."""
+def decode_response(packed: bytes, *, may_refer: bool = True) -> ResponseBody:
+    """Decode a response body. Raises ProtocolError if it is not one, or refers where it may not."""
     try:
         parameters, outputs = msgpack.unpackb(packed)
         if type(parameters) is not dict:
             raise ValueError
-        return make(ResponseBody, (parameters, _tensors(outputs)))
+        return make(ResponseBody, (parameters, _tensors(outputs, may_refer)))
     except (ValueError, TypeError, RecursionError):
         raise ProtocolError("body is not a response") from None

@@ -12,12 +12,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_floor.wire import ResponseBody, decode_response
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.client_regions import Claim
 from zmqtriton_frontends.inference.request_trace import Trace
-from zmqtriton_frontends.tensors.references import PlacedBody, read_response
+from zmqtriton_frontends.tensors.references import PlacedBody
 
 _T = TypeVar("_T")
 
@@ -72,8 +72,9 @@ class PendingRequest:
 
     def set_result(self, body: bytes, /) -> None:
         try:
-            response = read_response(body)
-            if type(body) is PlacedBody:
+            is_placed = type(body) is PlacedBody
+            response = decode_response(body, may_refer=is_placed)
+            if is_placed:
                 payload = self._gateway.payload
                 opened = payload.open_now(response)
                 if opened is None:

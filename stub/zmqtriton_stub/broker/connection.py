@@ -361,19 +361,34 @@ class BrokerConnection:
         return bool(batches)
 
     def _take_word(self, kind: type[Any], message: Any) -> None:
-        if kind is wire.CancelExecution:
-            for pending in filter(None, map(self.pending.get, message.requests)):
-                pending.cancel()
-        elif kind is wire.StreamAcks:
-            for grant in message.acks:
-                stream = self.pending.get((grant.peer, grant.id))
-                if type(stream) is Stream:
-                    stream.grant(grant.responses, grant.passed)
-        elif kind is wire.CallResult:
-            self.instance.measures.answered(message)
-        elif kind is wire.Welcome:
-            self.epoch = message.epoch
-        elif kind is wire.Sync:
-            self.put([wire.encode(wire.Synced(message.number))])
+        take = _WORDS.get(kind)
+        if take is not None:
+            take(self, message)
         elif self.instance.memory is None or not self.instance.memory.hear_of_blocks(message):
             self.malformed += 1
+
+
+def _cancel(link: BrokerConnection, message: wire.CancelExecution) -> None:
+    for pending in filter(None, map(link.pending.get, message.requests)):
+        pending.cancel()
+
+
+def _grant(link: BrokerConnection, message: wire.StreamAcks) -> None:
+    for grant in message.acks:
+        stream = link.pending.get((grant.peer, grant.id))
+        if type(stream) is Stream:
+            stream.grant(grant.responses, grant.passed)
+
+
+def _take_welcome(link: BrokerConnection, message: wire.Welcome) -> None:
+    link.epoch = message.epoch
+
+
+#: What takes each message of the broker but batches, and what is about our blocks.
+_WORDS: dict[type, Callable[[BrokerConnection, Any], object]] = {
+    wire.CancelExecution: _cancel,
+    wire.StreamAcks: _grant,
+    wire.CallResult: lambda link, message: link.instance.measures.answered(message),
+    wire.Welcome: _take_welcome,
+    wire.Sync: lambda link, message: link.put([wire.encode(wire.Synced(message.number))]),
+}

@@ -210,6 +210,19 @@ def test_a_body_that_is_no_response_is_an_error() -> None:
     play(scenario)
 
 
+def test_a_response_that_refers_to_memory_unchecked_is_an_error() -> None:
+    async def scenario(world: World) -> None:
+        world.one.ask()
+
+        world.one.set_result(encode_body(LARGE))
+
+        (error,) = world.one.answers
+        assert "refers to memory that it may not" in str(error)
+        assert [] == world.gateway.payload.opened
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(("has_room", "own_id", "infers"), [(True, 1, 0), (False, 0, 1)])
 def test_who_leaves_has_the_request_cancelled(has_room: bool, own_id: int, infers: int) -> None:
     async def scenario(world: World) -> None:

@@ -99,7 +99,7 @@ class Lifecycle:
             generation.enqueue(request)
             if request.level is not None and request.level.is_limited:
                 self._limit(request, now_ns)
-        self._dispatch.mark_for_dispatch(generation)
+        self._dispatch.marked[generation.number] = generation  # mark_for_dispatch(), but no call
         if request.caller is not None and request.caller.is_cancelled:
             self.end_early(request, _CALLER_CANCELLED, statistics.CANCELED, now_ns)
 
