@@ -24,7 +24,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "zmqtriton.http": {
         "clouds": "zmqtriton_addons.web_apis.clouds.extension:EXTENSION",
-        "openai": "zmqtriton_frontends.http_api.openai.extension:EXTENSION",
+        "openai": "zmqtriton_addons.web_apis.openai.extension:EXTENSION",
     },
     "zmqtriton.processes": {
         "door": "zmqtriton_frontends.door_api",

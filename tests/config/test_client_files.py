@@ -8,8 +8,8 @@ import pytest
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import read_chat_template, read_client_files
 from zmqtriton.config.parameters import OPENAI_PARAMETERS
+from zmqtriton_addons.web_apis.openai.tensor_names import INPUTS, OUTPUTS
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_frontends.http_api.openai.tensor_names import INPUTS, OUTPUTS
 from zmqtriton_protos import ModelConfig
 
 

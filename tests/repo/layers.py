@@ -254,6 +254,23 @@ LAYERS = (
         "translates requests of platforms, and answers none itself",
     ),
     Layer(
+        "zmqtriton_addons.web_apis.openai",
+        (
+            _FLOOR,
+            "zmqtriton_addons.web_apis.openai",
+            "zmqtriton_frontends.access.bearer_tokens",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.http_api.asgi",
+            "zmqtriton_frontends.http_api.control.openapi_text",
+            "zmqtriton_frontends.http_api.extension",
+            "zmqtriton_frontends.http_api.inference",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.templates",
+        ),
+        ("falcon", "numpy", "orjson"),
+        "is a form of generate",
+    ),
+    Layer(
         "zmqtriton_addons.tools.run",
         (
             _FLOOR,

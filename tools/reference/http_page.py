@@ -20,8 +20,7 @@ from zmqtriton_frontends.grpc_api.handlers import table as rpcs
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import need_of_route
 from zmqtriton_frontends.http_api.asgi.route import Route
-from zmqtriton_frontends.http_api.control.openai_text import OPENAI_OPERATIONS
-from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS
+from zmqtriton_frontends.http_api.control.description import all_operations
 
 _ABOUT = """\
 Every route of the server's HTTP port, in the categories by which `--http-restricted-api` and
@@ -91,6 +90,6 @@ def _row(route: Route, others: list[Route]) -> tuple[str, str, str]:
         path = path.replace(prefix, prefix + "[/versions/V]", 1)
     shown = _PARAMETER.sub(lambda match: match[1].upper(), path)
     name = str(getattr(route.responder, "__qualname__", ""))
-    about = (OPERATIONS.get(name) or OPENAI_OPERATIONS[name]).summary
+    about = all_operations(_gateway())[name].summary
     need = {OPEN: "", ANY: "any"}.get(need_of_route(route), code(need_of_route(route)))
     return f"`{route.method} {shown}`", need, about

@@ -15,6 +15,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.http_api.control.openapi_text import RouteDescriptions
 from zmqtriton_frontends.process.ledger import Application
 
 
@@ -41,11 +42,17 @@ def _no_routes(gateway: Gateway) -> Sequence[Route]:
     return ()
 
 
+def _no_descriptions(gateway: Gateway) -> RouteDescriptions:
+    return RouteDescriptions()
+
+
 class HttpExtension(NamedTuple):
     routes: Callable[[Gateway], Sequence[Route]] = _no_routes
     #: The beginning of the paths whose errors have a form of their own.
     prefix: str = ""
     error_form: ErrorForm | None = None
+    #: What /openapi.json says of the routes that this server has.
+    descriptions: Callable[[Gateway], RouteDescriptions] = _no_descriptions
     #: Endpoints on sockets of their own, by the options that name these (server/endpoints.py).
     endpoints: Mapping[str, Callable[[EndpointParts], Application]] = MappingProxyType({})
 

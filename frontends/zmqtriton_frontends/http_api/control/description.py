@@ -1,13 +1,14 @@
 """GET /openapi.json: the API of this server as OpenAPI 3.1, with an example for each model.
 
 Made of the table of routes that the application is built of, so it can neither miss one nor name
-one that is not there. What a table cannot say (summaries, bodies) is in openapi_text.py.
+one that is not there. What a table cannot say (summaries, bodies) is in openapi_text.py, and of
+the routes of extensions in theirs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import falcon.asgi
@@ -20,14 +21,14 @@ from zmqtriton_frontends.http_api.asgi.access import need_of_route
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control import examples
-from zmqtriton_frontends.http_api.control.openai_text import (
-    OPENAI_EXAMPLES,
-    OPENAI_OPERATIONS,
-    OPENAI_SCHEMAS,
+from zmqtriton_frontends.http_api.control.openapi_text import (
+    OPERATIONS,
+    SCHEMAS,
+    Example,
+    Operation,
 )
-from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS, SCHEMAS, Operation
+from zmqtriton_frontends.http_api.extension import extensions
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 _PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
 _JSON = "application/json"
@@ -36,15 +37,14 @@ _FIRST_TAGS = ("inference", "openai", "health", "metadata", "statistics", "statu
 _TOKEN = "token"
 
 #: What makes an example of a responder's body.
-_EXAMPLES: dict[str, Callable[[ModelVersion], dict[str, Any] | None]] = {
+_EXAMPLES: dict[str, Example] = {
     "AsgiInferences.infer": lambda model: examples.infer(model.signature),
     "Generate.generate": lambda model: examples.generate(model.signature),
     "Generate.generate_stream": lambda model: examples.generate(model.signature),
     "InferStream.infer_stream": lambda model: examples.infer(model.signature),
-    **OPENAI_EXAMPLES,
 }
 #: They answer any number of times; each other responder needs exactly one response.
-_STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream", *OPENAI_EXAMPLES})
+_STREAMS = frozenset({"Generate.generate_stream", "InferStream.infer_stream"})
 
 _TIMEOUT = {
     "name": "X-Request-Timeout",
@@ -60,6 +60,18 @@ class Description:
     def __init__(self, gateway: Gateway, table: Sequence[Route]) -> None:
         self._gateway = gateway
         self._table = table
+        self._operations = all_operations(gateway)
+        self._examples_of = dict(_EXAMPLES)
+        self._schemas: dict[str, Any] = dict(SCHEMAS)
+        self._streams = set(_STREAMS)
+        #: The schemas of errors by responder, where that is another than ours.
+        self._errors: dict[str, str] = {}
+        for extension in extensions(gateway):
+            more = extension.descriptions(gateway)
+            self._examples_of = {**more.examples, **self._examples_of}
+            self._schemas = {**more.schemas, **self._schemas}
+            self._streams |= more.examples.keys()
+            self._errors.update(dict.fromkeys(more.operations, more.error))
 
     async def document(self, req: Request, resp: falcon.asgi.Response) -> None:
         resp.data = json_documents.write(self._describe(req.grant))
@@ -82,7 +94,7 @@ class Description:
             "servers": [{"url": "/"}],
             "tags": [{"name": tag} for tag in self._tags()],
             "paths": paths,
-            "components": {"schemas": self._schemas(), **self._security_schemes()},
+            "components": {"schemas": self._schemas, **self._security_schemes()},
         }
 
     def _grpc(self) -> dict[str, Any]:
@@ -103,14 +115,9 @@ class Description:
             return {}
         return {"securitySchemes": {_TOKEN: {"type": "http", "scheme": "bearer"}}}
 
-    def _schemas(self) -> dict[str, Any]:
-        has_openai = self._gateway.settings.http.allow_openai
-        return {**SCHEMAS, **OPENAI_SCHEMAS} if has_openai else SCHEMAS
-
     def _operation(self, route: Route, path: str, grant: Grant | None) -> dict[str, Any]:
         responder = _name(route)
-        known = OPERATIONS.get(responder) or OPENAI_OPERATIONS.get(responder, Operation(responder))
-        is_openai = responder in OPENAI_OPERATIONS
+        known = self._operations.get(responder, Operation(responder))
         parameters = [_parameter(*found) for found in _PARAMETER.findall(route.path)]
         operation: dict[str, Any] = {
             "operationId": _operation_id(route.method, path),
@@ -121,7 +128,7 @@ class Description:
                 "default": {
                     "description": "What was wrong.",
                     "content": {
-                        _JSON: {"schema": _reference("OpenAIError" if is_openai else "Error")}
+                        _JSON: {"schema": _reference(self._errors.get(responder, "Error"))}
                     },
                 },
             },
@@ -135,7 +142,7 @@ class Description:
             operation["parameters"] = parameters
         if known.request:
             content: dict[str, Any] = {"schema": _reference(known.request)}
-            if responder in _EXAMPLES:
+            if responder in self._examples_of:
                 content["examples"] = self._examples(responder, grant)
             operation["requestBody"] = {
                 "required": known.is_body_required,
@@ -144,9 +151,9 @@ class Description:
         return operation
 
     def _examples(self, responder: str, grant: Grant | None) -> dict[str, Any]:
-        make, found = _EXAMPLES[responder], {}
+        make, found = self._examples_of[responder], {}
         for model in self._gateway.catalogue.newest():
-            if model.signature.is_decoupled and responder not in _STREAMS:
+            if model.signature.is_decoupled and responder not in self._streams:
                 continue  # it answers as often as it likes, which only a stream can carry
             if not may_see(grant, model.name):
                 continue
@@ -154,6 +161,12 @@ class Description:
             if value is not None:
                 found[model.name] = {"summary": f"For model={model.name}", "value": value}
         return found
+
+
+def all_operations(gateway: Gateway) -> dict[str, Operation]:
+    """Return the descriptions of all responders of this server, by their qualified names."""
+    more = [extension.descriptions(gateway).operations for extension in extensions(gateway)]
+    return {name: text for texts in (*more, OPERATIONS) for name, text in texts.items()}
 
 
 def _name(route: Route) -> str:

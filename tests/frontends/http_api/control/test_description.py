@@ -6,17 +6,15 @@ from typing import Any
 
 import falcon.inspect
 
+from tests.addons.web_apis.openai.models import text_model
 from tests.frontends.http_api.fakes import Client, FakeGateway, tensor_config, version_info
-from tests.frontends.http_api.openai.models import text_model
+from zmqtriton_addons.web_apis.openai.requests import read_chat, read_completion
+from zmqtriton_addons.web_apis.openai.vectors import read as read_embedding
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
-from zmqtriton_frontends.http_api.control.description import Description
-from zmqtriton_frontends.http_api.control.openai_text import OPENAI_OPERATIONS
-from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS
+from zmqtriton_frontends.http_api.control.description import Description, all_operations
 from zmqtriton_frontends.http_api.inference import generate_request, infer_request
-from zmqtriton_frontends.http_api.openai.requests import read_chat, read_completion
-from zmqtriton_frontends.http_api.openai.vectors import read as read_embedding
 
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
@@ -102,10 +100,10 @@ def test_it_describes_exactly_what_the_application_answers() -> None:
 
 
 def test_every_responder_is_described_in_words() -> None:
-    table = app.routes(FakeGateway(allow_openai=True))  # type: ignore[arg-type]
-    used = {route.responder.__qualname__ for route in table}
+    gateway: Any = FakeGateway(allow_openai=True)
+    used = {route.responder.__qualname__ for route in app.routes(gateway)}
 
-    described_ones = OPERATIONS.keys() | OPENAI_OPERATIONS.keys()
+    described_ones = all_operations(gateway).keys()
     assert [] == sorted(used - described_ones), "add what it does to openapi_text.py"
     assert [] == sorted(described_ones - used), "this is no responder of any route"
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_frontends.http_api.openai.problems import RefusedField
-from zmqtriton_frontends.http_api.openai.requests import TextRequest, read_chat, read_completion
+from zmqtriton_addons.web_apis.openai.problems import RefusedField
+from zmqtriton_addons.web_apis.openai.requests import TextRequest, read_chat, read_completion
 
 USER = {"role": "user", "content": "hello"}
 

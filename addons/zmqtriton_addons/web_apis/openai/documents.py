@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from zmqtriton_frontends.http_api.openai.choices import Choice, Choices
+from zmqtriton_addons.web_apis.openai.choices import Choice, Choices
 
 #: The end of every stream that has not failed.
 DONE = b"data: [DONE]\n\n"

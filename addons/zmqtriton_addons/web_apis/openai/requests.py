@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from zmqtriton_frontends.http_api.openai.problems import RefusedField
+from zmqtriton_addons.web_apis.openai.problems import RefusedField
 
 #: Choices of one request, for all of its prompts together.
 MAX_CHOICES = 128

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.addons.web_apis.openai.models import text_model
 from tests.frontends.http_api.fakes import tensor_config
-from tests.frontends.http_api.openai.models import text_model
+from zmqtriton_addons.web_apis.openai.problems import RefusedField
+from zmqtriton_addons.web_apis.openai.request_tensors import text_body
+from zmqtriton_addons.web_apis.openai.requests import read_chat, read_completion
+from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_floor.tensors import to_numpy
 from zmqtriton_floor.wire import VersionInfo
-from zmqtriton_frontends.http_api.openai.problems import RefusedField
-from zmqtriton_frontends.http_api.openai.request_tensors import text_body
-from zmqtriton_frontends.http_api.openai.requests import read_chat, read_completion
-from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 VLLM = text_model(

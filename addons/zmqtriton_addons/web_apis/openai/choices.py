@@ -5,11 +5,11 @@ from __future__ import annotations
 import codecs
 from typing import Any
 
+from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.tensors import decode_bytes, to_numpy
 from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
 
 #: Bytes of text for one token, where the model does not count them.
 _BYTES_PER_TOKEN = 4

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.frontends.http_api.openai.models import text_model
-from zmqtriton_frontends.http_api.openai import prompts
-from zmqtriton_frontends.http_api.openai.problems import RefusedField
-from zmqtriton_frontends.http_api.openai.prompts import prompt_of
-from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
+from tests.addons.web_apis.openai.models import text_model
+from zmqtriton_addons.web_apis.openai import prompts
+from zmqtriton_addons.web_apis.openai.problems import RefusedField
+from zmqtriton_addons.web_apis.openai.prompts import prompt_of
+from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.templates.children import Children
 

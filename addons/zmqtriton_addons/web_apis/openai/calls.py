@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from zmqtriton_addons.web_apis.openai.problems import ModelNotFound
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.access.bearer_tokens import check_model
@@ -17,7 +18,6 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.openai.problems import ModelNotFound
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.load_on_demand import attempt

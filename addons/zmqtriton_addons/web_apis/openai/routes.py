@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from zmqtriton_addons.web_apis.openai.embeddings import Embeddings
+from zmqtriton_addons.web_apis.openai.models import Models
+from zmqtriton_addons.web_apis.openai.text import Texts
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.route import Route
-from zmqtriton_frontends.http_api.openai.embeddings import Embeddings
-from zmqtriton_frontends.http_api.openai.models import Models
-from zmqtriton_frontends.http_api.openai.text import Texts
 
 _CATEGORY = "openai"
 

@@ -7,10 +7,10 @@ from typing import Any
 import falcon.asgi
 import orjson
 
+from zmqtriton_addons.web_apis.openai.calls import Calls
 from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.openai.calls import Calls
 
 #: As Triton's frontend says it.
 _OWNER = "Triton Inference Server"

@@ -6,14 +6,14 @@ from typing import Any
 
 import orjson
 
+from zmqtriton_addons.web_apis.openai.problems import RefusedField
+from zmqtriton_addons.web_apis.openai.requests import TextRequest
+from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
-from zmqtriton_frontends.http_api.openai.problems import RefusedField
-from zmqtriton_frontends.http_api.openai.requests import TextRequest
-from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
 
 #: Where the client does not say, and the model needs to know.
 DEFAULT_MAX_TOKENS = 16

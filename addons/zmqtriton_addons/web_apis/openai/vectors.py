@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from zmqtriton_addons.web_apis.openai.choices import count_tokens, estimate_tokens
+from zmqtriton_addons.web_apis.openai.problems import RefusedField
+from zmqtriton_addons.web_apis.openai.requests import fields_of, model_name, texts
+from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_floor.datatypes import BYTES, count_elements
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.signature import Input
 from zmqtriton_floor.tensors import to_numpy
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
-from zmqtriton_frontends.http_api.openai.choices import count_tokens, estimate_tokens
-from zmqtriton_frontends.http_api.openai.problems import RefusedField
-from zmqtriton_frontends.http_api.openai.requests import fields_of, model_name, texts
-from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
 
 #: Texts of one request, as with OpenAI.
 MAX_TEXTS = 2048

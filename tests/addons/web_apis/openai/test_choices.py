@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.http_api.openai.models import response, text_model
+from tests.addons.web_apis.openai.models import response, text_model
+from zmqtriton_addons.web_apis.openai.choices import Choices
+from zmqtriton_addons.web_apis.openai.tensor_names import OUTPUTS, TensorNames
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.http_api.openai.choices import Choices
-from zmqtriton_frontends.http_api.openai.tensor_names import OUTPUTS, TensorNames
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 _NUMBERS = ("num_input_tokens", "num_output_tokens", "embedding")

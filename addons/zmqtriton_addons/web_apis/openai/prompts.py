@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from zmqtriton_frontends.http_api.openai.problems import RefusedField
-from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
+from zmqtriton_addons.web_apis.openai.problems import RefusedField
+from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_frontends.templates.chat import RefusedChatError
 from zmqtriton_frontends.templates.children import Children, request_of
 

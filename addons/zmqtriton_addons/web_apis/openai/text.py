@@ -13,6 +13,18 @@ from typing import NamedTuple
 
 import falcon.asgi
 
+from zmqtriton_addons.web_apis.openai import problems, requests
+from zmqtriton_addons.web_apis.openai.calls import Calls, together
+from zmqtriton_addons.web_apis.openai.choices import Choices
+from zmqtriton_addons.web_apis.openai.documents import (
+    AnswerEvents,
+    ChatCompletion,
+    Completion,
+)
+from zmqtriton_addons.web_apis.openai.prompts import prompt_of
+from zmqtriton_addons.web_apis.openai.request_tensors import text_body
+from zmqtriton_addons.web_apis.openai.requests import TextRequest
+from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -21,18 +33,6 @@ from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.response_encoding import size_of
 from zmqtriton_frontends.http_api.inference.server_sent_events import Events
-from zmqtriton_frontends.http_api.openai import problems, requests
-from zmqtriton_frontends.http_api.openai.calls import Calls, together
-from zmqtriton_frontends.http_api.openai.choices import Choices
-from zmqtriton_frontends.http_api.openai.documents import (
-    AnswerEvents,
-    ChatCompletion,
-    Completion,
-)
-from zmqtriton_frontends.http_api.openai.prompts import prompt_of
-from zmqtriton_frontends.http_api.openai.request_tensors import text_body
-from zmqtriton_frontends.http_api.openai.requests import TextRequest
-from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.templates.children import Children
 

@@ -1,17 +1,16 @@
-"""Texts of the description of OpenAI's API: what openapi_text.py has for the rest."""
+"""Texts of the description of OpenAI's API: what openapi_text.py has for the core."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from zmqtriton_frontends.http_api.control.openapi_text import Operation
-from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
+from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
+from zmqtriton_frontends.http_api.control.openapi_text import Example, Operation, RouteDescriptions
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 _JSON = "application/json"
 
-OPENAI_OPERATIONS = {
+_OPERATIONS = {
     "Texts.chat": Operation(
         "Continue a chat; with `stream` as server-sent events, the last one `[DONE]`",
         "ChatCompletionRequest",
@@ -53,8 +52,7 @@ def _names(model: ModelVersion) -> TensorNames:
     return TensorNames(model.config, model.signature)
 
 
-#: What makes an example of a responder's body; None for a model that is not for it.
-OPENAI_EXAMPLES: dict[str, Callable[[ModelVersion], dict[str, Any] | None]] = {
+_EXAMPLES: dict[str, Example] = {
     "Texts.chat": _chat,
     "Texts.complete": _completion,
     "Embeddings.embed": _embedding,
@@ -117,7 +115,7 @@ def _answer(choice: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-OPENAI_SCHEMAS: dict[str, Any] = {
+_SCHEMAS: dict[str, Any] = {
     "OpenAIError": _object(
         {
             "error": _object(
@@ -175,3 +173,5 @@ OPENAI_SCHEMAS: dict[str, Any] = {
         {"object": _STRING, "data": _array(_schema("OpenAIModel"))}, "object", "data"
     ),
 }
+
+DESCRIPTIONS = RouteDescriptions(_OPERATIONS, _EXAMPLES, _SCHEMAS, "OpenAIError")

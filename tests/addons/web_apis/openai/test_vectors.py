@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.addons.web_apis.openai.models import response
 from tests.frontends.http_api.fakes import tensor_config, version_info
-from tests.frontends.http_api.openai.models import response
+from zmqtriton_addons.web_apis.openai.problems import RefusedField
+from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
+from zmqtriton_addons.web_apis.openai.vectors import Batch, batches, document, read
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.http_api.openai.problems import RefusedField
-from zmqtriton_frontends.http_api.openai.tensor_names import TensorNames
-from zmqtriton_frontends.http_api.openai.vectors import Batch, batches, document, read
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 TEXTS = ["a", "bc", "def", "g", "h"]

@@ -1,0 +1,75 @@
+"""`python -m tools.core_alone`: the core's quick tests in a copy of the tree that has no add-ons.
+
+What the core imports of an add-on, or a test of the core expects of one, fails there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ADD_ONS = "addons"
+#: The tests of add-ons, below tests/.
+ADD_ON_TESTS = (
+    *("addons", "checking", "conformance/pytriton", "pytriton", "simulation", "system/pytriton"),
+    *("ctl/benching", "ctl/doctor", "ctl/explaining", "command_line/test_run_guide.py"),
+)
+#: Read by each Python that is started with the copy's path: an installation that refers to the
+#: original tree would lend its add-ons.
+_NO_OTHER_TREE = """
+import sys
+sys.meta_path[:] = [f for f in sys.meta_path if not "__editable__" in getattr(f, "__module__", "")]
+sys.path[:] = [p for p in sys.path if "__editable__" not in p]
+"""
+
+
+def copy_core(to: Path) -> None:
+    """Copy the files that git knows, as they are in the working tree, without the add-ons'."""
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    ).stdout.decode()
+    left_out = tuple(f"tests/{name}" for name in ADD_ON_TESTS)
+    for name in filter(None, names.split("\0")):
+        is_add_on = name.startswith(f"{ADD_ONS}/") or any(
+            name == left or name.startswith(f"{left}/") for left in left_out
+        )
+        if not is_add_on and (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+
+
+def core_environment(copy: Path, site: Path) -> dict[str, str]:
+    """Return the environment of a Python that finds the packages of the copy and no others."""
+    (site / "sitecustomize.py").write_text(_NO_OTHER_TREE)
+    path = (site, copy, copy / "stub", copy / "frontends")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+
+
+def main(arguments: list[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="zmqtriton-core-") as directory:
+        copy, site = Path(directory, "core"), Path(directory, "site")
+        copy.mkdir()
+        site.mkdir()
+        copy_core(copy)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        quick = ["--quick", "-m", "not system and not triton and not gpu"]
+        environment = core_environment(copy, site)
+        missing = [sys.executable, "-c", "import zmqtriton_addons"]
+        if subprocess.run(missing, cwd=copy, env=environment, capture_output=True).returncode == 0:
+            print("the add-ons are found although the copy has none", file=sys.stderr)
+            return 2
+        return subprocess.run(
+            [*command, *(arguments or quick)], cwd=copy, env=environment
+        ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
