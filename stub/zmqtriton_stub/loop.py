@@ -74,8 +74,9 @@ class Stub:
         self._progress = progress
         #: Passed on to the connection to the broker; -1 after that.
         self._listener = listener
-        self._supervisor = SupervisorClient(lifeline)
-        self._supervisor.on_end = lambda: process.lose_supervisor(self._finalize)
+        self._supervisor = SupervisorClient(
+            lifeline, lambda: process.lose_supervisor(self._finalize)
+        )
         self._memory = TensorMemory(self._supervisor)
         self._inbox = self._supervisor.inbox
         # Not a poll object: an event loop can wait on this one's descriptor.
@@ -227,7 +228,12 @@ class Stub:
             self._lifeline.flush()
 
     def _connect(self) -> None:
-        self._link = link = BrokerConnection(self._instance, self._process.give_up)
+        self._link = link = BrokerConnection(
+            self._instance,
+            self._process.give_up,
+            watch=lambda descriptor: self._poller.register(descriptor, select.POLLIN),
+            unwatch=self._poller.unregister,
+        )
         self._instance.find_request = link.pending.get
         memory = self._instance.memory = self._memory
         self._asker = BlsClient(
@@ -257,8 +263,6 @@ class Stub:
             os.close(self._listener)
         self._listener = -1
         self._link.poll_while_executing = self._poll_while_executing
-        link.watch = lambda descriptor: self._poller.register(descriptor, select.POLLIN)
-        link.unwatch = self._poller.unregister
         self._connect_broker()
         while self._link.epoch != self._bootstrap.epoch:
             self._wait()

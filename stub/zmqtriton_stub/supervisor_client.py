@@ -47,7 +47,8 @@ class _Waiter:
 class SupervisorClient:
     """Sends messages over the lifeline and hands each answer to the thread that asked for it."""
 
-    def __init__(self, lifeline: Lifeline) -> None:
+    def __init__(self, lifeline: Lifeline, on_end: Callable[[], None]) -> None:
+        """Set up; the thread that reads the lifeline calls `on_end` when it has ended."""
         #: Messages for the main loop.
         self.inbox: deque[Any] = deque()
         #: The last descriptor that came with a message of a kind and was not taken.
@@ -57,8 +58,7 @@ class SupervisorClient:
         self.send: Callable[[Any], None] = lifeline.send
         #: Called repeatedly while a call is waited for; the loop attends to its duties there.
         self.attend: Callable[[], None] = lambda: None
-        #: Called when the lifeline has ended, by the thread that reads it.
-        self.on_end: Callable[[], None] = lambda: None
+        self._on_end = on_end
         #: Maps or unmaps the segment, and settles the question for it.
         self.on_segment_opened: Callable[[wire.SegmentOpened, int], None]
         self._lifeline = lifeline
@@ -146,7 +146,7 @@ class SupervisorClient:
                 if descriptor >= 0:
                     os.close(descriptor)
         if self._lifeline.ended:
-            self.on_end()
+            self._on_end()
         if len(self.inbox) > count:
             self.wake()
 

@@ -25,7 +25,7 @@ class FakeSupervisor:
     def __init__(self) -> None:
         ours, theirs = pair()
         self._stub_lifeline = Lifeline(theirs)
-        self.client = SupervisorClient(self._stub_lifeline)
+        self.client = SupervisorClient(self._stub_lifeline, lambda: None)
         self.memory = TensorMemory(self.client)
         self.memory.begin(BOOTSTRAP.serial, Memory())
         self.released: list[wire.Block] = []

@@ -31,12 +31,11 @@ class _WatchedGateway(Gateway):
     """A gateway that says when the supervisor has told something."""
 
     def __init__(self, lifeline: Lifeline) -> None:
-        super().__init__(lifeline)
+        super().__init__(lifeline, lambda: self._finish(_END_WITHIN_S, _KILLED))
         self.has_news = asyncio.Event()
         #: The limit for the end in seconds, and its reason.
         self.end: asyncio.Future[tuple[float, str]] = asyncio.get_running_loop().create_future()
         self.on_stop = lambda within_ms: self._finish(within_ms / 1000, "")
-        self._supervisor.on_end = lambda: self._finish(_END_WITHIN_S, _KILLED)
 
     def _finish(self, within_s: float, reason: str) -> None:
         if not self.end.done():

@@ -34,8 +34,7 @@ class _GuestGateway(Gateway):
     """A gateway in a process that is not the server's: it leaves that one's log alone."""
 
     def __init__(self, lifeline: Lifeline, on_end: Callable[[], None], hosting: Hosting) -> None:
-        super().__init__(lifeline)
-        self._supervisor.on_end = on_end
+        super().__init__(lifeline, on_end)
         self._hosting = hosting
 
     def _take_from_supervisor(self, message: Any, descriptors: list[int]) -> None:

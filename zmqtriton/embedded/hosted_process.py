@@ -109,15 +109,16 @@ class HostedProcess(threading.Thread):
         name: str,
         model_class: Any,
         ends: Descriptors,
+        on_end: Callable[[Any], object],
         on_report: Callable[[str], object],
     ) -> None:
+        """Set up; `on_end` is called at the end, on this thread."""
         super().__init__(name=f"zmqtriton {name}", daemon=True)
         self._instance = name
         self._model_class = model_class
         self._ends = ends
         self._on_report = on_report
-        #: Called at the end, on this thread.
-        self.on_end: Callable[[Any], object]
+        self._on_end = on_end
 
     def run(self) -> None:
         reports, theirs = os.pipe2(os.O_CLOEXEC)
@@ -139,7 +140,7 @@ class HostedProcess(threading.Thread):
             self._wait(process, lifeline, reports)
         lifeline.close()
         os.close(reports)
-        self.on_end(self)
+        self._on_end(self)
 
     def _wait(self, process: Any, lifeline: Lifeline, reports: int) -> None:
         """Wait for the end, and bring it about if the supervisor has left the instance."""

@@ -113,11 +113,11 @@ class Hosting:
         binding = self._bindings.get(order.binding, _NOTHING)
         model_class = binding.model_class(order.instance)
         instance: HostedThread | HostedProcess
+        on_end = self._running.discard
         if binding.in_processes:
-            instance = HostedProcess(order.instance, model_class, ends, binding.on_report)
+            instance = HostedProcess(order.instance, model_class, ends, on_end, binding.on_report)
         else:
-            instance = HostedThread(order.instance, model_class, ends)
-        instance.on_end = self._running.discard
+            instance = HostedThread(order.instance, model_class, ends, on_end)
         self._running.add(instance)
         instance.start()
 
@@ -144,15 +144,17 @@ class _SharedProcess(ProcessOfClass):
 class HostedThread(threading.Thread):
     """One instance, from its thread's first moment to its last."""
 
-    def __init__(self, name: str, model_class: Any, ends: Descriptors) -> None:
+    def __init__(
+        self, name: str, model_class: Any, ends: Descriptors, on_end: Callable[[Any], object]
+    ) -> None:
+        """Set up; `on_end` is called at the end, on this thread."""
         super().__init__(name=f"zmqtriton {name}", daemon=True)
         self._process = _SharedProcess(model_class)
         self._lifeline = Lifeline.inherited(ends.lifeline)
         self._progress = Progress(ends.page)
         os.close(ends.page)
         self._listener = ends.listener
-        #: Called at the end, on this thread.
-        self.on_end: Callable[[Any], object]
+        self._on_end = on_end
 
     def run(self) -> None:
         stub = Stub(self._lifeline, self._progress, self._listener, self._process)
@@ -165,4 +167,4 @@ class HostedThread(threading.Thread):
             traceback.print_exc()
         finally:
             stub.close()
-            self.on_end(self)
+            self._on_end(self)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
@@ -68,11 +69,16 @@ def _in_steps(
         yield
 
 
+def _exit() -> None:
+    os._exit(1)
+
+
 class Gateway:
     """One process's connection to the rest of the server."""
 
-    def __init__(self, lifeline: Lifeline) -> None:
-        self._supervisor = SupervisorLine(lifeline, self._take_from_supervisor)
+    def __init__(self, lifeline: Lifeline, on_lost: Callable[[], None] = _exit) -> None:
+        """Set up; `on_lost` is called when the supervisor is gone."""
+        self._supervisor = SupervisorLine(lifeline, self._take_from_supervisor, on_lost)
         self._loop: asyncio.AbstractEventLoop
         self._bootstrap: wire.Bootstrap
         self._next_id = self.serial = 0

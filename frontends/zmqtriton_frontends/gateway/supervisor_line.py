@@ -14,16 +14,20 @@ from zmqtriton_floor.lifeline import Lifeline
 class SupervisorLine:
     """Sends to the supervisor, and passes its messages on."""
 
-    def __init__(self, lifeline: Lifeline, on_message: Callable[[Any, list[int]], None]) -> None:
-        """Set up; `on_message` gets a message and its descriptors.
+    def __init__(
+        self,
+        lifeline: Lifeline,
+        on_message: Callable[[Any, list[int]], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        """Set up; `on_message` gets a message and its descriptors, and removes those that it keeps.
 
-        Removes those that it keeps.
+        `on_end` is called when the supervisor is gone.
         """
         self._lifeline = lifeline
         self._on_message = on_message
         self._loop: asyncio.AbstractEventLoop
-        #: Called when the supervisor is gone.
-        self.on_end: Callable[[], None] = lambda: os._exit(1)
+        self._on_end = on_end
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -58,7 +62,7 @@ class SupervisorLine:
                 os.close(unexpected)
         if self._lifeline.ended:
             self._loop.remove_reader(self._lifeline.fileno())
-            self.on_end()
+            self._on_end()
 
     def close(self) -> None:
         self._loop.remove_reader(self._lifeline.fileno())

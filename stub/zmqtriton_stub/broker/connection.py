@@ -39,8 +39,18 @@ _RECONNECT_AFTER_S = 0.1
 class BrokerConnection:
     """The DEALER to the broker and what has arrived on it."""
 
-    def __init__(self, instance: Instance, give_up: Callable[[str], NoReturn]) -> None:
-        """Set up; `give_up` ends the instance, for the reason that it is given."""
+    def __init__(
+        self,
+        instance: Instance,
+        give_up: Callable[[str], NoReturn],
+        watch: Callable[[int], object],
+        unwatch: Callable[[int], object],
+    ) -> None:
+        """Set up; `give_up` ends the instance, for the reason that it is given.
+
+        `watch` is called with the first descriptor when it is to be waited on, `unwatch` when no
+        longer.
+        """
         self.instance = instance
         self._give_up = give_up
         #: Set at the end: nothing can be sent any more.
@@ -54,9 +64,7 @@ class BrokerConnection:
         #: The descriptors to wait on: the socket's, and the one that wakes the loop. After either,
         #: call turn(). The first is -1 without a broker.
         self.descriptor = -1
-        #: Called with the first descriptor when it is to be waited on, and when no longer.
-        self.watch: Callable[[int], object] = lambda descriptor: None
-        self.unwatch: Callable[[int], object] = lambda descriptor: None
+        self._watch, self._unwatch = watch, unwatch
         self._bell = Bell()
         self.wake_descriptor = self._bell.descriptor
         #: Batches that were not begun: their number and their requests.
@@ -100,7 +108,7 @@ class BrokerConnection:
             self.must_reconnect = not socket.is_open
             if socket.is_open:
                 self.descriptor = socket.fileno()
-                self.watch(self.descriptor)
+                self._watch(self.descriptor)
             # before what other threads may have put into the queue by now
             socket.put(self._introduction(hello))
             for message in self._held():
@@ -115,7 +123,7 @@ class BrokerConnection:
         """Drop the connection; nothing more comes from that broker."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
-            self.unwatch(descriptor)
+            self._unwatch(descriptor)
         socket.close()
         if self.epoch < 0:
             self._reconnect_at_s = time.monotonic() + _RECONNECT_AFTER_S

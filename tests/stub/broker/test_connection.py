@@ -52,11 +52,11 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.instance = Instance(LOAD, lambda message: None)
-        self.link = BrokerConnection(self.instance, _give_up)
         self.watched: list[int] = []
         self.unwatched: list[int] = []
-        self.link.watch = self.watched.append
-        self.link.unwatch = self.unwatched.append
+        self.link = BrokerConnection(
+            self.instance, _give_up, self.watched.append, self.unwatched.append
+        )
         self.router: Any = None
         self._identity = b""
         self._epoch = 0

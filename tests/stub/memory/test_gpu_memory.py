@@ -221,7 +221,7 @@ class Line:
 
 def _memory(*answers: Any) -> TensorMemory:
     line: Any = Line(*answers)
-    memory = TensorMemory(SupervisorClient(line))
+    memory = TensorMemory(SupervisorClient(line, lambda: None))
     memory.arena = Arena(9)
     return memory
 
@@ -249,7 +249,7 @@ def test_who_cannot_use_a_gpu_says_so_and_releases_what_it_was_sent() -> None:
 
 def test_memory_that_was_registered_too_late_is_taken_back() -> None:
     line: Any = Line(wire.SegmentCreated(3, 4096, 0, ""), wire.SegmentCreated(4, 4096, 14, "no"))
-    supervisor = SupervisorClient(line)
+    supervisor = SupervisorClient(line, lambda: None)
 
     supervisor.receive()
     supervisor.receive()
