@@ -7,7 +7,7 @@ JOBS ?= 4
 DIST = --dist loadfile --no-loadscope-reorder
 bin := .venv/bin
 
-.PHONY: run test test-as-nobody test-frameworks quick check fix bench growth faults attacks docs deb coverage conformance-record clean \
+.PHONY: run test test-as-nobody test-frameworks quick core check fix bench growth faults attacks docs deb coverage conformance-record clean \
 	test-fleet fleet-demo mutants
 
 run: .venv/server.stamp
@@ -39,6 +39,10 @@ fleet-demo: .venv-ray/stamp
 
 quick: .venv/test.stamp
 	$(bin)/python -m pytest -n auto --quick -m "not system and not triton and not gpu" $(ARGS)
+
+# The core must not need the add-ons: its quick tests in a copy without them.
+core: .venv/test.stamp
+	$(bin)/python -m tools.core_alone $(ARGS)
 
 check: .venv/test.stamp
 	$(bin)/ruff format --check . && $(bin)/ruff check . && $(bin)/mypy

@@ -14,10 +14,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ADD_ONS = "addons"
-#: The tests of add-ons, below tests/.
+#: The tests of add-ons, below tests/. Single ones in files of the core have the mark `addons`.
 ADD_ON_TESTS = (
     *("addons", "checking", "conformance/pytriton", "pytriton", "simulation", "system/pytriton"),
     *("ctl/benching", "ctl/doctor", "ctl/explaining", "command_line/test_run_guide.py"),
+    # the core's with models of an add-on
+    *("config/test_client_files.py", "frontends/http_api/control/test_description.py"),
+    "frontends/http_api/inference/test_departures.py",
 )
 #: Read by each Python that is started with the copy's path: an installation that refers to the
 #: original tree would lend its add-ons.
@@ -49,7 +52,8 @@ def copy_core(to: Path) -> None:
 def core_environment(copy: Path, site: Path) -> dict[str, str]:
     """Return the environment of a Python that finds the packages of the copy and no others."""
     (site / "sitecustomize.py").write_text(_NO_OTHER_TREE)
-    path = (site, copy, copy / "stub", copy / "frontends")
+    own = ("", "stub", "stub/zmqtriton_stub/model_path", "frontends")
+    path = (site, *(copy / name for name in own))
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
 
 
@@ -60,7 +64,7 @@ def main(arguments: list[str]) -> int:
         site.mkdir()
         copy_core(copy)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        quick = ["--quick", "-m", "not system and not triton and not gpu"]
+        quick = ["--quick", "-m", "not system and not triton and not gpu and not addons"]
         environment = core_environment(copy, site)
         missing = [sys.executable, "-c", "import zmqtriton_addons"]
         if subprocess.run(missing, cwd=copy, env=environment, capture_output=True).returncode == 0:

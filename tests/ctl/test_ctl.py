@@ -449,6 +449,7 @@ def test_a_server_is_named_by_option_or_environment(
 
 
 @pytest.mark.row("L13")
+@pytest.mark.addons
 def test_each_list_is_a_table_json_or_yaml(server: FakeServer) -> None:
     server.answers["index"] = [{"name": "m", "version": "1", "state": "READY"}]
 
@@ -465,6 +466,7 @@ def test_each_list_is_a_table_json_or_yaml(server: FakeServer) -> None:
     assert "Invalid value for '-o'" in run("models", "-o", "xml").stderr
 
 
+@pytest.mark.addons
 def test_a_shell_completes_commands_and_models(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -511,6 +513,7 @@ def test_a_reload_tells_what_became_of_each_model(server: FakeServer) -> None:
     assert ("reload", {"model": ""}) in server.asked
 
 
+@pytest.mark.addons
 def test_the_doctor_judges_a_server_that_is_older_than_itself(server: FakeServer) -> None:
     server.answers["options"] = ValueError("unknown control call 'options'")
 

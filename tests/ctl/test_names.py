@@ -48,6 +48,7 @@ def test_a_model_that_has_written_nothing_has_no_lines(server: FakeServer) -> No
     )
 
 
+@pytest.mark.addons
 def test_a_server_without_models_is_explained(server: FakeServer) -> None:
     server.answers["status"] = {**STATUS, "repositories": ["/srv/models"], "counts": []}
 

@@ -42,12 +42,14 @@ def test_help_is_asked_for_in_short_too(text: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["new", "demo", "example", "check", "simulate"])
+@pytest.mark.addons
 def test_help_tells_of_each_command(command: str, text: str) -> None:
     assert f"\n       zmqtriton {command} " in text
 
 
 @pytest.mark.parametrize("command", ["new", "demo", "example", "check", "simulate"])
 @pytest.mark.parametrize("word", ["-h", "--help"])
+@pytest.mark.addons
 def test_each_command_has_help_of_its_own(
     command: str, word: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,8 +67,8 @@ def test_each_command_has_help_of_its_own(
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
-        ("chek", "zmqtriton check"),
-        ("examples", "zmqtriton example"),
+        pytest.param("chek", "zmqtriton check", marks=pytest.mark.addons),
+        pytest.param("examples", "zmqtriton example", marks=pytest.mark.addons),
         ("/srv/models", "--model-repository=/srv/models"),
         ("models", "--model-repository=models"),
         ("http-port=80", "--http-port=80"),

@@ -120,6 +120,7 @@ def _names_read() -> set[str]:
     return names
 
 
+@pytest.mark.addons
 def test_each_field_has_a_reader() -> None:
     read = _names_read()
     fields = {
