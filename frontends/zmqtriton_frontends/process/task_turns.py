@@ -124,6 +124,29 @@ class TaskTurns:
             self._crowd()
 
 
+class WorkTurn:
+    """The turns of a client's work that is no task."""
+
+    def __init__(self, turns: TaskTurns, effort: Effort) -> None:
+        self._turns = turns
+        self._effort = effort
+
+    def take(self, work: Callable[[], None]) -> None:
+        """Do the work, after others where there is much to do."""
+        place = self._turns.place(self._effort)
+        if place is None:
+            self._do(work)
+        else:
+            place.add_done_callback(lambda _: self._do(work))
+
+    def _do(self, work: Callable[[], None]) -> None:
+        begun = self._turns.clock()
+        try:
+            work()
+        finally:
+            self._turns.spend(self._effort, begun)
+
+
 class TaskTurn:
     """The turns of the tasks of one request."""
 

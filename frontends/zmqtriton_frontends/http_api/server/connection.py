@@ -25,7 +25,7 @@ from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
 from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
 from zmqtriton_frontends.process.progress import Progress
-from zmqtriton_frontends.process.task_turns import Effort, TaskTurns
+from zmqtriton_frontends.process.task_turns import Effort, TaskTurns, WorkTurn
 
 #: From the first byte of a request to the end of its headers.
 HEADERS_WITHIN_S = 9.0
@@ -77,6 +77,8 @@ class Connection(asyncio.Protocol):
         #: Sends what the coming transport encrypts; None if that sends by itself.
         self.below: Any = None
         self._received_bytes = 0
+        #: What has come waits for the client's turn.
+        self._has_place = False
         #: Receives in place of this; made for the first large body.
         self._body_receiver: BodyReceiver | None = None
         #: The answer that is being written is the last.
@@ -89,6 +91,7 @@ class Connection(asyncio.Protocol):
         #: or the proxy that it comes by.
         self.client: Client
         self.effort: Effort
+        self.turn: WorkTurn
         self._address = ""
         #: What waits of it, of any kind, and is nobody else's to account for.
         self._waiting: Share | None = None
@@ -101,6 +104,7 @@ class Connection(asyncio.Protocol):
         place = self.channel.info("peername")
         self._address = address = place[0] if isinstance(place, tuple) else ""
         self.effort = Effort(address)
+        self.turn = WorkTurn(self._host.turns, self.effort)
         channel, reader = self.channel, self._reader
         self.client = Client(
             self._host.ledger,
@@ -144,7 +148,7 @@ class Connection(asyncio.Protocol):
         if self._closing_since:
             return  # nobody wants it
         reader.held += data
-        if reader.head is not None or self.channel.unread is None:
+        if reader.head is not None or (self.channel.unread is None and not self._has_place):
             self._read()
         if len(reader.held) > _MAX_HELD_BYTES:
             self.channel.pause_reading()
@@ -242,9 +246,12 @@ class Connection(asyncio.Protocol):
 
     def _go_on_soon(self) -> None:
         # in another turn of the loop, so that others are not kept waiting
-        asyncio.get_running_loop().call_soon(self._go_on)
+        if not self._has_place:
+            self._has_place = True
+            asyncio.get_running_loop().call_soon(self.turn.take, self._go_on)
 
     def _go_on(self) -> None:
+        self._has_place = False
         if self.is_closed or self._closing_since or self.channel.unread is not None:
             return
         if self._exchange is None and self._reader.held:

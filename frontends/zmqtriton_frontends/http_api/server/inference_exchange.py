@@ -30,7 +30,7 @@ from zmqtriton_frontends.http_api.server.channel import Channel
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
-from zmqtriton_frontends.process.task_turns import Effort
+from zmqtriton_frontends.process.task_turns import Effort, WorkTurn
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
 
 _NOTHING = memoryview(b"")
@@ -48,6 +48,8 @@ class Owner(Protocol):
     client: Client
     #: What has been done for it lately.
     effort: Effort
+    #: Its turns at the loop.
+    turn: WorkTurn
 
     @property
     def last_fields(self) -> bytes:
@@ -111,6 +113,10 @@ class InferenceExchange(HttpInference):
         if part:
             self._receive_part(part)
         if is_last:
+            self._owner.turn.take(self._end_in_turn)
+
+    def _end_in_turn(self) -> None:
+        if not self._is_answered:  # it may be cancelled
             self.end_body()
 
     def _receive_part(self, part: bytes) -> None:
