@@ -17,6 +17,12 @@ _log = logging.getLogger(__name__)
 _BEAT_S = 10.0
 #: As a share of the time after which systemd kills: two of three messages may be late.
 _WATCHDOG_SHARE = 1 / 3
+#: The variables in which systemd speaks to the supervisor; a child that used them would speak for
+#: the whole server.
+SERVICE_VARIABLES = (
+    *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
+    *("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"),
+)
 #: Sockets that are passed have this descriptor and the next ones.
 _FIRST_SOCKET = 3
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from zmqtriton.storage import places
+from zmqtriton.systemd import SERVICE_VARIABLES
 
 #: What libraries need to find their files, devices and settings.
 _USUAL = (
@@ -24,10 +25,7 @@ _USUAL = (
     *("CURL_CA_BUNDLE", "NO_PROXY", "no_proxy", "COVERAGE_PROCESS_*"),
 )
 #: ZMQTRITON_OPTIONS may hold keys of restricted APIs.
-_OWN = (
-    *("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
-    *("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "ZMQTRITON_OPTIONS"),
-)
+_OWN = (*SERVICE_VARIABLES, "CREDENTIALS_DIRECTORY", "ZMQTRITON_OPTIONS")
 #: What identifies the server to an object store that has a repository of it.
 _CREDENTIALS = {
     places.S3: (

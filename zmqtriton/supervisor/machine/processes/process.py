@@ -20,16 +20,10 @@ import psutil
 
 from zmqtriton.environments.users import StubUser
 from zmqtriton.supervisor.machine.descriptors import restore_limit
+from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import prctl
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.variables import stub_mark
-
-#: The notify socket is the supervisor's; a child that used it would speak for the whole server.
-_NOT_INHERITED = (
-    *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
-    *("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"),
-)
-
 
 #: Whom the kernel should choose first when memory runs out: what is replaced most cheaply.
 STUB_OOM_SCORE = 500
@@ -200,7 +194,7 @@ def spawn(
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
 
     of_user = user.variables if user is not None else {}
-    wanted = {**os.environ, **dict.fromkeys(_NOT_INHERITED), **of_user, **(environment or {})}
+    wanted = {**os.environ, **dict.fromkeys(SERVICE_VARIABLES), **of_user, **(environment or {})}
     popen = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
