@@ -261,6 +261,7 @@ LAYERS = (
             "zmqtriton_frontends.access.bearer_tokens",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api.asgi",
+            "zmqtriton_frontends.http_api.control.json_schema",
             "zmqtriton_frontends.http_api.control.openapi_text",
             "zmqtriton_frontends.http_api.extension",
             "zmqtriton_frontends.http_api.inference",

@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
+from zmqtriton_frontends.http_api.control.json_schema import (
+    BOOLEAN,
+    COUNT,
+    STRING,
+    array_of,
+    object_of,
+    schema_named,
+)
 from zmqtriton_frontends.http_api.control.openapi_text import Example, Operation, RouteDescriptions
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
@@ -59,35 +67,17 @@ _EXAMPLES: dict[str, Example] = {
 }
 
 
-def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "object", "properties": properties}
-    if required:
-        found["required"] = list(required)
-    return found
-
-
-def _array(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _schema(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-_STRING = {"type": "string"}
-_BOOLEAN = {"type": "boolean"}
 _NUMBER = {"type": "number"}
-_COUNT = {"type": "integer", "minimum": 0}
 _TEXTS = {"type": ["string", "array"], "description": "One, or a list of them."}
-_USAGE = _object(
-    {"prompt_tokens": _COUNT, "completion_tokens": _COUNT, "total_tokens": _COUNT},
+_USAGE = object_of(
+    {"prompt_tokens": COUNT, "completion_tokens": COUNT, "total_tokens": COUNT},
     *("prompt_tokens", "total_tokens"),
 )
 _SAMPLING = {
-    "stream": _BOOLEAN,
-    "stream_options": _object({"include_usage": _BOOLEAN}),
-    "n": _COUNT,
-    "max_tokens": _COUNT,
+    "stream": BOOLEAN,
+    "stream_options": object_of({"include_usage": BOOLEAN}),
+    "n": COUNT,
+    "max_tokens": COUNT,
     "stop": _TEXTS,
     "seed": {"type": "integer"},
     "temperature": _NUMBER,
@@ -95,33 +85,33 @@ _SAMPLING = {
     "frequency_penalty": _NUMBER,
     "presence_penalty": _NUMBER,
 }
-_MESSAGE = _object(
-    {"role": _STRING, "content": {"type": ["string", "array"]}}, *("role", "content")
+_MESSAGE = object_of(
+    {"role": STRING, "content": {"type": ["string", "array"]}}, *("role", "content")
 )
 
 
 def _answer(choice: dict[str, Any]) -> dict[str, Any]:
-    choice = {"index": _COUNT, **choice, "finish_reason": _STRING}
-    return _object(
+    choice = {"index": COUNT, **choice, "finish_reason": STRING}
+    return object_of(
         {
-            "id": _STRING,
-            "object": _STRING,
-            "created": _COUNT,
-            "model": _STRING,
-            "choices": _array(_object(choice, "index")),
-            "usage": _schema("Usage"),
+            "id": STRING,
+            "object": STRING,
+            "created": COUNT,
+            "model": STRING,
+            "choices": array_of(object_of(choice, "index")),
+            "usage": schema_named("Usage"),
         },
         *("id", "object", "created", "model", "choices"),
     )
 
 
 _SCHEMAS: dict[str, Any] = {
-    "OpenAIError": _object(
+    "OpenAIError": object_of(
         {
-            "error": _object(
+            "error": object_of(
                 {
-                    "message": _STRING,
-                    "type": _STRING,
+                    "message": STRING,
+                    "type": STRING,
                     "param": {"type": ["string", "null"]},
                     "code": {"type": ["string", "null"]},
                 },
@@ -131,46 +121,46 @@ _SCHEMAS: dict[str, Any] = {
         "error",
     ),
     "Usage": _USAGE,
-    "ChatCompletionRequest": _object(
-        {"model": _STRING, "messages": _array(_MESSAGE), **_SAMPLING}, "model", "messages"
+    "ChatCompletionRequest": object_of(
+        {"model": STRING, "messages": array_of(_MESSAGE), **_SAMPLING}, "model", "messages"
     ),
     "ChatCompletion": _answer({"message": _MESSAGE}),
-    "CompletionRequest": _object(
-        {"model": _STRING, "prompt": _TEXTS, "echo": _BOOLEAN, **_SAMPLING}, "model", "prompt"
+    "CompletionRequest": object_of(
+        {"model": STRING, "prompt": _TEXTS, "echo": BOOLEAN, **_SAMPLING}, "model", "prompt"
     ),
-    "Completion": _answer({"text": _STRING}),
-    "EmbeddingRequest": _object(
+    "Completion": _answer({"text": STRING}),
+    "EmbeddingRequest": object_of(
         {
-            "model": _STRING,
+            "model": STRING,
             "input": _TEXTS,
             "encoding_format": {"type": "string", "enum": ["float", "base64"]},
         },
         *("model", "input"),
     ),
-    "EmbeddingResponse": _object(
+    "EmbeddingResponse": object_of(
         {
-            "object": _STRING,
-            "model": _STRING,
-            "data": _array(
-                _object(
+            "object": STRING,
+            "model": STRING,
+            "data": array_of(
+                object_of(
                     {
-                        "object": _STRING,
-                        "index": _COUNT,
+                        "object": STRING,
+                        "index": COUNT,
                         "embedding": {"type": ["array", "string"]},
                     },
                     *("object", "index", "embedding"),
                 )
             ),
-            "usage": _schema("Usage"),
+            "usage": schema_named("Usage"),
         },
         *("object", "data", "model", "usage"),
     ),
-    "OpenAIModel": _object(
-        {"id": _STRING, "object": _STRING, "created": _COUNT, "owned_by": _STRING},
+    "OpenAIModel": object_of(
+        {"id": STRING, "object": STRING, "created": COUNT, "owned_by": STRING},
         *("id", "object", "created", "owned_by"),
     ),
-    "OpenAIModels": _object(
-        {"object": _STRING, "data": _array(_schema("OpenAIModel"))}, "object", "data"
+    "OpenAIModels": object_of(
+        {"object": STRING, "data": array_of(schema_named("OpenAIModel"))}, "object", "data"
     ),
 }
 

@@ -10,6 +10,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.datatypes import DATATYPES
+from zmqtriton_frontends.http_api.control.json_schema import (
+    BOOLEAN,
+    COUNT,
+    STRING,
+    array_of,
+    object_of,
+    schema_named,
+)
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 #: Makes an example of a responder's body; None for a model that is not for it.
@@ -45,7 +53,6 @@ def _answers(summary: str, response: str, request: str = "", **more: Any) -> Ope
 
 
 _HTML = "text/html"
-_STRING = {"type": "string"}
 _NUMBER = {"type": "number"}
 
 #: By the qualified name of the responder.
@@ -101,12 +108,12 @@ OPERATIONS = {
     "Status.history": _answers(
         "Rates, latencies, queues and memory of the last hour, a sample every 5 seconds",
         "History",
-        query={"seconds": _NUMBER, "model": _STRING},
+        query={"seconds": _NUMBER, "model": STRING},
     ),
     "Status.logs": _answers(
         "The last lines of the log, of all or of a model",
         "Log",
-        query={"model": _STRING, **{name: _NUMBER for name in ("lines", "since", "after")}},
+        query={"model": STRING, **{name: _NUMBER for name in ("lines", "since", "after")}},
     ),
     "AsgiInferences.infer": _answers(
         "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
@@ -139,119 +146,104 @@ OPERATIONS = {
 }
 
 
-def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "object", "properties": properties}
-    if required:
-        found["required"] = list(required)
-    return found
-
-
-def _array(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _schema(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-_BOOLEAN = {"type": "boolean"}
-_COUNT = {"type": "integer", "minimum": 0}
 _SCALARS = {"type": ["string", "number", "boolean"]}
 _PARAMETERS = {"type": "object", "additionalProperties": _SCALARS}
 _DATATYPE = {"type": "string", "enum": [datatype.name for datatype in DATATYPES]}
 _DATA = {"type": "array", "description": "Elements in row-major order, nested or flat."}
-_TENSOR = {"name": _STRING, "datatype": _DATATYPE, "shape": _array(_COUNT), "data": _DATA}
+_TENSOR = {"name": STRING, "datatype": _DATATYPE, "shape": array_of(COUNT), "data": _DATA}
 _LOAD = {
-    **{"name": _STRING, "version": _STRING, "ready": _BOOLEAN},
-    **{key: _COUNT for key in ("queued", "executing", "unanswered", "limit")},
-    "instances": _object({"ready": _COUNT, "all": _COUNT}),
+    **{"name": STRING, "version": STRING, "ready": BOOLEAN},
+    **{key: COUNT for key in ("queued", "executing", "unanswered", "limit")},
+    "instances": object_of({"ready": COUNT, "all": COUNT}),
     **{key: _NUMBER for key in ("utilization", "mean_queue_ms", "mean_compute_ms")},
 }
-_DURATION = _object({"count": _COUNT, "ns": _COUNT}, "count", "ns")
+_DURATION = object_of({"count": COUNT, "ns": COUNT}, "count", "ns")
 
 SCHEMAS: dict[str, Any] = {
-    "Error": _object({"error": _STRING}, "error"),
-    "Server": _object(
-        {"name": _STRING, "version": _STRING, "extensions": _array(_STRING)}, "name", "version"
+    "Error": object_of({"error": STRING}, "error"),
+    "Server": object_of(
+        {"name": STRING, "version": STRING, "extensions": array_of(STRING)}, "name", "version"
     ),
-    "TensorMetadata": _object(
-        {"name": _STRING, "datatype": _DATATYPE, "shape": _array({"type": "integer"})},
+    "TensorMetadata": object_of(
+        {"name": STRING, "datatype": _DATATYPE, "shape": array_of({"type": "integer"})},
         *("name", "datatype", "shape"),
     ),
-    "Model": _object(
+    "Model": object_of(
         {
-            "name": _STRING,
-            "versions": _array(_STRING),
-            "platform": _STRING,
-            "inputs": _array(_schema("TensorMetadata")),
-            "outputs": _array(_schema("TensorMetadata")),
+            "name": STRING,
+            "versions": array_of(STRING),
+            "platform": STRING,
+            "inputs": array_of(schema_named("TensorMetadata")),
+            "outputs": array_of(schema_named("TensorMetadata")),
         },
         *("name", "versions", "platform", "inputs", "outputs"),
     ),
     "Configuration": {"type": "object", "description": "ModelConfig of Triton, as JSON."},
     "Duration": _DURATION,
-    "ModelStatistics": _object(
+    "ModelStatistics": object_of(
         {
-            "name": _STRING,
-            "version": _STRING,
-            "last_inference": {**_COUNT, "description": "Milliseconds since 1970."},
-            "inference_count": _COUNT,
-            "execution_count": _COUNT,
-            "inference_stats": {"type": "object", "additionalProperties": _schema("Duration")},
+            "name": STRING,
+            "version": STRING,
+            "last_inference": {**COUNT, "description": "Milliseconds since 1970."},
+            "inference_count": COUNT,
+            "execution_count": COUNT,
+            "inference_stats": {"type": "object", "additionalProperties": schema_named("Duration")},
         },
         *("name", "version", "inference_count", "execution_count", "inference_stats"),
     ),
-    "Statistics": _object({"model_stats": _array(_schema("ModelStatistics"))}, "model_stats"),
-    "IndexRequest": _object({"ready": {**_BOOLEAN, "description": "Only those that are ready."}}),
-    "Index": _array(
-        _object({"name": _STRING, "version": _STRING, "state": _STRING, "reason": _STRING}, "name")
+    "Statistics": object_of(
+        {"model_stats": array_of(schema_named("ModelStatistics"))}, "model_stats"
     ),
-    "LoadRequest": _object({"parameters": _object({"config": _STRING})}),
-    "UnloadRequest": _object({"parameters": _object({"unload_dependents": _BOOLEAN})}),
-    "Load": _object(_LOAD),
-    "ServerLoad": _object({**_LOAD, "models": _array(_schema("Load"))}),
-    "DrainRequest": _object(
+    "IndexRequest": object_of({"ready": {**BOOLEAN, "description": "Only those that are ready."}}),
+    "Index": array_of(
+        object_of({"name": STRING, "version": STRING, "state": STRING, "reason": STRING}, "name")
+    ),
+    "LoadRequest": object_of({"parameters": object_of({"config": STRING})}),
+    "UnloadRequest": object_of({"parameters": object_of({"unload_dependents": BOOLEAN})}),
+    "Load": object_of(_LOAD),
+    "ServerLoad": object_of({**_LOAD, "models": array_of(schema_named("Load"))}),
+    "DrainRequest": object_of(
         {
-            "instance": _STRING,
+            "instance": STRING,
             "then": {"type": "string", "enum": ["nothing", "unload", "restart", "stop"]},
             **{key: _NUMBER for key in ("within_s", "quiet_s")},
-            "wait": _BOOLEAN,
+            "wait": BOOLEAN,
         }
     ),
-    "UndrainRequest": _object({"instance": _STRING}),
-    "DrainState": _object(
+    "UndrainRequest": object_of({"instance": STRING}),
+    "DrainState": object_of(
         {
-            **{key: _STRING for key in ("model", "instance", "state", "then")},
+            **{key: STRING for key in ("model", "instance", "state", "then")},
             "under_way": {"type": ["integer", "null"]},
             "seconds": _NUMBER,
-            "is_late": _BOOLEAN,
+            "is_late": BOOLEAN,
         }
     ),
-    "ScaleRequest": _object({"count": _COUNT, "group": _STRING}, "count"),
-    "Scale": _object(
+    "ScaleRequest": object_of({"count": COUNT, "group": STRING}, "count"),
+    "Scale": object_of(
         {
-            "model": _STRING,
+            "model": STRING,
             "versions": {
                 "type": "object",
-                "additionalProperties": _object({"instances": _COUNT, "ready": _COUNT}),
+                "additionalProperties": object_of({"instances": COUNT, "ready": COUNT}),
             },
-            "autoscale": _object(
-                {"least": _COUNT, "most": _COUNT, "last_change": _STRING, "obstacle": _STRING}
+            "autoscale": object_of(
+                {"least": COUNT, "most": COUNT, "last_change": STRING, "obstacle": STRING}
             ),
         }
     ),
-    "Restarted": _object({"model": _STRING, "ended": _COUNT}, "model", "ended"),
-    "Status": _object(
+    "Restarted": object_of({"model": STRING, "ended": COUNT}, "model", "ended"),
+    "Status": object_of(
         {
-            "server": _object({"id": _STRING, "version": _STRING, "ready": _STRING}),
-            **{name: _array({"type": "object"}) for name in ("processes", "models")},
-            "environments": _array(_schema("Preparation")),
+            "server": object_of({"id": STRING, "version": STRING, "ready": STRING}),
+            **{name: array_of({"type": "object"}) for name in ("processes", "models")},
+            "environments": array_of(schema_named("Preparation")),
         },
         *("server", "processes", "models", "environments"),
     ),
-    "Preparation": _object(
+    "Preparation": object_of(
         {
-            **{name: _STRING for name in ("model", "step")},
+            **{name: STRING for name in ("model", "step")},
             "progress": {
                 "type": ["number", "null"],
                 "description": "Between 0 and 1; null: nobody knows how much there is to do.",
@@ -262,74 +254,72 @@ SCHEMAS: dict[str, Any] = {
     ),
     "Columns": {
         "type": "object",
-        "additionalProperties": _array({"type": ["number", "null"]}),
+        "additionalProperties": array_of({"type": ["number", "null"]}),
         "description": "A column for each figure, a value for each time; null: there was none.",
     },
-    "History": _object(
+    "History": object_of(
         {
             "interval_s": _NUMBER,
-            "times": {**_array(_NUMBER), "description": "Seconds since 1970."},
-            "server": _schema("Columns"),
-            "models": {"type": "object", "additionalProperties": _schema("Columns")},
-            "models_left_out": _COUNT,
+            "times": {**array_of(_NUMBER), "description": "Seconds since 1970."},
+            "server": schema_named("Columns"),
+            "models": {"type": "object", "additionalProperties": schema_named("Columns")},
+            "models_left_out": COUNT,
         },
         *("interval_s", "times", "server", "models"),
     ),
-    "Log": _object(
+    "Log": object_of(
         {
-            "lines": _array(
-                _object(
+            "lines": array_of(
+                object_of(
                     {
-                        **{name: _COUNT for name in ("number", "pid", "line")},
+                        **{name: COUNT for name in ("number", "pid", "line")},
                         "time_s": _NUMBER,
-                        **{
-                            name: _STRING for name in ("level", "file", "model", "instance", "text")
-                        },
+                        **{name: STRING for name in ("level", "file", "model", "instance", "text")},
                     }
                 )
             ),
-            "last": _COUNT,
-            "lost": _COUNT,
+            "last": COUNT,
+            "lost": COUNT,
             **{name: _NUMBER for name in ("begins_s", "started_s")},
         },
         *("lines", "last", "lost"),
     ),
-    "CanaryRequest": _object(
+    "CanaryRequest": object_of(
         {
-            "version": _COUNT,
+            "version": COUNT,
             **{name: _NUMBER for name in ("weight", "shadow", "tolerance", "min_requests")},
             **{name: {} for name in ("abort_failures", "abort_latency", "promote_after")},
-            "header": _STRING,
+            "header": STRING,
         }
     ),
-    "Canary": _object(
+    "Canary": object_of(
         {
-            "model": _STRING,
-            "phase": _STRING,
-            "stable": _COUNT,
-            "canary": _COUNT,
+            "model": STRING,
+            "phase": STRING,
+            "stable": COUNT,
+            "canary": COUNT,
             "weight": _NUMBER,
-            "reason": _STRING,
+            "reason": STRING,
         }
     ),
-    "InferRequest": _object(
+    "InferRequest": object_of(
         {
-            "id": _STRING,
+            "id": STRING,
             "parameters": _PARAMETERS,
-            "inputs": _array(
-                _object({**_TENSOR, "parameters": _PARAMETERS}, "name", "datatype", "shape")
+            "inputs": array_of(
+                object_of({**_TENSOR, "parameters": _PARAMETERS}, "name", "datatype", "shape")
             ),
-            "outputs": _array(_object({"name": _STRING, "parameters": _PARAMETERS}, "name")),
+            "outputs": array_of(object_of({"name": STRING, "parameters": _PARAMETERS}, "name")),
         },
         "inputs",
     ),
-    "InferResponse": _object(
+    "InferResponse": object_of(
         {
-            "id": _STRING,
-            "model_name": _STRING,
-            "model_version": _STRING,
+            "id": STRING,
+            "model_name": STRING,
+            "model_version": STRING,
             "parameters": _PARAMETERS,
-            "outputs": _array(_object(_TENSOR, "name", "datatype", "shape")),
+            "outputs": array_of(object_of(_TENSOR, "name", "datatype", "shape")),
         },
         *("model_name", "model_version", "outputs"),
     ),
@@ -339,19 +329,19 @@ SCHEMAS: dict[str, Any] = {
     },
     "Generated": {
         "type": "object",
-        "properties": {"model_name": _STRING, "model_version": _STRING},
+        "properties": {"model_name": STRING, "model_version": STRING},
         "description": "Outputs by their names, with the name and the version of the model.",
     },
-    "RegisterRequest": _object(
+    "RegisterRequest": object_of(
         {
-            "key": {**_STRING, "description": "Name of the shared memory, as shm_open takes it."},
-            "offset": _COUNT,
-            "byte_size": _COUNT,
+            "key": {**STRING, "description": "Name of the shared memory, as shm_open takes it."},
+            "offset": COUNT,
+            "byte_size": COUNT,
         },
         "byte_size",
     ),
-    "Regions": _array(
-        _object({"name": _STRING, "key": _STRING, "offset": _COUNT, "byte_size": _COUNT}, "name")
+    "Regions": array_of(
+        object_of({"name": STRING, "key": STRING, "offset": COUNT, "byte_size": COUNT}, "name")
     ),
     "Settings": {"type": "object", "description": "Settings by their names."},
     "Description": {"type": "object", "description": "OpenAPI 3.1."},
