@@ -54,3 +54,25 @@ def _read(path: Path, state: str) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = json.loads(path.read_text())
     return found if found["state"] == state else None
+
+
+@pytest.mark.parametrize("ticks", range(4))
+def test_news_do_not_keep_a_courier_that_is_to_end(tmp_path: Path, ticks: int) -> None:
+    """The end of the server is news, and ends the courier, in one look at the sockets."""
+
+    async def tell_and_end() -> bool:
+        path = tmp_path / "server.json"
+        courier = Courier(str(path), SETTINGS, Process("node7", 4711, 1.0))
+        running = asyncio.ensure_future(courier.run())
+        courier.update({"state": "ready"})
+        await asyncio.to_thread(eventually, partial(_read, path, "ready"), 30)
+        await asyncio.sleep(0.05)  # it waits for news
+        courier.update({"state": "ended"})
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        running.cancel()
+        _, still_runs = await asyncio.wait([running], timeout=2)
+        running.cancel()
+        return not still_runs
+
+    assert asyncio.run(tell_and_end())

@@ -12,7 +12,6 @@ import random
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -74,8 +73,7 @@ class Courier:
     async def _wait(self) -> None:
         while (wait_s := self._pace.due_s() - time.monotonic()) > 0:
             self._wake.clear()
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), min(wait_s, _LONGEST_WAIT_S))
+            await _wait_for(self._wake, min(wait_s, _LONGEST_WAIT_S))
 
     async def _attempt(self, within_s: float) -> bool:
         self._pace.begin()
@@ -134,9 +132,7 @@ class Announcer:
                 self._news = news
                 for courier in self._couriers:
                     courier.update(news)
-            with suppress(asyncio.TimeoutError):
-                every_s = _LOOK_EVERY_S if self._is_open else _OPENING_EVERY_S
-                await asyncio.wait_for(self.changed.wait(), every_s)
+            await _wait_for(self.changed, _LOOK_EVERY_S if self._is_open else _OPENING_EVERY_S)
 
     async def _look(self) -> dict[str, Any]:
         gateway, catalogue = self._gateway, self._gateway.catalogue
@@ -181,3 +177,16 @@ class Announcer:
         except ZmqTritonError as error:
             _log.debug("not ready: %s", error.text)
             return False
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, or for so long.
+
+    Up to Python 3.11 `asyncio.wait_for()` forgets that it was cancelled if the event is set, too,
+    as it is when the news is that the server ends.
+    """
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((waiting,), timeout=seconds)
+    finally:
+        waiting.cancel()

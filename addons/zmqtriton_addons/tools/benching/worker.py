@@ -80,7 +80,8 @@ class PlanRun:
         }
 
     async def _be_client(self, connection: Connection, schedule: Schedule, until_s: float) -> None:
-        while True:
+        # up to Python 3.11 wait_for() forgets that it was cancelled if the answer is there, too
+        while not self._has_stopped.is_set():
             due_s = await schedule.next_due_s()
             if due_s >= until_s:
                 return
