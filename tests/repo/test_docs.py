@@ -89,16 +89,31 @@ def test_the_site_has_every_page_in_its_menu() -> None:
 
 def test_no_entry_of_the_changelog_is_torn_or_stands_twice() -> None:
     """Changes of several branches are merged line by line."""
-    unreleased = CHANGELOG.partition("## [Unreleased]\n\n")[2].partition("\n## ")[0]
-    blocks = [block.splitlines() for block in unreleased.strip().split("\n\n")]
-    titles, lists = blocks[::2], blocks[1::2]
-    entries = re.split("^- ", "\n".join(line for block in lists for line in block), flags=re.M)[1:]
+    unreleased = CHANGELOG.partition("## [Unreleased]\n")[2].partition("\n## ")[0]
+    parts = [part.strip().split("\n") for part in re.split("^### ", unreleased, flags=re.M)]
+    lines = [line for part in parts for line in part[1:] if line]
+    entries = re.split("^- ", "\n".join(lines), flags=re.M)[1:]
 
-    assert [["### Changed"], ["### Fixed"], ["### Added"]] == titles
-    assert all(line.startswith(("- ", "  ")) for block in lists for line in block)
+    assert ["", "Changed", "Fixed", "Added"] == [part[0] for part in parts]
+    assert [] == [line for line in lines if not line.startswith(("- ", "  "))]
     assert [] == [entry for entry in entries if not entry.strip().endswith(".")]
     begins = [entry[:60] for entry in entries]
     assert [] == [begin for begin in begins if begins.count(begin) > 1]
+
+
+def test_decisions_are_short_and_each_that_is_cited_exists() -> None:
+    titles = re.findall(r"^### (D\d+)\. ", _DECISIONS, re.MULTILINE)
+    lengths = {
+        decision.partition(".")[0]: len(
+            [line for line in decision.splitlines()[1:] if line and line[0] != "|"]
+        )
+        for decision in re.split(r"^### |^## .*$", _DECISIONS, flags=re.MULTILINE)[1:]
+        if decision.startswith("D")
+    }
+
+    assert len(titles) == len(set(titles)) > 100
+    assert {} == {title: length for title, length in lengths.items() if length > 8}
+    assert set() == set(re.findall(r"\bD\d+\b", _DECISIONS)) - set(titles)
 
 
 def test_the_architecture_fits_into_a_head() -> None:
