@@ -24,6 +24,8 @@ PAGES = {
 }
 #: The name of an option or a field is broken nowhere but at its hyphens.
 _STYLE = ".md-typeset td code { word-break: normal; overflow-wrap: normal }\n"
+#: The search leaves these out: they name everything, and answer no question of a user.
+UNSEARCHED = {"conformance.md", "decisions.md", "kept.md", "protocol.md", "recorded-differences.md"}
 _LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
 
 
@@ -37,6 +39,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Rewrite links between files of the repository to links between pages."""
     path = page.file.src_uri
+    if path in UNSEARCHED:
+        page.meta["search"] = {"exclude": True}
     source = next((name for name, made in PAGES.items() if made == path), f"docs/{path}")
 
     def rewritten(match: re.Match[str]) -> str:
