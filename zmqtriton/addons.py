@@ -99,7 +99,7 @@ def rows_of_others(table: str) -> dict[str, str]:
 
 
 def own_rows() -> Mapping[str, Mapping[str, str]]:
-    """Return the tables of the distribution's own add-ons; empty where there are none."""
+    """Return the tables of the distribution's own add-ons; empty without any."""
     tables: Mapping[str, Mapping[str, str]] = getattr(_own_declarations(), "TABLES", {})
     return tables
 

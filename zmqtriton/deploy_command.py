@@ -25,7 +25,7 @@ _OUTER_LINK = re.compile(r"\[([^]]*)\]\(\.\./(?:\.\./([^)#]*)|(\w+)/)[^)]*\)")
 
 
 class DeployError(Exception):
-    """Raised if nothing is written; the text is for whoever has called the command."""
+    """Raised if nothing is written; the text is for the user of the command."""
 
 
 def run_deploy(words: list[str]) -> int:
@@ -141,7 +141,7 @@ def _may_write(content: bytes, target: Path) -> bool:
 
 
 def opening(readme: str) -> str:
-    """Return what stands before the second heading."""
+    """Return the text before the second heading."""
     return re.split(r"^#+ ", readme, maxsplit=2, flags=re.MULTILINE)[1]
 
 

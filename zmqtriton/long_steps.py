@@ -43,7 +43,7 @@ class Reporter(Protocol):
         """Take a line for the log; `level` is its letter."""
 
     def progress(self, latest: StepProgress) -> None:
-        """Take what is done now, in place of what was done before."""
+        """Take the present step, in place of the one before."""
 
 
 class ByteCounter:
@@ -91,5 +91,5 @@ class LifelineReporter:
 
 
 def printable(text: str) -> str:
-    """Limit the length, and escape what is not text: names of files may hold anything."""
+    """Limit the length, and escape bytes that are no text: names of files may hold anything."""
     return text[:_MAX_CHARACTERS].encode("utf-8", "backslashreplace").decode()

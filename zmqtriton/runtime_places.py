@@ -15,7 +15,7 @@ _ROOT = Path("/")
 
 
 def preferred() -> Path:
-    """Return the directory for new runtime directories. Raises OSError if there is none."""
+    """Return the directory for new runtime directories. Raises OSError without one."""
     if os.environ.get("TMPDIR"):
         return Path(tempfile.gettempdir())
     if os.geteuid() == 0:

@@ -24,5 +24,5 @@ def is_unread() -> bool:
 
 
 def discard() -> None:
-    """Let what is still to be written go nowhere; Python would complain at its end."""
+    """Drop the unwritten output; Python would complain at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -174,7 +174,7 @@ def watch_connections(socket: Socket) -> Socket:
 
 
 def connection_event(monitor: Socket) -> Optional[Tuple[bool, int]]:
-    """Return whether a connection has begun or ended, and its descriptor; None if there is none."""
+    """Return whether a connection has begun or ended, and its descriptor, or None."""
     frames = take(monitor)
     if frames is None:
         return None

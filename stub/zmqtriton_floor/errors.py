@@ -45,7 +45,7 @@ class ZmqTritonError(Exception):
 
     @property
     def reason(self) -> Reason:
-        """Why what has failed has failed: the text, with its kind and values if it has some."""
+        """The reason of a failure: the text, with its kind and values if it has some."""
         return self._reason or Reason(Kind.OTHER, {}, self.text)
 
     def because(self: Error, kind: Kind, cause: Reason | None = None, **values: Any) -> Error:

@@ -222,7 +222,7 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
             pass  # that is where the log goes
 
     def close(self) -> None:
-        """Report what was left out when the process ends."""
+        """Report left-out lines when the process ends."""
         self._tell(math.inf)
         super().close()
 

@@ -265,7 +265,7 @@ class Mappings:
                     _make_own(view, array)
 
     def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
-        """Return the reference of these bytes, and whether it is leased; None if there is none.
+        """Return the reference of these bytes, and whether it is leased, or None.
 
         There is none if the bytes are not in an open block, are not as the owner has written them,
         or may still be changed by a client.

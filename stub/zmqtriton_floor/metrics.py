@@ -33,7 +33,7 @@ _RESERVED = (
 
 
 def check_family(name: Any, description: Any, kind: Any) -> None:
-    """Check a family. Raises a ZmqTritonError that says what is wrong."""
+    """Check a family. Raises a ZmqTritonError with the fault."""
     if type(name) is not str or len(name) > MAX_NAME or not _FAMILY.fullmatch(name):
         raise InvalidArgument("Invalid metric name")
     if name.startswith(_RESERVED):

@@ -49,7 +49,7 @@ def has_begun(descriptor: int) -> bool:
 
 
 def end(descriptor: int) -> None:
-    """Have the stub begin nothing any more, of any broker; without mapping its page."""
+    """Keep the stub from beginning anything more, of any broker; without mapping its page."""
     os.pwrite(descriptor, _NUMBER.pack(_NO_EPOCH), _FENCE_AT)
 
 
@@ -144,7 +144,7 @@ class Progress:
         return fence == _NO_EPOCH
 
     def restore(self) -> None:
-        """Write again what was overwritten, for a reader that comes after this process."""
+        """Write overwritten numbers again, for a reader that comes after this process."""
         _NUMBER.pack_into(self._page, 0, self._begun)
         self.forget_keys()
 
@@ -157,7 +157,7 @@ class Progress:
         return number
 
     def fence(self, epoch: int) -> None:
-        """Have the stub begin no batch of a broker before this epoch."""
+        """Keep the stub from batches of a broker before this epoch."""
         _NUMBER.pack_into(self._page, _FENCE_AT, epoch)
 
     def may_have_begun(self, key: RequestKey) -> bool:

@@ -93,7 +93,7 @@ class Signature:
         )
 
     def check(self, body: RequestBody) -> Admission:
-        """Check a request. Raises InvalidArgument that names what does not fit."""
+        """Check a request. Raises InvalidArgument that names the wrong part."""
         try:
             for name in body.outputs:
                 if name not in self.outputs:

@@ -94,7 +94,7 @@ class Sender:
                 self.lost += 1
 
     def close(self) -> None:
-        """Close the socket; what was sent arrives if it is taken within a moment."""
+        """Close the socket; sent spans arrive if they are taken within a moment."""
         with self._lock:
             self._is_closed = True
             if self._socket is not None:

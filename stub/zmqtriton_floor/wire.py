@@ -436,7 +436,7 @@ class RepositoryState(NamedTuple):
 
 
 class ServerDraining(NamedTuple):
-    """The server is to be avoided: it is not ready, though it answers whoever comes."""
+    """The server is to be avoided: it is not ready, though it answers requests."""
 
     is_draining: Flags
 

@@ -55,7 +55,7 @@ def _ready(kind: bytes) -> bytes:
 
 
 class Connection:
-    """One end of a connection. What cannot be written at once waits here, in any amount."""
+    """One end of a connection. Unwritten bytes wait here, in any amount."""
 
     def __init__(self, end: socket.socket, own: bytes, other: bytes, piece: bytearray) -> None:
         end.setblocking(False)
@@ -87,7 +87,7 @@ class Connection:
     # --------------------------------------------------------------- sending
 
     def put(self, frames: Sequence[bytes]) -> None:
-        """Queue one message. Those that leave with one flush() wake their reader once."""
+        """Queue one message. All messages of one flush() wake their reader once."""
         if not self._is_writable:
             return
         pieces, heads = self._pieces, _MORE_HEADS
@@ -103,7 +103,7 @@ class Connection:
             pieces.append(frame)
 
     def flush(self) -> int:
-        """Write what waits, as far as the kernel takes it now; return how much that was."""
+        """Write waiting bytes, as far as the kernel takes them now; return their number."""
         if self._pieces:
             self._unsent.append(memoryview(b"".join(self._pieces)))
             self._pieces = []
@@ -132,7 +132,7 @@ class Connection:
     # ------------------------------------------------------------- receiving
 
     def read(self) -> int:
-        """Read what is there, up to some size; return how much that was."""
+        """Read the arrived bytes, up to some size; return their number."""
         if not self.is_open:
             return 0
         try:
@@ -187,7 +187,7 @@ class Connection:
         return at
 
     def _greet(self, data: Any, size: int) -> int:
-        """Parse the greeting and what follows it; return how many bytes they had."""
+        """Parse the greeting and the bytes behind it; return how many bytes they had."""
         length = len(_GREETING)
         if size < length:
             return 0
@@ -199,7 +199,7 @@ class Connection:
         return length + self._parse(data[length:], size - length)
 
     def _take_command(self, flags: int, frame: bytes) -> None:
-        """Take READY, the only command; others would answer what is not sent here."""
+        """Take READY, the only command; others would answer commands that are not sent here."""
         if self._is_ready or not (flags & _COMMAND and self._fits(frame)):
             raise _ProtocolViolation
         self._is_ready = True
@@ -211,7 +211,7 @@ class Connection:
     # ------------------------------------------------------------------- end
 
     def _stop_writing(self) -> None:
-        """Drop what waits to be written, and show both sides the end of the connection."""
+        """Drop unwritten bytes, and show both sides the end of the connection."""
         self._drop_output()
         with contextlib.suppress(OSError):  # whatever other process has a copy of the descriptor
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -233,7 +233,7 @@ class Connection:
         self._unsent.clear()
 
     def close(self, within_ms: int = 0) -> None:
-        """Close; what waits to be written gets this long."""
+        """Close; unwritten bytes get this long."""
         deadline = time.monotonic() + within_ms / 1000
         if within_ms:
             self.flush()
@@ -285,7 +285,7 @@ class Dealer(Connection):
         return self.descriptor
 
     def has_input(self) -> bool:
-        """True if receive() has something; may miss what has just made the descriptor readable."""
+        """True if receive() has something; may miss bytes that have just arrived."""
         while not self.messages:
             if self.is_dry:
                 self.is_dry = False
@@ -301,7 +301,7 @@ class Dealer(Connection):
         return self.messages.popleft()
 
     def finish(self) -> None:
-        """Send what is queued and block until the kernel has it.
+        """Send queued messages and block until the kernel has them.
 
         For whoever will not look again soon. The Router reads at all times, and when it dies there
         is nothing to wait for.
@@ -442,7 +442,7 @@ class Router:
         return connection.is_open
 
     def flush(self) -> None:
-        """Write what is queued. Never blocks."""
+        """Write queued messages. Never blocks."""
         while self.unflushed:
             connection, _ = self.unflushed.popitem()
             self.sent_bytes += connection.flush()

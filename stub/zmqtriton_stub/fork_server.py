@@ -190,7 +190,7 @@ class CommandLine:
         self._start, self._end = prctl.argument_area()
 
     def show(self, arguments: list[str]) -> None:
-        """Show this command line; what does not fit is cut off."""
+        """Show this command line, cut to the room for it."""
         room = self._end - self._start
         text = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)[: room - 1]
         ctypes.memset(self._start, 0, room)

@@ -364,7 +364,7 @@ class Stub:
         self._poller.modify(self._lifeline, select.POLLIN | writable)
 
     def _take_from(self, descriptor: int) -> None:
-        """Take what has come at a descriptor that is not the broker's."""
+        """Take messages at a descriptor that is not the broker's."""
         if descriptor == self._link.wake_descriptor:
             self._link.awake()
         elif descriptor == self._asker.descriptor:

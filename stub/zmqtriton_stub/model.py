@@ -244,7 +244,7 @@ def _import_file(name: str, path: str) -> Any:
 
 
 def _provide(name: str) -> None:
-    """Provide our modules under these names, whatever lies in the model's environment."""
+    """Provide our modules under these names, before those of the model's environment."""
     module, load = _new_module(name, os.path.join(MODEL_PATH, name, "__init__.py"))
     sys.modules[name] = module
     load(module)
@@ -259,7 +259,7 @@ def _new_module(name: str, path: str) -> tuple[Any, Callable[[Any], None]]:
 
 
 def _stop(loop: AbstractEventLoop) -> None:
-    """Cancel what still runs in the background, as asyncio.run() does at its end."""
+    """Cancel background tasks, as asyncio.run() does at its end."""
     import asyncio
 
     tasks = asyncio.all_tasks(loop)

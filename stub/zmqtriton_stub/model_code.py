@@ -1,4 +1,4 @@
-"""Compiles a model's own files from what they have now, whatever lies in `__pycache__` beside them.
+"""Compiles a model's own files from their present content, not from `__pycache__` beside them.
 
 Python takes cached bytecode for that of a file if its size and the whole second of its last change
 agree: a file that is saved twice within a second, or comes by a link that is turned to another

@@ -38,7 +38,7 @@ class OwnProcess:
         return import_class(load)
 
     def settle(self) -> None:
-        """Take note that the model is initialized: what is there now mostly stays."""
+        """Take note that the model is initialized: present objects mostly stay."""
         gc.collect()
         gc.freeze()
 
@@ -47,7 +47,7 @@ class OwnProcess:
         gc.collect()
 
     def lose_supervisor(self, finalize: Callable[[], None]) -> None:
-        """End, as nobody is left to report to; `finalize` has the loop end. From any thread."""
+        """End, as nobody is left to report to; `finalize` ends the loop. From any thread."""
         os._exit(1)
 
     def give_up(self, reason: str) -> NoReturn:

@@ -35,7 +35,7 @@ class Readiness:
         self._thread.start()
 
     def close(self) -> None:
-        """Begin no further call; one that is running may go on until the process ends."""
+        """Begin no further call; a running one may go on until the process ends."""
         self._is_over = True
 
     def _run(self) -> None:

@@ -110,7 +110,7 @@ class SupervisorClient:
         return bool(waiters)
 
     def receive(self) -> None:
-        """Reads what has arrived, unless another thread is doing so."""
+        """Reads arrived messages, unless another thread is doing so."""
         if self._reading.acquire(False):
             try:
                 self._receive()

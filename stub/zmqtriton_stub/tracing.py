@@ -87,7 +87,7 @@ def _shown(activity: str, tensors: Iterable[wire.Tensor]) -> list[dict[str, Any]
 
 
 def _elements(row: wire.Tensor) -> str:
-    """Return the first elements, between commas; "" for what is not in this process's memory."""
+    """Return the first elements, between commas; "" for those outside this process's memory."""
     try:
         data = memoryview(row.data).cast("B")
     except TypeError:

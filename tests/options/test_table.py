@@ -53,7 +53,7 @@ def test_what_has_no_effect_yet_is_said_once() -> None:
         ),
         pytest.param(
             "--grpc-max-response-pool-size=8",
-            "256 responses of a stream may wait for its reader, whatever is said",
+            "256 responses of a stream may wait for its reader, with any value",
             marks=pytest.mark.row("--grpc-max-response-pool-size"),
         ),
         pytest.param(

@@ -1,9 +1,11 @@
-"""The rule on docstrings: the first line is a noun or an imperative, and fits on its line."""
+"""The rules on words: first lines of docstrings, subjects of clauses, length of all pages."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.conftest import ROOT
@@ -14,11 +16,16 @@ DIRECTORIES = ("zmqtriton", "stub", "frontends", "addons", "tests")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def docstrings() -> Iterator[tuple[Path, str, str]]:
     """Return file, name and docstring of everything that has one."""
     for directory in DIRECTORIES:
         for path in sorted((ROOT / directory).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for node in ast.walk(tree_of(path)):
                 if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
                     yield path.relative_to(ROOT), getattr(node, "name", ""), text
 
@@ -31,3 +38,130 @@ def test_docstrings_begin_with_a_noun_or_an_imperative() -> None:
     ]
 
     assert wrong == []
+
+
+_VERBS = (
+    "is|are|was|were|has|have|had|may|must|can|cannot|could|should|will|would|does|did|do|waits|"
+    "comes|came|goes|runs|ran|costs|fails|failed|died|dies|begins|began|serves|remains|lies|"
+    "happens|happened|changed|changes|holds|follows|works|exists|fits|starts|started|ends|ended|"
+    "stays|needs|uses|takes|took|gets|wants|knows|asks|asked|says|said|reads|sends|sent|keeps|"
+    "makes|made|allows|decides|connects|drains|speaks|exceeds|executes|arrives|arrived|belongs|"
+    "differs|stands|served|reaches|looks|tries|writes|presents|hangs|loaded|calls|gives|sees"
+)
+_PEOPLE = (
+    "servers?|supervisor|kernel|broker|stubs?|clients?|models?|frontends?|process(?:es)?|systemd|"
+    "HAProxy|proxy|curl|it|them|everybody|nobody|requests?|answers?|instances?|threads?|page"
+)
+_ACTIONS = (
+    "be|say|choose|tell|load|begin|end|answer|run|wait|make|keep|come|go|print|send|look|report|"
+    "read|ask|follow|start|cancel|use|take|move|fail|serve|do|connect|change|hold|speak|pass|"
+    "replace|compare|watch|drain|collect|execute|write|find|notice"
+)
+#: Clauses whose subject is no noun, and verbs that do not say who acts.
+CLAUSES = {
+    "who": re.compile(
+        r"(?:^|[.;:(|]\s*|\b(?:and|or|but|of|to|for|by|than|if|that|since|because|where|when|from|"
+        r"with|on|in|unless|while|into|says?|see|know|knows)\s+)"
+        rf"who\s+(?:{_VERBS})\b",
+        re.IGNORECASE | re.MULTILINE,
+    ),
+    "whoever": re.compile(rf"\bwhoever\b|\bwhatever (?:{_VERBS})\b", re.IGNORECASE),
+    "what": re.compile(rf"\bwhat\s+(?:never |still |only |now )?(?:{_VERBS})\b", re.IGNORECASE),
+    "those that": re.compile(
+        r"(?:^|[.;:|]\s+)(?:those|ones?) (?:that|who|whose|which)\b", re.IGNORECASE | re.MULTILINE
+    ),
+    "is none": re.compile(r"\b(?:is|are|was|were) none\b(?! of)"),
+    "has X do": re.compile(
+        rf"\b(?:has|have|had) (?:(?:the|a|an|its|their|each|all|both|every) )?(?:\w+ )?"
+        rf"(?:{_PEOPLE}) (?:{_ACTIONS})\b"
+    ),
+}
+#: Words of all handwritten pages together.
+MAX_WORDS = 52_000
+#: How many are left: in pages for readers, in texts that the programs print, and in first lines
+#: of docstrings. These numbers may only fall.
+LEFT = {"pages": 0, "texts": 0, "docstrings": 0}
+
+
+def clauses(text: str) -> list[str]:
+    """Return the clauses of the pattern in a text, with the words around them."""
+    return [
+        text[max(0, match.start() - 30) : match.end() + 30]
+        for pattern in CLAUSES.values()
+        for match in pattern.finditer(text)
+    ]
+
+
+def prose_of(page: Path) -> str:
+    """Return the sentences of a page, each on a line of its own, without its code."""
+    text = re.sub("^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub("<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub("^    .*$", "", text, flags=re.MULTILINE)
+    return re.sub(r"(?<![|.:])\n(?=[^\n|#\-\d])", " ", text)
+
+
+def pages() -> list[Path]:
+    """Return the pages that people read: not the tables of tests, nor drawings of bytes."""
+    patterns = ("*.md", "docs/**/*.md", "deploy/**/*.md", "addons/**/*.md", "zmqtriton/**/*.md")
+    left_out = {ROOT / "docs/conformance.md", ROOT / "docs/protocol.md"}
+    return sorted({path for pattern in patterns for path in ROOT.glob(pattern)} - left_out)
+
+
+def printed_texts() -> Iterator[tuple[Path, int, str]]:
+    """Return place and text of strings of four words and more that are no docstrings."""
+    for directory in DIRECTORIES[:-1]:
+        for path in sorted((ROOT / directory).rglob("*.py")):
+            tree = tree_of(path)
+            documents = {
+                id(node.body[0].value)
+                for node in ast.walk(tree)
+                if isinstance(node, _DOCUMENTED)
+                and node.body
+                and isinstance(node.body[0], ast.Expr)
+            }
+            for node in ast.walk(tree):
+                if not isinstance(node, ast.Constant) or id(node) in documents:
+                    continue
+                if isinstance(node.value, str) and len(node.value.split()) > 3:
+                    yield path.relative_to(ROOT), node.lineno, node.value
+
+
+def test_pages_name_the_thing_that_acts() -> None:
+    counted = [
+        f"{page.relative_to(ROOT)}: {one}" for page in pages() for one in clauses(prose_of(page))
+    ]
+
+    assert len(counted) <= LEFT["pages"], counted
+
+
+def test_printed_texts_name_the_thing_that_acts() -> None:
+    counted = [
+        f"{path}:{line}: {one}" for path, line, text in printed_texts() for one in clauses(text)
+    ]
+
+    assert len(counted) <= LEFT["texts"], counted
+
+
+def test_docstrings_name_the_thing_that_acts() -> None:
+    counted = [
+        f"{path} {name}: {one}"
+        for path, name, text in docstrings()
+        if path.parts[0] != "tests"
+        for one in clauses(text.splitlines()[0])
+    ]
+
+    assert len(counted) <= LEFT["docstrings"], counted
+
+
+def test_handwritten_pages_are_short_enough_to_be_read() -> None:
+    """All prose together, without code; most of it in tables."""
+    generated = {"protocol.md", "conformance.md", "recorded-differences.md"}
+    counted = [
+        page
+        for page in pages()
+        if page.name not in generated
+        and not {"reference", "examples"} & set(page.relative_to(ROOT).parts)
+    ]
+
+    words = [word for page in counted for word in prose_of(page).split() if re.search(r"\w", word)]
+    assert len(words) <= MAX_WORDS

@@ -19,7 +19,7 @@ from zmqtriton_protos import ModelConfig
 _ABOUT = """\
 Every field of a model's `config.pbtxt`, in the order of the file, and the parameters that the
 server reads. All of it is optional unless it says otherwise: a Python model tells its inputs and
-outputs by `auto_complete_config`, too. `zmqtriton check` finds what is wrong, with the line; an
+outputs by `auto_complete_config`, too. `zmqtriton check` finds errors, with the line; an
 unknown field is an error that names the closest known one. Fields that are *ignored* are those of
 Triton that mean nothing to what this server runs: they are accepted, and shown to clients."""
 _PARAMETERS = """\

@@ -36,7 +36,7 @@ class Pace:
         return self._earliest_s if self._has_news else self._told_s + self._interval_s
 
     def begin(self) -> None:
-        """Take note that what there is now is being told; what changes from here on is news."""
+        """Take note that the present state is being announced; later changes are news."""
         self._has_news = False
 
     def succeeded(self, now_s: float) -> None:

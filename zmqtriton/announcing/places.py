@@ -48,7 +48,7 @@ def open_place(place: str, token_file: str) -> Tell:
 
 
 def _replace(path: Path, line: bytes) -> None:
-    """Write the file anew, so that whoever reads it finds one whole announcement.
+    """Write the file anew, so that a reader finds one whole announcement.
 
     The end of this run is not for a file that a later one has taken over: a server that was killed
     may have been started again already.

@@ -46,7 +46,7 @@ class Router(zmtp.Router):
             self.close(connection)
 
     def undelivered(self) -> set[zmtp.Connection]:
-        """Return the connections to living peers that may not get what was sent there."""
+        """Return the connections to living peers that may not get the messages sent there."""
         return self.blocked | self._broken
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:

@@ -1,4 +1,4 @@
-"""Sends what the core has decided: in which order, and what waits to travel with other messages.
+"""Sends the core's messages: their order, and the delay of those that travel with others.
 
 Called by the service at the end of each turn, so that messages to one destination travel together.
 Knows the routers and the lifeline; decides nothing else.
@@ -86,7 +86,7 @@ class Sending:
             self._requests.send(*outbox.stage_times.pop(0), [])
 
     def _act_on_delivery(self, outbox: Outbox) -> None:
-        """Do what waits until all replies before it have left this process."""
+        """Do the work that waits until all earlier replies have left this process."""
         if outbox.once_delivered:
             acts, outbox.once_delivered = outbox.once_delivered, []
             self._held_up.append((acts, self._requests.undelivered()))

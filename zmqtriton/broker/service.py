@@ -209,7 +209,7 @@ class Service:
                 self._report_lost_connection(serial)
 
     def _report_lost_connection(self, serial: int) -> None:
-        """Have the supervisor replace what can no longer be reached, if it is not dead anyway."""
+        """Ask the supervisor to replace unreachable processes, if they are not dead anyway."""
         if serial in self._core.peers:
             self._core.stop_giving_to(serial)
             self._lifeline.send(wire.ConnectionLost(serial))

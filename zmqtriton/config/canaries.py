@@ -84,7 +84,7 @@ def settings_of_config(config: Any) -> CanarySettings | None:
 
 
 def canary_problems(config: Any) -> Iterator[Problem]:
-    """Return what is wrong with a model's parameters."""
+    """Return the faults of a model's parameters."""
     try:
         settings_of_config(config)
     except InvalidArgument as error:

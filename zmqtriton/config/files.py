@@ -112,7 +112,7 @@ def read_client_files(config: Any, model_dir: Path, *, has_chats: bool) -> Clien
 
 
 def read_chat_template(config: Any, model_dir: Path) -> str:
-    """Return the template of chats; "" if there is none.
+    """Return the template of chats, or "".
 
     Raises InternalError for a file that cannot be read, ConfigError for one that is too large, no
     text, or outside of the model's directory.

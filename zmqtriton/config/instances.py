@@ -39,7 +39,7 @@ class InstanceSpec:
 
 
 def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
-    """Give each group a name, a kind, a count and its GPUs; add a group if there is none.
+    """Give each group a name, a kind, a count and its GPUs; add a group without any.
 
     A group that is added here is named like the model, listed ones get `<model>_<index>`, so that
     the instance is `m_0` in the one case and `m_0_0` in the other: clients see these names.

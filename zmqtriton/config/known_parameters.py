@@ -70,7 +70,7 @@ _OF_ENVIRONMENTS = (
         "PYTHON_REQUIREMENTS",
         "file in the model's directory, or `yes` or `no`",
         "`yes` with `--build-environments`",
-        "What is installed for the model: of the file, or of `requirements.txt` or "
+        "The packages to install for the model: of the file, or of `requirements.txt` or "
         "`pyproject.toml`.",
     ),
     Parameter(

@@ -50,7 +50,7 @@ NO_QUOTA = Quota()
 
 
 def quota_of(config: Any, usual: Quota) -> Quota:
-    """Return the limits of a model; `usual` holds for what is unset, or if anything is wrong."""
+    """Return the limits of a model; `usual` holds for unset ones, or if anything is wrong."""
     if any(quota_problems(config)):
         return usual
     segments = _size(parameter_text(config, MAX_SEGMENT_BYTES))

@@ -38,7 +38,7 @@ _IDENTITY_TIMEOUT_S = 2.0
 
 
 class NoServerError(Exception):
-    """Raised if no server answers; says where it was looked for, and what was found there."""
+    """Raised if no server answers; names the places of the search, and their findings."""
 
 
 class ServerSelector(NamedTuple):
@@ -157,7 +157,7 @@ def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
 
 
 def connect_all(wanted: ServerSelector = ANY_SERVER) -> list[Client]:
-    """Connect to all living servers, the newest first. Raises NoServerError if there is none."""
+    """Connect to all living servers, the newest first. Raises NoServerError without any."""
     clients, found = [], []
     for directory in find_directories(wanted.directory):
         end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)

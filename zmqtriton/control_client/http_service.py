@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     body: bytes
 
     def json(self) -> Any:
-        """Return the document in the body. Raises NoServerError if there is none."""
+        """Return the document in the body. Raises NoServerError without one."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 
 
 class HttpService:
-    """A port that is asked with these headers. Raises InvalidArgument for what is no URL."""
+    """A port that is asked with these headers. Raises InvalidArgument for an invalid URL."""
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
         self.url = _check_url(url)

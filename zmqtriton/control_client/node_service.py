@@ -79,7 +79,7 @@ def _path(model: str) -> str:
 
 @dataclass(frozen=True)
 class Reply(Generic[Found]):
-    """The answer of a server, or why there is none."""
+    """The answer of a server, or the reason against it."""
 
     node: Node
     found: Found | None

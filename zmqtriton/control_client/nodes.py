@@ -91,7 +91,7 @@ def _split(address: str, text: str) -> tuple[str, int]:
 
 
 def parse_address_list(text: str) -> list[Node]:
-    """Parse one address per line; what follows a # is a comment. Raises InvalidArgument."""
+    """Parse one address per line, without comments behind #. Raises InvalidArgument."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [parse_address(line) for line in lines if line]
 

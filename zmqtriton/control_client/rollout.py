@@ -32,7 +32,7 @@ class Outcome(Enum):
 
 
 class Rollout:
-    """Says what to do next; is told what came of it."""
+    """Plans the next step by the outcome of the last one."""
 
     def __init__(self, nodes: Sequence[Node], *, drains: bool) -> None:
         self._plan = [Action.LOAD, Action.AWAIT]

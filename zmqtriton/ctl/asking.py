@@ -33,7 +33,7 @@ def check_name(client: Client, model: str) -> None:
 
 
 def unknown_model(model: str, known: Iterable[str]) -> NotFound:
-    """Return the error for a name that is none of these."""
+    """Return the error for a name outside of these."""
     close = closest_match(model, known)
     meant = f"; did you mean '{close}'?" if close else "; `zmqtriton-ctl models` lists them"
     return NotFound(f"there is no model '{model}'{meant}")

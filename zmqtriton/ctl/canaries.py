@@ -118,7 +118,7 @@ def status(context: click.Context, model: str, form: str) -> None:
 
 
 def _call(context: click.Context, verb: str, arguments: dict[str, Any]) -> Any:
-    """Make a call; one that loads a version takes as long as that does."""
+    """Make a call; a call that loads a version takes as long as the load."""
     is_change = verb != "canary.status"
     timeout_s = None if is_change else QUICK_TIMEOUT_S
     return run_with_client(

@@ -30,13 +30,13 @@ HEADER = ("Drain of", "State", "Then", "Under way", "Since")
     "--then",
     default="nothing",
     type=click.Choice(["nothing", "unload", "restart", "stop"]),
-    help="What follows. Default is nothing: it stays drained until `undrain`.",
+    help="The next step. Default is nothing: it stays drained until `undrain`.",
 )
 @click.option(
     "--within",
     type=click.FloatRange(0),
     metavar="S",
-    help="Seconds after which what is still under way is ended. Default is any time.",
+    help="Seconds after which open requests are ended. Default is any time.",
 )
 @click.option(
     "--quiet",
@@ -59,8 +59,8 @@ def drain(
 ) -> None:
     """Drain MODEL, or the server: it is not ready, so load balancers go elsewhere.
 
-    Whoever comes all the same is answered. When nothing is under way, and nobody has come for a
-    while, it is unloaded, restarted or stopped, or it stays drained until `undrain`.
+    Requests that still arrive are answered. When no request is in progress, and none has come
+    for a while, it is unloaded, restarted or stopped, or it stays drained until `undrain`.
     """
     wish = {"model": model, "instance": instance, "then": then, "quiet_s": quiet}
 

@@ -127,7 +127,7 @@ def _prepare(asked: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool)
 
 
 class _ShownSteps:
-    """Shows what is done now; of the log, warnings and errors, or all of it."""
+    """Shows the present step; of the log, warnings and errors, or all of it."""
 
     def __init__(self, line: LiveLine, *, verbose: bool) -> None:
         self._line = line
@@ -176,7 +176,7 @@ def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator
 @with_format
 @click.pass_context
 def list_entries(context: click.Context, form: str) -> None:
-    """Show what has been unpacked and built, and from what."""
+    """Show unpacked and built environments, and their sources."""
     from zmqtriton.environments.cache import EnvironmentCache
 
     with exit_on_error():

@@ -60,9 +60,9 @@ def restart(context: click.Context, model: str, form: str) -> None:
 def reload(context: click.Context, model: str, form: str) -> None:
     """Load MODEL again if its files have changed, or every model whose files have.
 
-    No request fails, and what serves goes on if the new files cannot be loaded. With
-    --model-control-mode none and poll, new models are loaded and those without a directory are
-    unloaded; with explicit, this is about models that are loaded.
+    No request fails, and the old files serve on if the new ones cannot be loaded. With
+    --model-control-mode none and poll, new models are loaded and models without a directory are
+    unloaded; with explicit, this is about loaded models.
     """
     found = run_with_client(context, lambda client: _reload(client, model), to_change=True)
     if form == "table":

@@ -77,7 +77,7 @@ def print_document(form: str, document: Any) -> None:
 
 
 def print_result(form: str, document: Any, text: str) -> None:
-    """Print what was done: a text for people, or a document for programs."""
+    """Print a result: a text for people, or a document for programs."""
     if form == "table":
         click.echo(text)
     else:
@@ -85,7 +85,7 @@ def print_result(form: str, document: Any, text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print on stderr what is no result: for programs one line of JSON."""
+    """Print a note or an error on stderr: for programs one line of JSON."""
     _print_aside(text, {"note": text})
 
 

@@ -46,7 +46,7 @@ class Rates(NamedTuple):
 def compute_rates(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], seconds: float
 ) -> list[Rates]:
-    """Compute the rates between two readings; one that has begun anew counts from zero."""
+    """Compute the rates between two readings; a model that has begun anew counts from zero."""
     earlier = {(row["model"], row["version"]): row for row in before}
     found = []
     for row in after:

@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl status`: which server it is, what runs and what does not, and why."""
+"""`zmqtriton-ctl status`: the server, its processes and models, and reasons of failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OF_MODELS = ("processes", "counts", "quotas")
 def only_model(
     model: str, found: dict[str, Any], index: Iterable[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return a status without what is not of this model. Raises NotFound if there is none."""
+    """Return the part of a status that is of this model. Raises NotFound without one."""
     kept = {
         table: [row for row in found[table] or () if row.get("model") == model]
         for table in _OF_MODELS

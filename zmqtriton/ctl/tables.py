@@ -82,7 +82,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], *, is_head: bool = False)
 
 
 def shorten(text: str, width: int) -> str:
-    """Return a text that is not wider; one that would be has "…" for its middle."""
+    """Return a text that is not wider; a longer one has "…" for its middle."""
     if cell_len(text) <= width:
         return text
     end = (width - 1) // 2
@@ -90,7 +90,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def _printable(text: str) -> str:
-    """Remove what would control a terminal."""
+    """Remove characters that would control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 

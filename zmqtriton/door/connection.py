@@ -65,7 +65,7 @@ class Door:
         return self._ask("server.metadata")
 
     def close(self) -> None:
-        """Disconnect: what is in flight is cancelled."""
+        """Disconnect, and cancel requests in flight."""
         self._conversation.close()
 
     def __enter__(self) -> Door:

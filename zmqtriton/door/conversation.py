@@ -1,4 +1,4 @@
-"""The client's end of a door's socket: numbers requests, and sorts what comes by their numbers.
+"""The client's end of a door's socket: numbers requests, and sorts answers by their numbers.
 
 Threads wait by receiving themselves; coroutines are woken by their loop, which watches the socket.
 A connection belongs to one thread at a time, as ZeroMQ's sockets do.
@@ -240,7 +240,7 @@ class Conversation:
         inbox.wake()
 
     def _check_connection(self) -> None:
-        """Give up what is open if the connection has ended: nobody will answer it."""
+        """Give up open requests if the connection has ended: nobody will answer them."""
         while (event := endpoints.connection_event(self._monitor)) is not None:
             has_begun, _ = event
             if not has_begun:

@@ -63,7 +63,7 @@ class Connection:
         return self._guest.wait(Scraper(self._guest.gateway).scrape())
 
     def close(self) -> None:
-        """Leave the server: what is in flight is cancelled, and nobody else's.
+        """Leave the server: cancel requests in flight, and nobody else's.
 
         Models that are bound are unloaded before; what they have begun is answered.
         """

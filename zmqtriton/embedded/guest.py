@@ -77,7 +77,7 @@ class Guest:
         self._give(lambda: self._loop.call_soon_threadsafe(call, *arguments))
 
     def start(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Have the loop do this; the result, or the error, is in the future."""
+        """Run this in the loop; the result, or the error, is in the future."""
         watched = self._watched(work)
         try:
             return self._give(lambda: asyncio.run_coroutine_threadsafe(watched, self._loop))
@@ -96,7 +96,7 @@ class Guest:
             return give()
 
     def wait(self, work: Coroutine[Any, Any, _T], timeout_s: float | None = None) -> _T:
-        """Have the loop do this, and wait; cancelled if the time is over or this is interrupted."""
+        """Run this in the loop, and wait; cancelled if the time is over or this is interrupted."""
         future = self.start(work)
         try:
             return future.result(timeout_s)
@@ -118,7 +118,7 @@ class Guest:
         return os.getpid() == self._pid and not self._problem
 
     def close(self) -> None:
-        """Leave the server: what is in flight is cancelled."""
+        """Leave the server: cancel requests in flight."""
         if os.getpid() != self._pid:
             return
         self._set_problem(_CLOSED)
@@ -161,13 +161,13 @@ class Guest:
         self._stop()
 
     def _stop(self) -> None:
-        """Let the loop end, once: what is said while it does must not cut that short."""
+        """Let the loop end, once: later calls must not cut that short."""
         if not self._is_ending:
             self._is_ending = True
             self._loop.stop()
 
     def _leave(self, within_ms: int) -> None:
-        """Go when everything is answered, here and by what runs here: the server stops."""
+        """Go when everything is answered, here and by models here: the server stops."""
         if within_ms <= 0 or not (self.gateway.in_flight or self.hosting.is_running):
             self._lose()
         else:

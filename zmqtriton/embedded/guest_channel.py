@@ -98,7 +98,7 @@ class Responses:
 
     @property
     def coming(self) -> Coming | None:
-        """The next response, or None if there is none any more."""
+        """The next response, or None after the last."""
         return self._coming
 
     def left_s(self) -> float | None:

@@ -101,7 +101,7 @@ class Hosting:
             self._serving[model] = binding
 
     def release(self, binding: int) -> None:
-        """Forget what was bound; instances that run go on."""
+        """Forget the bound models; running instances go on."""
         self._bindings.pop(binding, None)
 
     def start(self, order: wire.HostInstance, descriptors: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Reads a request of this process's own code: kinds and limits of what is in it.
+"""Reads a request of this process's own code: kinds and limits of its parts.
 
 Nobody else would: what comes over a port is read where it comes in, and the broker ends the
 connection of a frontend that sends it anything but a request. Raises InvalidArgument.

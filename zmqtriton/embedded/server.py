@@ -85,7 +85,7 @@ class Server(Connection):
         return self
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        """Stop the server and return its exit status; what was asked is answered before."""
+        """Answer open requests, stop the server and return its exit status."""
         process = self._process
         if process is None:
             return 0

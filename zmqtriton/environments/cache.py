@@ -70,7 +70,7 @@ class EnvironmentCache:
             ) from error
         if self.root.stat().st_uid != os.geteuid():
             raise InternalError(
-                f"{self.root} belongs to somebody else, who could change what models run; name "
+                f"{self.root} belongs to another user, who could change the code of models; name "
                 "another directory with --environment-directory"
             )
 

@@ -49,7 +49,7 @@ class Interpreter(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Differs if what is built for one may not run on another."""
+        """Differs if builds for one may not run on another."""
         number = ".".join(map(str, self.version))
         return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
 

@@ -96,7 +96,7 @@ class _CountedFile:
 
 
 def check_archive_start(path: str) -> None:
-    """Raise what is wrong with an archive as far as its first member tells."""
+    """Raise the fault of an archive as far as its first member tells."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             mode: Any = f"r|{_compression(path)}"

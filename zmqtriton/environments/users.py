@@ -34,7 +34,7 @@ _VARIABLES_OF_USERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XD
 
 
 class UserError(Exception):
-    """Raised for a user that models cannot run as; the text is for whoever started the server."""
+    """Raised for a user that models cannot run as; the text is for the server's operator."""
 
 
 class StubUser(NamedTuple):
@@ -114,7 +114,7 @@ def _check(user: StubUser, paths: Sequence[str]) -> None:
         )
     except OSError as error:
         if error.errno == errno.EPERM:
-            reason = "only root may change its user, or who has CAP_SETUID and CAP_SETGID"
+            reason = "only root, or a process with CAP_SETUID and CAP_SETGID, may change its user"
         else:
             reason = f"it cannot run {sys.executable}: {error.strerror}"
         raise UserError(f"{beginning} {reason}") from None

@@ -42,8 +42,8 @@ def _help() -> str:
     shown = "".join(f"  {name:12}{title.lstrip('# ')}\n" for name, title in titles.items())
     return (
         "Usage: zmqtriton example NAME [DIRECTORY]\n\n"
-        "Writes models, what makes or serves them, and a client, by default to zmqtriton-NAME,\n"
-        f"and says what to type. Files that are there already are kept.\n\n{shown}"
+        "Writes models, a script that makes or serves them, and a client, by default to\n"
+        f"zmqtriton-NAME, and prints the next commands. Keeps present files.\n\n{shown}"
     )
 
 

@@ -30,7 +30,7 @@ class Copies:
         leaving: Collection[Place],
         failed: Collection[Place],
     ) -> None:
-        """`failed` are places where the last load has failed, so a copy there is none."""
+        """`failed` are places where the last load has failed; a copy there does not count."""
         self._seen = seen
         self._held = {node: set(view.models.intersection(models)) for node, view in seen.items()}
         self._loading = {place for place in loading if place[0] in seen}

@@ -170,7 +170,7 @@ class Fleet:
         return found
 
     def _write(self, reports: Mapping[str, Report]) -> None:
-        """Write what is new, and remove what is gone."""
+        """Write new announcements, and remove old ones."""
         for name, report in reports.items():
             path = self.directory / f"{name}.json"
             if report.announcement == self._written.get(name):
@@ -184,7 +184,7 @@ class Fleet:
             draft.replace(path)
 
     def _remove_announcements(self) -> None:
-        """Remove what is left of servers that are no more."""
+        """Remove the remains of servers that are no more."""
         for path in self.directory.glob("node-*.json"):
             path.unlink()
 

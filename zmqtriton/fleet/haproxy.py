@@ -43,7 +43,7 @@ def find_program() -> str:
 
 class HaProxy:
     def __init__(self, configuration: Path, listeners: Listeners, sequence_header: str) -> None:
-        """Raises InvalidArgument for what is no address or no name of a header, and NotFound."""
+        """Raises InvalidArgument for an invalid address or name of a header, and NotFound."""
         for address in listeners:
             check_listener(address)
         check_header(sequence_header)
@@ -57,7 +57,7 @@ class HaProxy:
         self._started_s = self._may_start_s = 0.0
 
     def update(self, nodes: Sequence[Node], models: Collection[str]) -> None:
-        """Have requests go to these servers, if there are any: to nobody helps nobody.
+        """Route requests to these servers, if there are any: to nobody helps nobody.
 
         Those for one of the models get 503 while no server has it, and may be sent again.
         """
@@ -77,7 +77,7 @@ class HaProxy:
             self._process.send_signal(signal.SIGUSR2)
 
     def stop(self) -> None:
-        """End it when what was begun is answered."""
+        """End it when all begun requests are answered."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGUSR1)

@@ -58,7 +58,7 @@ class NodeServer:
         return Report(announcement, max(0.0, time.time() - written_s))
 
     def stop(self, within_s: float = _STOP_WITHIN_S) -> None:
-        """Have the server end in order, and wait until it has."""
+        """End the server in order, and wait until it has ended."""
         with self._lock:
             self._is_over.set()
             self._leave()

@@ -1,4 +1,4 @@
-"""The plan of a fleet: which model is to be loaded and unloaded where, given what is seen. Pure.
+"""The plan of a fleet: the loads and unloads of each server, given the present state. Pure.
 
 Concerns only models that have a number of nodes; all others are the servers' own. A copy goes only
 when as many as there should be are ready elsewhere: it is drained, so that proxies send nothing
@@ -83,7 +83,7 @@ class Plan:
         return begun
 
     def finish(self, task: Task, now_s: float, *, has_failed: bool = False) -> None:
-        """Take note that a task has ended; one that has failed is tried again later."""
+        """Take note that a task has ended; a failed one is tried again later."""
         del self._running[task.node]
         if has_failed:
             times = self._failures.get(task, (0, 0.0))[0] + 1

@@ -1,4 +1,4 @@
-"""The options of a fleet's servers: those that were chosen, and what a fleet needs beside them."""
+"""The options of a fleet's servers: the chosen ones, and those that a fleet needs beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options for announcements: to whom, and what stands in them."""
+"""The options for announcements: their places, and their content."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def describe_options(options: Options, bound: Mapping[str, Any]) -> list[dict[st
 
 
 def _describe(value: Any) -> Any:
-    """Return a value as JSON has it; what has parts is written as on the command line."""
+    """Return a value as JSON has it; a value with parts is written as on the command line."""
     if isinstance(value, Setting):
         shown = _hide(value.key, value.value)
         return ",".join(filter(None, (value.name, f"{value.key}={shown}")))

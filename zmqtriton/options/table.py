@@ -286,7 +286,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             read=read.integer_between(
                 1, 2**31 - 1, "Error: --grpc-max-response-pool-size must be greater than 0."
             ),
-            why="256 responses of a stream may wait for its reader, whatever is said",
+            why="256 responses of a stream may wait for its reader, with any value",
         ),
         a.boolean("grpc-use-ssl", "Encrypt gRPC."),
         a.boolean("grpc-use-ssl-mutual", "Encrypt gRPC and require client certificates."),
@@ -392,7 +392,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         a.port(
             "agent-check-port",
             "Port on which HAProxy's agent checks learn how much of the server is free, at the "
-            "address of metrics. Default is none.",
+            "address of metrics. There is no default.",
         ),
     ),
     "Tracing": (

@@ -28,7 +28,7 @@ _LEADING_FLOAT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[
 
 
 class BadValue(Exception):
-    """Raised if the text after an option cannot be its value; says what was expected."""
+    """Raised if the text after an option cannot be its value; names the expected form."""
 
 
 class Setting(NamedTuple):
@@ -114,7 +114,7 @@ def number(value: str) -> float:
 
 
 def regular_expression(option: str) -> Callable[[str], str]:
-    """Return a regular expression; one that begins with (?-i) respects case."""
+    """Return a regular expression; (?-i) at its begin respects case."""
 
     def read(value: str) -> str:
         try:

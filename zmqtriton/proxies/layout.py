@@ -26,7 +26,7 @@ def check_listener(address: str) -> None:
 
 
 def check_header(name: str) -> None:
-    """Raise InvalidArgument for what is no name of a header; there need not be one."""
+    """Raise InvalidArgument for an invalid name of a header; there need not be one."""
     if name and not _HEADER_NAME.fullmatch(name):
         raise InvalidArgument(f"'{name}' is no name of a header")
 

@@ -18,7 +18,7 @@ CHECKSUM = "checksum"
 
 
 def agent_problems(config: Any, directory: str) -> Iterator[Problem]:
-    """Return what cannot be done; `directory` is where Triton would look for its agents."""
+    """Return the fault; `directory` is where Triton would look for its agents."""
     for index, agent in enumerate(config.model_repository_agents.agents):
         field = ("model_repository_agents", "agents", index)
         if agent.name != CHECKSUM:

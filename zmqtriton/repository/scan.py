@@ -1,4 +1,4 @@
-"""Scans directories for models: which there are, their versions, and what has changed since.
+"""Scans directories for models: their names, their versions, and changes.
 
 Runs at start, at each poll and at each load; reads names, sizes and times, never a file's content.
 It does not log: messages for the operator are returned as `warnings`. Whether a model can be loaded
@@ -269,7 +269,7 @@ def find_versions(path: Path, repository: Path, warnings: list[str]) -> dict[int
 
 
 def repository_hint(repository: Path) -> str:
-    """Return what was probably meant by a directory without models, or "". Raises InternalError."""
+    """Return the probable meaning of a directory without models, or "". Raises InternalError."""
     inside = subdirectories(repository)
     if is_model_directory(repository, inside):
         return (

@@ -27,7 +27,7 @@ VERSION = 1
 
 
 def scan_single_file(name: str, file: Path, config_name: str = "") -> ScannedModel:
-    """Scan a file and what lies beside it as they are now. Raises InternalError."""
+    """Scan a file and the files beside it as they are now. Raises InternalError."""
     if not file.is_file():
         error = InternalError(f"Python model file not found in '{file}'")
         raise error.because(Kind.FILE_MISSING, path=str(file))

@@ -22,7 +22,7 @@ def configured_canary(config: Any, scanned: ScannedModel) -> CanarySettings | No
 def choose_with_canary(
     config: Any, scanned: ScannedModel, canary: CanarySettings | None
 ) -> VersionChoice:
-    """Apply the version policy to what was not rejected, and add the canary.
+    """Apply the version policy to versions that were not rejected, and add the canary.
 
     While a version is tried, nothing else begins to serve.
 

@@ -1,4 +1,4 @@
-"""Copies a model to this machine: all of it or nothing, and only what is not here already.
+"""Copies a model to this machine: all of it or nothing, and only missing files.
 
 A copy is a numbered directory, which gets its name only when it is complete. It holds the model's
 files in a folder of the model's name, and a list of them. Files of an earlier copy are linked, not
@@ -188,7 +188,7 @@ class Mirror:
             counter.add(written)
 
     def _link(self, place: Path, model: str, url: str, wanted: ModelTree) -> list[str]:
-        """Link what is here; return the paths that are not."""
+        """Link present files; return the paths of missing ones."""
         left = list(wanted.files)
         for copy in self._copies(model):
             document = _document(copy)

@@ -35,7 +35,7 @@ class InvalidObjectName(InvalidArgument):
 
 
 class ObjectStore:
-    """One repository. Every method raises an InternalError that names it and what happened."""
+    """One repository. Every method raises an InternalError that names it and the failure."""
 
     def __init__(self, place: BucketPath) -> None:
         """Open without connecting. Raises InvalidArgument if the credentials are of no use."""

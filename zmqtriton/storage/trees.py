@@ -1,4 +1,4 @@
-"""Objects as models: which there are, whether their names can be files, what has changed.
+"""Objects as models: their names, whether these can be files, and changes.
 
 An object's name is anything that somebody could upload: nothing is made of it that was not checked
 here. Does no I/O.

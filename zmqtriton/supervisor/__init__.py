@@ -1,4 +1,4 @@
-"""The control plane: what should run, what does run, and what to do about the difference.
+"""The control plane: the models and processes that should run, and the steps towards them.
 
 `core` decides and does no I/O; `service` is the loop that performs its decisions.
 """

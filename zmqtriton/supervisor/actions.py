@@ -190,7 +190,7 @@ class PrepareToListen(NamedTuple):
 
 
 class TellOpen(NamedTuple):
-    """Tell whoever has started the server that every service has opened."""
+    """Tell the server's parent that every service has opened."""
 
 
 class StopListening(NamedTuple):
@@ -224,7 +224,7 @@ class ShowTables(NamedTuple):
 
 
 class PrintError(NamedTuple):
-    """Print a line on stderr for whoever started the server, whatever the log options say."""
+    """Print a line on stderr for the server's operator, with any log options."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""The server's decisions: what should run, what does run, and what to do about it.
+"""The server's decisions: the models and processes that should run, and the steps to them.
 
 The service tells the core what has happened and performs the actions that it takes from the plan.
 The core does no I/O, knows no clock and never blocks, so every race can be replayed in a test.

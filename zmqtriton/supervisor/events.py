@@ -25,7 +25,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 
 class EventRouter:
-    """Call a method for what has happened to a process."""
+    """Call a method for an event of a process."""
 
     def __init__(
         self,

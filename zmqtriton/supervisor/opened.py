@@ -1,4 +1,4 @@
-"""A server that clients may ask, as whoever has started it in this process sees it."""
+"""A server that clients may ask, as its starter in this process sees it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Timer:
 
 
 def _nothing() -> None:
-    """Do nothing, in place of what was cancelled."""
+    """Do nothing, in place of a cancelled call."""
 
 
 class Plan:
@@ -54,7 +54,7 @@ class Plan:
         self._actions.extend(actions)
 
     def log(self, level: str, text: str, raw: str = "") -> None:
-        """Log a text, and below it what is to be seen as it is."""
+        """Log a text, and below it another one as it is."""
         caller = sys._getframe(1)
         self.enqueue(Log(level, text, caller.f_code.co_filename, caller.f_lineno, raw))
 
@@ -88,7 +88,7 @@ class Plan:
         return timer
 
     def advance_to(self, now_s: float, guard: Guard = nullcontext) -> None:
-        """Set the time, and call what is due; each call in a guard of its own."""
+        """Set the time, and make due calls; each call in a guard of its own."""
         self.now_s = max(self.now_s, now_s)
         while self._timers and self._timers[0][0] <= self.now_s:
             timer = heapq.heappop(self._timers)[2]

@@ -225,7 +225,7 @@ class Service:
         return max(0.0, soonest_s - time.monotonic())
 
     def close(self) -> None:
-        """End whatever is left, and remove everything from disk."""
+        """End all that is left, and remove everything from disk."""
         self._children.kill_all(_END_WITHIN_S)
         self._children.segments.close()
         self._children.quotas.close()
@@ -243,7 +243,7 @@ class Service:
     # ----------------------------------------------------------------- callers
 
     def _end_with_owner(self) -> None:
-        """Stop: whoever has started this server has closed its end, or is dead."""
+        """Stop: the owner of this server has closed its end, or is dead."""
         self._selector.unregister(self._options.owner_descriptor)
         self._core.stop_requested()
 

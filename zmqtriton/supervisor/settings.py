@@ -52,7 +52,7 @@ class Settings:
         )
 
     def with_tracing(self, tracing: Tracing) -> Settings:
-        """Return the settings of processes that start after a change of what is traced."""
+        """Return the settings of processes that start after a change of trace settings."""
         return replace(self, frontend=self.frontend._replace(tracing=tracing))
 
     def document(self, role: str) -> str:

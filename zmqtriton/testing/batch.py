@@ -69,7 +69,7 @@ class Batch:
         return again
 
     def end(self) -> None:
-        """Take note that nobody waits any more: what is still owed is cancelled."""
+        """Take note that nobody waits any more: cancel open requests."""
         for pending in list(self.pending.values()):
             pending.cancel()
         for row, _ in self._asked.values():
@@ -98,7 +98,7 @@ class Batch:
         """Do nothing: tests are not counted."""
 
     def turn(self, *, takes: bool = True) -> None:
-        """Do nothing: what is sent has arrived."""
+        """Do nothing: a sent response has arrived."""
 
     def wait(self, timeout_ms: int) -> None:
         """Do nothing: a reader never lags behind."""

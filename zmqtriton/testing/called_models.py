@@ -98,7 +98,7 @@ class _Connection:
         return bool(self.messages)
 
     def finish(self) -> None:
-        """Do nothing: what is put has arrived."""
+        """Do nothing: a queued response has arrived."""
 
     def close(self) -> None:
         self.messages.clear()

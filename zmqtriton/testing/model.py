@@ -220,7 +220,7 @@ class LoadedModel:
         self._check_test(executions)
 
     def _check_test(self, executions: _Executions) -> None:
-        """Raise what is the test's own, and no error of the model."""
+        """Raise the test's own error, which is not the model's."""
         if self._called.raised is not None:
             raise self._called.raised
         if isinstance(executions.raised, KeyboardInterrupt):

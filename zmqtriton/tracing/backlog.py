@@ -42,7 +42,7 @@ class SpanBacklog:
             self._paused_until_s = time.monotonic() + pause_s
 
     def close(self) -> None:
-        """Let what waits be taken at once, and then nothing more."""
+        """Let waiting traces be taken at once, and then nothing more."""
         with self._condition:
             self._is_over = True
             self._condition.notify()

@@ -39,7 +39,7 @@ class Destination(NamedTuple):
 
     @property
     def public_url(self) -> str:
-        """The URL for the log, without what may be secret."""
+        """The URL for the log, without its secrets."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -122,7 +122,7 @@ def _variable(name: str, environment: Mapping[str, str]) -> str:
 
 
 def _parse_baggage(text: str) -> Iterator[tuple[str, str]]:
-    """Parse `a=1,b=2`, as W3C's baggage has it; what does not fit is left out, as elsewhere."""
+    """Parse `a=1,b=2`, as W3C's baggage has it, without invalid parts, as elsewhere."""
     for member in text.split(","):
         name, sign, value = member.partition("=")
         if sign and name.strip():

@@ -53,11 +53,11 @@ class OpenTelemetryExporter:
         self._thread.start()
 
     def store(self, trace: RequestSpan) -> None:
-        """Convert and queue a trace. Raises TypeError or ValueError for what cannot be sent."""
+        """Convert and queue a trace. Raises TypeError or ValueError for an unsendable one."""
         self._backlog.add(self._converter.convert(trace, wall_clock.offset_ns()))
 
     def close(self, within_s: float) -> None:
-        """Send what waits, as far as there is time."""
+        """Send waiting traces, as far as there is time."""
         self._end_s = time.monotonic() + within_s
         self._backlog.close()
         self._thread.join(within_s)

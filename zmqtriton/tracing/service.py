@@ -105,7 +105,7 @@ class Service:
                 self._gathering.add(message.trace, told, len(frame), time.monotonic())
             except (ProtocolError, ValueError, TypeError, KeyError, AttributeError) as error:
                 # models may send here what they like
-                self._warn("dropped what is no part of a trace: %s", error)
+                self._warn("dropped an invalid part of a trace: %s", error)
         return self._socket is not None
 
     def _write(self, now_s: float) -> None:
@@ -121,7 +121,7 @@ class Service:
         except OSError as error:
             self._warn("a trace could not be written: %s", error.strerror)
         except (TypeError, ValueError) as error:
-            self._warn("dropped what is no trace: %s", error)
+            self._warn("dropped an invalid trace: %s", error)
 
     def _warn(self, text: str, what: object) -> None:
         now_s = time.monotonic()

@@ -101,7 +101,7 @@ class Binding:
         )
 
     def _warm_up(self) -> None:
-        """Call each callable with the requests of the warm-up; what fails is logged."""
+        """Call each callable with the requests of the warm-up, and log failures."""
         try:
             samples = generate_warmup_requests(self._warmup)
         except Exception as error:  # noqa: BLE001 - a warm-up that fails stops nobody

@@ -149,7 +149,7 @@ class BoundModel:
 
 
 def model_class(infer_func: Callable[..., Any], config: TritonModelConfig, **how: Any) -> Any:
-    """Return what makes a BoundModel of this callable."""
+    """Return a maker of a BoundModel for this callable."""
     return partial(BoundModel, infer_func, config, **how)
 
 

@@ -1,4 +1,4 @@
-"""When the server of a script starts, and who keeps its models."""
+"""The start of a script's server, and the keeper of its models."""
 
 from __future__ import annotations
 

@@ -158,14 +158,14 @@ class TritonBase(ABC):
 
     @abstractmethod
     def _join(self) -> Connection:
-        """Return a connection to the server. Raises TimeoutError if there is none in time."""
+        """Return a connection to the server. Raises TimeoutError without one in time."""
 
     @abstractmethod
     def _leave(self, connection: Connection | None) -> None:
         """End the connection, and what else was begun."""
 
     def connect(self) -> None:
-        """Wait for the server and have it serve what is bound. Raises TimeoutError."""
+        """Wait for the server and serve the bound models on it. Raises TimeoutError."""
         with self._changed:
             if self._connection is not None:
                 return
@@ -206,7 +206,7 @@ class TritonBase(ABC):
         self.stop()
 
     def stop(self) -> bool:
-        """Stop serving what is bound; False if it was stopped already."""
+        """Stop serving the bound models; False if they were stopped already."""
         with self._changed:
             connection, self._connection = self._connection, None
             if self._is_stopped:
@@ -225,7 +225,7 @@ class TritonBase(ABC):
         threading.Thread(target=self.stop, name="zmqtriton stop", daemon=True).start()
 
     def is_alive(self) -> bool:
-        """True while the server serves what is bound."""
+        """True while the server serves the bound models."""
         connection = self._connection
         return connection is not None and connection.live
 
@@ -279,7 +279,7 @@ class Triton(TritonBase):
         super()._set_up_tracing(trace_config or self._config.trace_config)
 
     def run(self) -> None:
-        """Start the server and have it serve what is bound, in the background."""
+        """Start the server and serve the bound models on it, in the background."""
         self.connect()
 
     def url_of(self, protocol: str) -> str:

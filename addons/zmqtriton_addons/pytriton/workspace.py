@@ -1,4 +1,4 @@
-"""The directory of a server that a script starts: its repository, and what must stay private."""
+"""The directory of a server that a script starts: its repository, and its private files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Workspace:
         return self._path.exists()
 
     def is_empty(self) -> bool:
-        """True if there is nothing in it but what is made here."""
+        """True if there is nothing in it but files made here."""
         return not any(path != self.model_store_path for path in self._path.rglob("*"))
 
     def clean(self) -> None:

@@ -1,1 +1,1 @@
-"""Access by bearer tokens: the tokens of a file, what each is good for, and who presents others."""
+"""Access by bearer tokens: the tokens of a file, their rights, and the clients with wrong ones."""

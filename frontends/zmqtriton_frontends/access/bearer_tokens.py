@@ -106,7 +106,7 @@ class BearerTokens:
         self.look()
 
     def look(self) -> None:
-        """Take note of what has changed since the last look."""
+        """Take note of the changes since the last look."""
         mark, seen, today = _mark(self._path), self._seen_mark, _today()
         self._seen_mark = mark
         if mark == seen and mark != self._read_mark:

@@ -50,7 +50,7 @@ class FailureLimit:
 
 
 def _holder(address: str) -> str:
-    """Return what stands for all addresses of one client."""
+    """Return the key for all addresses of one client."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

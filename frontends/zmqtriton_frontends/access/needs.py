@@ -21,7 +21,7 @@ _BY_CATEGORY = {
 
 
 def need_of(category: str, *, names_model: bool = False, is_index: bool = False) -> str:
-    """Return OPEN, ANY or a scope; what is not known here needs `control`.
+    """Return OPEN, ANY or a scope; an unknown call needs `control`.
 
     The index of the repository only reads, and what is said of a model is said to those alone who
     may see it.

@@ -17,7 +17,7 @@ class Fields:
     __slots__ = ("_given", "_of", "_read")
 
     def __init__(self, given: Any, of: str) -> None:
-        """Set up; `of` says in errors what has the fields."""
+        """Set up; `of` names the owner of the fields in errors."""
         if type(given) is not dict:
             raise InvalidArgument(f"{of} must be a map")
         self._given: dict[str, Any] = given
@@ -25,7 +25,7 @@ class Fields:
         self._read: set[str] = set()
 
     def take(self, name: str) -> Any:
-        """Return a value of any type; None if there is none."""
+        """Return a value of any type, or None."""
         self._read.add(name)
         return self._given.get(name)
 

@@ -93,7 +93,7 @@ class DoorServer:
         self.close()
 
     def close(self) -> None:
-        """Close the socket; what is in flight is cancelled."""
+        """Close the socket and cancel requests in flight."""
         for identity in list(self._peers):
             self._remove(identity)
         if self._checking is not None:
@@ -170,7 +170,7 @@ class DoorServer:
         return True
 
     def _check(self) -> None:
-        """Do what is to be done once a second."""
+        """Do the work of each second."""
         self._memory.check()
         now = self._loop.time()
         for peer, descriptor in list(self._peers.values()):
@@ -257,7 +257,7 @@ class DoorServer:
     def _beginning(
         self, peer: Peer, verb: str, number: int, given: dict[str, Any], frames: Sequence[Any]
     ) -> Callable[[], Exchange | None]:
-        """Return what begins a request when it is its turn."""
+        """Return a function that begins a request at its turn."""
         found = self._verbs.get(verb)
         if found is None and verb != _INFER:
             raise Unsupported(f"there is no verb '{verb[:64]}'")

@@ -65,7 +65,7 @@ class BrokerConnection:
         self._read(math.inf)
 
     def _read(self, until: float = 0.0) -> None:
-        """Pass on what is here, and what remains when the time is over in the next turn."""
+        """Pass on the messages here, as many as the time allows; the others in the next turn."""
         dealer, until = self._dealer, until or monotonic() + _TURN_S
         messages = dealer.messages
         while self._steps is not None or dealer.has_input():

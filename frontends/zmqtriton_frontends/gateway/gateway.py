@@ -415,7 +415,7 @@ class Gateway:
         )
 
     def _change_broker(self, epoch: int) -> None:
-        """Leave the dead broker for the next one; epoch 0 means that there is none yet."""
+        """Leave the dead broker for the next one; epoch 0 means that there is no other yet."""
         if self._outbox.connection is not None:
             self._outbox.connection.read()  # what has come is valid
         self._outbox.disconnect()

@@ -13,7 +13,7 @@ from zmqtriton_frontends.tensors.releases import Releases
 
 
 class Outbox:
-    """Messages for the broker, which wait while there is none."""
+    """Messages for the broker, which wait without one."""
 
     def __init__(self) -> None:
         #: Sent along with anything else, once there are any.
@@ -81,7 +81,7 @@ class Outbox:
         connection.flush()
 
     def _put_rarer(self, connection: BrokerConnection) -> None:
-        """Queue what is about requests that were sent before, or just now."""
+        """Queue a message about requests that were sent before, or just now."""
         cancels, self._cancels = self._cancels, []
         grants, self._grants = self._grants, []
         rarer: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.StreamAcks, grants)

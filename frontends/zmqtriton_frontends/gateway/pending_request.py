@@ -140,9 +140,9 @@ class PendingRequest:
             self._trace.end(self.SENDING)
 
     def _respond(self, response: ResponseBody) -> None:
-        """Give the answer to whoever waits for it."""
+        """Give the answer to its waiter."""
         raise NotImplementedError
 
     def _refuse(self, error: Exception) -> None:
-        """Report the error to whoever waits; must not raise."""
+        """Report the error to the waiter; must not raise."""
         raise NotImplementedError

@@ -23,7 +23,7 @@ from zmqtriton_frontends.process.turns import ROUND_S
 
 class Publishers:
     def __init__(self, take: Callable[[Any, list[bytes]], None]) -> None:
-        """Set up; `take` gets each message and its bodies. Raises ProtocolError if it is none."""
+        """Set up; `take` gets each message and its bodies, and raises ProtocolError for others."""
         self._take = take
         self._loop: asyncio.AbstractEventLoop
         self._serial = 0
@@ -66,7 +66,7 @@ class Publishers:
         return os.path.exists(endpoints.stream_path(self._directory, source))
 
     def read(self) -> None:
-        """Take what is here, and what remains when the time is over in the next turn."""
+        """Take the messages here, as many as the time allows; the others in the next turn."""
         self._read(time.monotonic() + ROUND_S)
 
     def read_all(self) -> None:

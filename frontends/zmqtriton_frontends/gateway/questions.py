@@ -56,7 +56,7 @@ class Questions:
         return self._for_broker.values()
 
     def settle(self, message: wire.CallResult | wire.Statistics) -> None:
-        """Hand an answer to whoever awaits it, if anybody still does."""
+        """Hand an answer to its waiter, if there still is one."""
         waiting = self._answers.get(message.id)
         if waiting is None or waiting.done():
             return

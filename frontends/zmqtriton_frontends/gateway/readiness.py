@@ -25,7 +25,7 @@ class Readiness:
         return await self.of_generations(catalogue.asked())
 
     async def of_model(self, name: str, version: str = "") -> bool:
-        """Return the model's. Raises as Catalogue.find() does for what is unknown."""
+        """Return the model's. Raises as Catalogue.find() does for an unknown model."""
         catalogue = self._gateway.catalogue
         if not catalogue.is_model_ready(name, version) or self._gateway.is_stopping:
             return False
@@ -33,7 +33,7 @@ class Readiness:
         return await self.of_generations([found.generation] if found.is_asked else [])
 
     async def of_generations(self, generations: Collection[int]) -> bool:
-        """Return what these say themselves; True if there are none."""
+        """Return the answers of these models; True without any."""
         if not generations:
             return True
         return bool(await self._gateway.call(VERB, {"generations": sorted(generations)}))

@@ -110,7 +110,7 @@ class Shadows:
         return await loop.run_in_executor(self._thread, find_difference, expected, found, tolerance)
 
     def count(self, canary: Canary, result: str, text: str = "") -> None:
-        """Count what came of a copy."""
+        """Count the outcome of a copy."""
         key = canary.version.name, canary.version.version
         results = self._results.setdefault(key, _Results())
         results.counts[result] += 1

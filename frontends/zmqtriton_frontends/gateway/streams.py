@@ -78,7 +78,7 @@ class Reader:
         clock: Callable[[], float] = time.monotonic,
         arrivals: Arrivals | None = None,
     ) -> None:
-        """Set up; `arrivals` counts what has come and was not taken."""
+        """Set up; `arrivals` counts messages that were not taken yet."""
         self._clock = clock
         self.arrivals = arrivals or Arrivals()
         #: In order, for pop().
@@ -131,7 +131,7 @@ class Reader:
             self._advance()
 
     def end(self, error: ZmqTritonError) -> None:
-        """End: nothing more comes, and what is missing stays so."""
+        """End: nothing more comes, and missing responses stay missing."""
         if not self.was_final:
             self._finish((error.number, error.text, b"", True))
 
@@ -327,7 +327,7 @@ class Streams:
         self.publishers.close()
 
     def take_reply(self, stream: ResponseStream, row: wire.Reply, body: bytes) -> None:
-        """Take what came through the broker."""
+        """Take a message of the broker."""
         if row.flags & wire.FINAL:
             self._ending[stream.own_id] = stream
         if row.code and not row.source:

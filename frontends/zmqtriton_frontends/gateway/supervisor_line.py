@@ -40,7 +40,7 @@ class SupervisorLine:
             self._loop.add_writer(self._lifeline.fileno(), self._write)
 
     def acknowledge(self, number: int, before: Callable[[], None]) -> None:
-        """Confirm a Sync in the next turn, after what has to be sent before.
+        """Confirm a Sync in the next turn, after all earlier messages.
 
         What was checked against older states is among that.
         """

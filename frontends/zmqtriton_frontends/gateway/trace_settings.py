@@ -72,7 +72,7 @@ def number(key: str, text: str, got: str = "got: ") -> str:
 
 
 def level(names: Sequence[str]) -> list[str] | None:
-    """Return the known levels; None if there are none, which changes nothing."""
+    """Return the known levels, or None, which changes nothing."""
     if "OFF" in names:
         if len(names) > 1:
             raise InvalidArgument("Expect only one trace level 'OFF' is specified")

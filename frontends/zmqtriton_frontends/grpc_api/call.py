@@ -37,7 +37,7 @@ class NoRoomError(ZmqTritonError):
 
 
 class NoRequestRoomError(ZmqTritonError):
-    """Raised where there is no memory for what is made of a request."""
+    """Raised where there is no memory for the parts of a request."""
 
     #: RESOURCE_EXHAUSTED
     grpc_status = 8
@@ -77,11 +77,11 @@ class Call(Protocol):
 
     @property
     def answers(self) -> Share:
-        """Return the room of what is encoded for the client and not given to the transport."""
+        """Return the room of bytes encoded for the client and not given to the transport."""
 
     @property
     def requests(self) -> Share:
-        """Return the room of what is made of a request before it is passed on."""
+        """Return the room of a request's parts before it is passed on."""
 
     async def turn(self, begun: float) -> None:
         """Wait for the client's turn, after something was done for it since then."""

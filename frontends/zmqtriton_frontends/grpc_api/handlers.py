@@ -76,7 +76,7 @@ class Rpc(NamedTuple):
 
 
 def table(gateway: Gateway) -> list[Rpc]:
-    """Return all RPCs, answered through this gateway, with what asks for keys and tokens."""
+    """Return all RPCs, answered through this gateway, with the checks of keys and tokens."""
     restrictions = by_category(gateway.settings.access.restrictions)
     tokens = bearer_tokens_of(gateway.settings.access.tokens)
     return [

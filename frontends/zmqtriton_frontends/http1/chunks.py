@@ -41,7 +41,7 @@ class ChunkedBody:
         self._trailer_bytes = 0
 
     def read(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return what of the body is in the data, and what cannot be read yet or follows the body.
+        """Return the body's part of the data, and the rest, which follows or cannot be read yet.
 
         Raises Refused.
         """

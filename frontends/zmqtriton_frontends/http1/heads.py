@@ -29,7 +29,7 @@ _SINGLE = frozenset((b"host", b"content-type", b"content-length", b"transfer-enc
 
 
 class Refused(Exception):
-    """Raised for what is no request that can be answered; the connection ends with this."""
+    """Raised for bytes that are no request that can be answered; the connection ends with this."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -101,7 +101,7 @@ def read(raw: bytes) -> Head:
 
 
 def _path(method: bytes, target: bytes, by_name: Mapping[bytes, bytes]) -> bytes:
-    """Return the path of a whole URI; the targets of OPTIONS for all and of CONNECT are none."""
+    """Return the path of a whole URI; OPTIONS for all and CONNECT have no such target."""
     if method == b"CONNECT" or (method == b"OPTIONS" and target == b"*"):
         return target
     match = _URI.fullmatch(target)

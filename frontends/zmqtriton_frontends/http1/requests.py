@@ -85,7 +85,7 @@ class RequestReader:
         self.is_whole = not self._missing
 
     def end(self) -> None:
-        """Note that the request is answered: what follows is the next one."""
+        """Note that the request is answered: the next bytes are another one."""
         self.head = self._chunked = None
         self.is_whole = True
         self._missing = 0

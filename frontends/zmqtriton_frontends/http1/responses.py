@@ -35,7 +35,7 @@ def date() -> bytes:
 
 
 def fields(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Write fields. Raises ValueError for what would be more than one."""
+    """Write fields. Raises ValueError for a value that would be more than one."""
     written = b"".join([b"%s: %s\r\n" % row for row in rows])
     if written.count(b"\n") != written.count(b"\r\n") or b"\0" in written:
         raise ValueError("a header field with a line in it")

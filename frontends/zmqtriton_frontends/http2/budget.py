@@ -1,4 +1,4 @@
-"""Budgets for what costs only the server: a number of frames, and some more per second.
+"""Budgets for frames that cost only the server: a number, and some more per second.
 
 Does no I/O; the caller gives the time.
 """

@@ -322,7 +322,7 @@ class Connection(Sending):
             self.write(frames.goaway(self._last_stream, frames.NO_ERROR))
 
     def end(self, code: int, text: bytes = b"") -> None:
-        """End at once; what is in flight is lost."""
+        """End at once; requests in flight are lost."""
         if not self.is_over:
             self.write(frames.goaway(self._last_stream, code, text))
         self.lose()

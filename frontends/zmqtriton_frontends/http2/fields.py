@@ -45,7 +45,7 @@ def is_trailers(fields: Fields) -> bool:
 
 
 def content_length(fields: Fields) -> int | None:
-    """Return the announced length, -1 if there is none; None if it makes no sense."""
+    """Return the announced length, -1 without one; None if it makes no sense."""
     found = [value for name, value in fields if name == b"content-length"]
     if not found:
         return -1

@@ -108,7 +108,7 @@ class HeaderTable:
         raise NoEntryError(f"no header has the number {number}")
 
     def add(self, field: Field) -> None:
-        """Add a field; one that is larger than the table empties it."""
+        """Add a field; a field larger than the table empties it."""
         self.changes += 1
         self._own.append(field)
         self._bytes += _size(field)

@@ -41,7 +41,7 @@ _PADDING_BITS = 8
 
 
 class BadCodeError(ValueError):
-    """Raised for what is no string in this code."""
+    """Raised for bytes that are no string in this code."""
 
 
 def decode(data: bytes) -> bytes:

@@ -37,7 +37,7 @@ class ConnectionFault(Exception):
 
 
 class Taker(Protocol):
-    """Hears of what has come; raises ConnectionFault."""
+    """Hears of arrived frames; raises ConnectionFault."""
 
     def take_whole(self, number: int, flags: int, data: memoryview) -> None:
         """Take a complete DATA frame without padding; for others the following three are called."""
@@ -184,7 +184,7 @@ class FrameReader:
         return self._read_data(data, start)
 
     def _read_data(self, data: memoryview, position: int) -> int:
-        """Return where what has come of the frame ends."""
+        """Return the end of the frame's arrived part."""
         if self.data_left:
             part = data[position : position + self.data_left]
             size = len(part)

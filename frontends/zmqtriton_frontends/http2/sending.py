@@ -110,7 +110,7 @@ class Sending:
         self.write(frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block)
 
     def send(self, stream: Stream, pieces: Pieces) -> None:
-        """Send more of its data. What cannot be sent now waits in `outgoing` until on_sent()."""
+        """Send more of its data. Unsent data waits in `outgoing` until on_sent()."""
         if stream.has_ended:
             return
         size = sum(map(len, pieces))
@@ -135,7 +135,7 @@ class Sending:
         self.has_room(stream)
 
     def finish(self, stream: Stream, block: bytes) -> None:
-        """Send the trailers, after whatever waits to be sent."""
+        """Send the trailers, after all unsent data."""
         if stream.has_ended:
             return
         stream.has_ended = True
@@ -190,7 +190,7 @@ class Sending:
         self.go_on()
 
     def go_on(self) -> None:
-        """Send what may be sent."""
+        """Send all that the windows allow."""
         turns = self.turns
         while turns and self.window > 0 and not self.is_paused and self.out_bytes < _MOST_READY:
             stream = turns.popleft()

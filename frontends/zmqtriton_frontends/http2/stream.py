@@ -67,7 +67,7 @@ class Stream:
         self.trailers: bytes | None = None
 
     def keep_outgoing(self) -> None:
-        """Copy what waits to be sent, so that it does not occupy the memory of others."""
+        """Copy unsent data, so that it does not occupy the memory of others."""
         if self.outgoing:
             self.outgoing = deque((memoryview(b"".join(self.outgoing)),))
 
@@ -82,7 +82,7 @@ class Stream:
         return False
 
     def expire(self) -> None:
-        """Take note that nothing has come for long; what cannot go on so ends."""
+        """Take note that nothing has come for long; end a stream that cannot go on so."""
 
     # Events of the client; none of these may raise.
 

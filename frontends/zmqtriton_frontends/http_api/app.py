@@ -149,7 +149,7 @@ def build(
 
 
 def inference_heads(gateway: Gateway, table: list[Route], access: Access) -> InferenceHeads:
-    """Return what reads the heads of inferences, behind the checks of their route."""
+    """Return the reader of inferences' heads, behind the checks of their route."""
     row = next(route for route in table if route.path.endswith("/infer"))
     return InferenceHeads(Inference(gateway), access.checks(row), access.tokens)
 

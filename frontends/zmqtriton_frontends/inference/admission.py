@@ -69,7 +69,7 @@ class CheckedRequest(NamedTuple):
     arrivals: Arrivals | None = None
 
     def without_places(self) -> CheckedRequest:
-        """Return the same request for who writes outputs to clients' memory itself."""
+        """Return the same request for a frontend that writes outputs to clients' memory itself."""
         return self._replace(places=NO_PLACES)
 
     def with_stages(self, stages: Stages) -> CheckedRequest:

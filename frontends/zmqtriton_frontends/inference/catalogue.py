@@ -231,7 +231,7 @@ class Catalogue:
             self._newest[name] = canary
 
     def _look_into_ensembles(self) -> None:
-        """Update the ensembles: what serves has changed, so they may have other members."""
+        """Update the ensembles, which may have other members after a change of versions."""
         for ensemble in self._ensembles.values():
             configs = list(inside(self._config, ensemble.name, ensemble.version))
             ensemble.is_hashed = any(map(is_cached, configs))
@@ -317,7 +317,7 @@ class Catalogue:
         return versions
 
     def _guess(self, name: str) -> str:
-        """Return a sentence with the name that was meant; "" if there is none, or it must not."""
+        """Return a sentence with the name that was meant; "" without one, or without permission."""
         if not self.can_name_models or len(name) > _MOST_SIGNS or len(self._models) > _MOST_NAMES:
             return ""
         meant = closest_match(name, self._models)
@@ -363,7 +363,7 @@ class Catalogue:
             raise InvalidArgument(f"requested model version is not available for model '{name}'")
 
     def is_model_ready(self, name: str, version: str = "") -> bool:
-        """Return the readiness of a model. Raises as find() does for what is unknown."""
+        """Return the readiness of a model. Raises as find() does for an unknown one."""
         if not version:
             self._known(name)
             newest = self._newest.get(name)

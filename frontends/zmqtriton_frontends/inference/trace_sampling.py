@@ -113,7 +113,7 @@ class Traces:
         return checked._replace(options=options, trace=Trace(self._sender, context, told))
 
     def _given(self, parent: Parent | None) -> str:
-        """Return the name of the client's span; "" if there is none that counts."""
+        """Return the name of the client's span; "" without one that counts."""
         if parent is None or not self._is_given:
             return ""
         found = _TRACEPARENT.match(parent.traceparent)
@@ -129,7 +129,7 @@ class Traces:
 
 
 def parent_in_headers(header: Callable[[bytes], str | None]) -> Parent | None:
-    """Return the parent in HTTP's headers; one that was sent twice has a comma in it."""
+    """Return the parent in HTTP's headers; a header that was sent twice has a comma in it."""
     traceparent = header(b"traceparent")
     return None if traceparent is None else Parent(traceparent, header(b"tracestate") or "")
 

@@ -1,4 +1,4 @@
-"""HAProxy's agent check: whoever connects gets one line, which says how much of the server is free.
+"""HAProxy's agent check: each client gets one line, which says how much of the server is free.
 
 `up ready 75%` while it serves, `drain` while it stops, `down # reason` while it is not ready. The
 weight is never 0%, which would be a drain.

@@ -231,7 +231,7 @@ def _canaries(found: Mapping[str, Any]) -> Iterator[str]:
     for model, result, count in found["ends"]:
         yield f"zmqtriton_canary_ends_total{labels_text(model=model, result=result)} {count}"
     name = "canary_comparisons_total"
-    yield from _family(name, "Requests that were copied to a canary, by what came of it", "counter")
+    yield from _family(name, "Requests that were copied to a canary, by result", "counter")
     for model, version, result, count in found["comparisons"]:
         labels = labels_text(model=model, version=version, result=result)
         yield f"zmqtriton_{name}{labels} {count}"

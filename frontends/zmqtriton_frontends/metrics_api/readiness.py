@@ -11,7 +11,7 @@ _SERVER, _MODEL = "zmqtriton_ready", "zmqtriton_model_ready"
 
 
 def render(catalogue: Catalogue) -> str:
-    """Return the text; what was unloaded, or waits for its first request, is no series."""
+    """Return the text; models that are unloaded, or wait for a first request, have no series."""
     lines = [
         f"# HELP {_SERVER} 1 if the server and all models that should serve can execute",
         f"# TYPE {_SERVER} gauge",

@@ -59,7 +59,7 @@ freed = Freed()
 
 
 def give_back_memory() -> None:
-    """Give freed memory back to the kernel, but for what is worth keeping.
+    """Give freed memory back to the kernel, but for a part worth keeping.
 
     By itself the C library gives back only what lies at the end of its heap.
     """

@@ -44,7 +44,7 @@ class Arrivals:
         return self.room - FREE_BYTES if self._share is not None else 0
 
     def admit(self) -> bool:
-        """Take room for what has come; False if there is none."""
+        """Take room for arrived bytes; False without room."""
         share, more = self._share, _in_steps(self.unread - self.room)
         if share is None:
             return True

@@ -167,7 +167,7 @@ class _Opening(asyncio.Protocol):
         return self.unread[:1].isupper()
 
     def refuse(self, refusal: Refusal) -> None:
-        """Answer what has come, and what will come."""
+        """Answer all bytes, arrived ones and later ones."""
         self._refusal = refusal
         self._answer(bytes(self.unread))
         self.unread.clear()
@@ -210,7 +210,7 @@ def _finish(future: asyncio.Future[None]) -> None:
 
 
 class _Early(asyncio.Protocol):
-    """Keeps what comes between the end of the handshake and the next turn of the loop."""
+    """Keeps bytes that come between the end of the handshake and the next turn of the loop."""
 
     def __init__(self) -> None:
         self.data = bytearray()

@@ -236,7 +236,7 @@ class Share:
         return True
 
     async def wait(self, size: int, within_s: float = 0.0) -> bool:
-        """Hold so many bytes more as soon as there is room; False if there was none in time.
+        """Hold so many bytes more as soon as there is room; False if no room came in time.
 
         That is WAIT_S unless the caller says so.
         """
@@ -339,7 +339,7 @@ class Ledger:
                 del self._addresses[place]
 
     def figures(self) -> dict[str, int]:
-        """Return what is held, and how often there was no room, of each kind."""
+        """Return the held bytes, and the count of refusals, of each kind."""
         return {
             "requests_bytes": self.requests.held + self.streams.held,
             "answers_bytes": self.answers.held,

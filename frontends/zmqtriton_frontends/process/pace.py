@@ -1,4 +1,4 @@
-"""The pace of a slow client, as whoever writes a stream for it notices it."""
+"""The pace of a slow client, as the writer of its stream notices it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Connection(Protocol):
 
 
 def keep_pace(connection: Connection | None) -> None:
-    """Have the kernel keep little of what is written, so that it is writable at the reader's pace.
+    """Limit the kernel's unsent bytes, so that the socket is writable at the reader's pace.
 
     Otherwise it keeps megabytes, and is writable when it is rid of a third of them: a slow reader
     would seem to stand still for seconds, and a model would be told that it has stopped.

@@ -1,4 +1,4 @@
-"""Turns of clients at the loop of a process: what costs little is read before what costs much.
+"""Turns of clients at the loop of a process: cheap clients are read before dear ones.
 
 The loop reads from all clients together for some milliseconds; then it does everything else, and
 what has come meanwhile waits for the next round. A round begins with those that have cost little

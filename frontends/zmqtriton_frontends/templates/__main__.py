@@ -69,7 +69,7 @@ def _limit() -> None:
 
 
 def _render(request: dict[str, Any]) -> tuple[str, str]:
-    """Return what has come of it, and the prompt or why there is none."""
+    """Return the outcome, and the prompt or the reason against it."""
     try:
         prompt = chat.render(**request)
         if len(prompt) <= chat.MOST_BYTES // 4:

@@ -174,7 +174,7 @@ class ArenaBody:
 
 
 class ArenaBuffer:
-    """A body to be used within a with statement; what was placed meanwhile outlives it."""
+    """A body to be used within a with statement; tensors placed meanwhile outlive it."""
 
     def __init__(self, data: Any, arena: Arena | None = None, block: int = 0) -> None:
         self.data = data

@@ -23,7 +23,7 @@ def mark(directory: str, serial: int) -> str:
 
 
 def placeholder(directory: str) -> str:
-    """Return what keeps the room for a mark in the environment of the fork server."""
+    """Return the variable that keeps room for a mark in the environment of the fork server."""
     return " " * (len(os.fsencode(directory)) + _ROOM)
 
 

@@ -34,7 +34,7 @@ def request_ids() -> List[str]:
 
 
 def find_caller() -> Caller:
-    """Return it for a call that is made here; those that are answered count no more.
+    """Return it for a call that is made here; answered ones count no more.
 
     What serves several requests may go on until the last of their deadlines.
     """

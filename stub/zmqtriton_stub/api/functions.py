@@ -45,7 +45,7 @@ def triton_to_numpy_type(data_type: int) -> Any:
 
 
 def numpy_to_triton_type(data_type: Any) -> int | None:
-    """Return Triton's number for a type or dtype of numpy; None if there is none."""
+    """Return Triton's number for a type or dtype of numpy, or None."""
     if data_type == np.bytes_:
         data_type = np.object_
     for datatype in DATATYPES:
@@ -55,7 +55,7 @@ def numpy_to_triton_type(data_type: Any) -> int | None:
 
 
 def serialize_byte_tensor(input_tensor: Any) -> Any:
-    """Return the elements, each after its length; () if there is none, None for other datatypes."""
+    """Return the elements, each after its length; () without elements, None for other datatypes."""
     if input_tensor.size == 0:
         return ()
     return encode_bytes(input_tensor) if input_tensor.dtype.kind in "OS" else None
@@ -86,12 +86,12 @@ def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) 
 
 
 def get_input_config_by_name(model_config: dict[str, Any], name: str) -> Any:
-    """Return the input's part of a configuration; None if there is none."""
+    """Return the input's part of a configuration, or None."""
     return _find(model_config.get("input", ()), name)
 
 
 def get_output_config_by_name(model_config: dict[str, Any], name: str) -> Any:
-    """Return the output's part of a configuration; None if there is none."""
+    """Return the output's part of a configuration, or None."""
     return _find(model_config.get("output", ()), name)
 
 

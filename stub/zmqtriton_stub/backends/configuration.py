@@ -73,7 +73,7 @@ def flag(config: dict[str, Any], name: str, default: bool) -> bool:
 
 
 def threads(config: dict[str, Any], name: str = "intra_op_thread_count") -> int:
-    """Return the threads of one instance: what is configured, or its share of the cores.
+    """Return the threads of one instance: the configured number, or its share of the cores.
 
     The instances of a model on the CPU share the cores, so that they do not fight for them. 0
     leaves the number to the framework.

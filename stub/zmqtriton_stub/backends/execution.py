@@ -44,7 +44,7 @@ class Batch:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The inputs, joined; those of one request are what arrived, without a copy."""
+        """The inputs, joined; those of one request are the arrived ones, without a copy."""
         if len(self._inputs) == 1:
             return self._inputs[0]
         return {name: self._join([each[name] for each in self._inputs]) for name in self._inputs[0]}

@@ -218,7 +218,7 @@ class BlsClient:
             self._disconnect()
 
     def follow(self, bootstrap: wire.Bootstrap) -> None:
-        """Repeat what has no final reply to the next broker."""
+        """Repeat calls without a final reply to the next broker."""
         with self._lock:
             self._bootstrap, self._is_between = bootstrap, False
             if self._has_asked:
@@ -235,14 +235,14 @@ class BlsClient:
         refuse(self._open, _FORKED)
 
     def close(self) -> None:
-        """Close; whoever still waits gets an error."""
+        """Close; open calls get an error."""
         with self._lock:
             self._is_closed = True
             self._disconnect()
         refuse(self._open, _ENDED)
 
     def turn(self) -> None:
-        """Send what waits and take what has arrived, unless another thread is just doing so."""
+        """Send waiting messages and take arrived ones, unless another thread is just doing so."""
         outgoing, lock = self._outgoing, self._lock
         while lock.acquire(False):
             try:

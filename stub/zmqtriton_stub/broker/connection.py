@@ -37,7 +37,7 @@ _RECONNECT_AFTER_S = 0.1
 
 
 class BrokerConnection:
-    """The DEALER to the broker and what has arrived on it."""
+    """The DEALER to the broker, and the messages that have arrived on it."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class BrokerConnection:
         self.must_reconnect = False
 
     def connect(self, address: str, hello: wire.Hello) -> None:
-        """Say hello to a broker, with what is here since the time of an earlier one.
+        """Say hello to a broker, with all that is here since the time of an earlier one.
 
         What was not begun is forgotten: whoever asked repeats it.
         """
@@ -179,7 +179,7 @@ class BrokerConnection:
             memory.arena.doubt_leases(memory.own(block for o in told for block in o.blocks))
 
     def _held(self) -> list[wire.HeldBlocks]:
-        """Return what is read here of others' memory."""
+        """Return the blocks of other processes that are read here."""
         memory, asker = self.instance.memory, self.instance.asker
         blocks = [
             block for pending in list(self.pending.values()) for block in pending.hold_inputs()
@@ -209,7 +209,7 @@ class BrokerConnection:
         self.turn(takes=False)  # another thread may have left its work to this one
 
     def abandon(self) -> None:
-        """Leave the connection to the parent after a fork; what is sent here is dropped."""
+        """Leave the connection to the parent after a fork, and drop messages that are sent here."""
         self._lock = threading.Lock()
         self.is_closed = True
         self._outgoing.clear()
@@ -217,7 +217,7 @@ class BrokerConnection:
             self._socket.abandon()
 
     def close(self) -> None:
-        """End the connection; what is sent later is dropped."""
+        """End the connection, and drop later messages."""
         with self._lock:
             if self.is_closed:
                 return
@@ -238,7 +238,7 @@ class BrokerConnection:
         self._outgoing.append(item)
 
     def turn(self, *, takes: bool = True) -> None:
-        """Send what waits and take what has arrived, unless another thread is just doing so.
+        """Send waiting messages and take arrived ones, unless another thread is just doing so.
 
         Without `takes` what has arrived may stay until next time.
         """

@@ -32,7 +32,7 @@ class DeadlockReport:
         self._main = threading.main_thread().ident
 
     def look(self, later: Callable[[], None]) -> list[wire.WaitEdge]:
-        """Return for each batch that stands still what would let it go on.
+        """Return for each batch that stands still the calls that would let it go on.
 
         In another thread than the main one, while that runs an event loop, `later` is called by
         that loop instead.
@@ -156,7 +156,7 @@ def _members(task: Any) -> list[Any] | None:
 
 
 def _source(future: Any) -> Any:
-    """Return the work of a thread that is awaited as this; None if there is none."""
+    """Return the work of a thread that is awaited as this, or None."""
     for entry in getattr(future, "_callbacks", None) or ():
         callback = entry[0] if type(entry) is tuple else entry
         if getattr(callback, "__qualname__", "") == "_chain_future.<locals>._call_check_cancel":

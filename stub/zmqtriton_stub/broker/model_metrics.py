@@ -51,7 +51,7 @@ class Measured:
         raise NotImplementedError
 
     def row(self) -> Row:
-        """Return what has changed since it was last sent."""
+        """Return the changes since the last sending."""
         raise NotImplementedError
 
     def whole(self) -> Row:
@@ -89,7 +89,7 @@ class Counted(Measured):
 
 
 class Gauged(Counted):
-    """A gauge: a sum of what was added, or what it was set to and what was added since."""
+    """A gauge: the sum of additions, or the last set value and the additions since."""
 
     def __init__(self, number: int, family: int, labels: dict[str, str]) -> None:
         super().__init__(number, family, labels)
@@ -225,7 +225,7 @@ class ModelMetrics:
         return measured
 
     def find(self, number: int) -> Measured | None:
-        """Return a metric by its number; None if its holder has let it go."""
+        """Return a metric by its number; None if its holder has released it."""
         return self._metrics.get(number)
 
     def change(self, measured: Measured, verb: str, value: float) -> None:
@@ -266,7 +266,7 @@ class ModelMetrics:
                 link.wake()
 
     def flush(self) -> None:
-        """Send what has changed; from any thread, and never waits."""
+        """Send changes; from any thread, and never waits."""
         link = self._link
         if link is None or not self.changes:
             return
@@ -341,7 +341,7 @@ class ModelMetrics:
             self._complain(answer.text)
 
     def _ask(self, verb: str, about: int) -> Any:
-        """Ask the broker, after all changes until now; None if there is none."""
+        """Ask the broker, after all changes until now; None without a broker."""
         link = self._link
         if link is None or link.is_closed:
             return None

@@ -92,7 +92,7 @@ class ReplyWaits:
                 question.inbox.put(None)
 
     def _read_for(self, question: BlsCall, bell: Bell, duties: Duties) -> None:
-        """Read what arrives, for all threads, until this call has a reply."""
+        """Read replies, for all threads, until this call has its own."""
         if not question.inbox.empty():
             return
         poller = self._pollers.get(bell)
@@ -112,7 +112,7 @@ class ReplyWaits:
             self._turn()
 
     def watch(self, loop: Any) -> None:
-        """Have the event loop of this thread read what arrives; each call needs its unwatch()."""
+        """Let the event loop of this thread read replies; each call needs its unwatch()."""
         count, descriptors = self.loops.get(loop, (0, []))
         if not count:
             for gone in [other for other in list(self.loops) if other.is_closed()]:

@@ -247,7 +247,7 @@ class Executions:
             execution.answers += pending.fail(text)
 
     def _reschedule(self, execution: Execution) -> list[wire.RequestKey]:
-        """Return what is to be executed once more."""
+        """Return the requests to be executed once more."""
         if not self._instance.is_iterative:
             return []
         wanted = [pending for pending in execution.batch if pending.wants_again]

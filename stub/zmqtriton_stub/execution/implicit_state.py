@@ -134,7 +134,7 @@ def _copied(data: Any) -> bytes:
 
 
 def _kept(data: Any, kept: bytearray) -> bytearray:
-    """Likewise, if it may have written into what is kept and gives that again."""
+    """Likewise, if it may have written into the kept state and gives that again."""
     if type(data) is memoryview and len(data) == len(kept):
         given, own = np.frombuffer(data, np.uint8), np.frombuffer(kept, np.uint8)
         if np.shares_memory(given, own):

@@ -38,7 +38,7 @@ class ResponseCounter:
         row[kind + 2] += output_ns
 
     def take(self, *, is_last: bool) -> str:
-        """Take what is to be sent now, as JSON.
+        """Take the counts to be sent now, as JSON.
 
         All of it if nothing is left that could add to it, else if the last time was a while ago.
         """

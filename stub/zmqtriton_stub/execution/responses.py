@@ -228,7 +228,7 @@ class Pending:
             memory.free(blocks)
 
     def hold_inputs(self) -> list[wire.Block]:
-        """Hold what is read here of others' memory and known to nobody else.
+        """Hold the blocks of other processes that are read here and known to nobody else.
 
         The broker has died.
         """
@@ -260,7 +260,7 @@ class Pending:
                 memory.arena.leases.send(memory.own(blocks))
 
     def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
-        """Finish with an error; the caller sends what is returned."""
+        """Finish with an error; the caller sends the returned outcome."""
         self._is_closed = True
         answer = wire.Outcome(*self.route, code, clip(text), wire.FINAL), b""
         self.finish(answer)

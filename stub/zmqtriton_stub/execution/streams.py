@@ -158,7 +158,7 @@ class Stream(Pending):
         self._since_ns = done_ns
 
     def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
-        """End it with an error, after what is on its way; send that, too."""
+        """End it with an error, after the responses on their way; send that, too."""
         with state_lock:
             if not self._is_closed:
                 self._is_closed = True
@@ -195,7 +195,7 @@ class Stream(Pending):
                 self._emit(answer)
 
     def cancel(self) -> None:
-        """Drop what has not left; the end is sent when the model says it."""
+        """Drop responses that have not left; the end is sent when the model says it."""
         super().cancel()
         with state_lock:
             self._out.clear()
@@ -247,7 +247,7 @@ class Stream(Pending):
             self._emit(answer)
 
     def _emit(self, answer: OutcomeWithBody) -> None:
-        """Give a response its index; whoever has the link's lock, or turns it next, sends it."""
+        """Give a response its index; the holder of the link's lock, or the next one, sends it."""
         (peer, own_id, code, text, flags, _, blocks), body = answer
         outcome = wire.Outcome(peer, own_id, code, text, flags, self._number, blocks)
         memory = self._link.instance.memory
@@ -282,7 +282,7 @@ class Stream(Pending):
         self._keep(-weight)
 
     def _keep(self, more: int) -> None:
-        """Account for what waits here for a client."""
+        """Account for responses that wait here for a client."""
         memory = self._link.instance.memory
         if self._has_window and memory is not None:
             memory.for_clients.keep(self.route[0], more)
@@ -348,11 +348,11 @@ class Publisher:
         self._socket.close(linger_ms)
 
     def listen(self, listener: int) -> None:
-        """Take new subscribers at this listener; those that there are stay."""
+        """Take new subscribers at this listener; present ones stay."""
         endpoints.take_subscribers(self._socket, self._address, listener)
 
     def send(self, answers: list[OutcomeWithBody]) -> list[OutcomeWithBody]:
-        """Send what goes straight to its reader; return the rest, in order."""
+        """Send responses that go straight to their reader; return the rest, in order."""
         topic = endpoints.topic(answers[0][0].peer)
         # at the beginning of a stream its reader may have lost the way since the last one
         if topic not in self._topics or not all(outcome.number for outcome, _ in answers):
@@ -385,7 +385,7 @@ class Publisher:
         endpoints.send(self._socket, [topic + header, *bodies])
 
     def _take_subscriptions(self) -> None:
-        """Hear who has come and who has gone since the last time."""
+        """Take note of subscribers that have come or gone since the last time."""
         while endpoints.has_input(self._socket):
             [message] = endpoints.receive(self._socket)
             if message[:1] == b"\1":
@@ -408,7 +408,7 @@ def frames(answers: list[OutcomeWithBody]) -> list[bytes]:
 
 
 def coalesce(first: OutcomeWithBody, waiting: deque[Any]) -> list[OutcomeWithBody]:
-    """Take those that can travel with the first: what waits after it, up to something else."""
+    """Take the responses that can travel with the first: all behind it, up to something else."""
     answers = [first]
     # an error's text may be long, so each goes alone
     while waiting and len(answers) < wire.STREAM_WINDOW and not answers[-1][0].code:

@@ -99,7 +99,7 @@ class InstanceLine:
         return bool(self.call("is_cancelled", json.dumps(route)))
 
     def send(self, route: tuple[int, int], response: InferenceResponse | None, flags: int) -> None:
-        """Have the instance send one of the model's responses."""
+        """Send one of the model's responses through the instance."""
         error = None if response is None else response._error
         bodies: list[bytes] = []
         if response is not None and error is None:

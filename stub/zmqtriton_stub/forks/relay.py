@@ -131,7 +131,7 @@ class Relay:
             bell.ring()
 
     def _do(self, step: Callable[[], None]) -> None:
-        """Have the thread take a step; from any thread."""
+        """Let the thread take a step; from any thread."""
         self._steps.append(step)
         self._wake()
 
@@ -276,7 +276,7 @@ class Relay:
         child.connection.put([wire.encode(wire.Replies([row])), b""])
 
     def _reply(self, child: _Fork, number: int, question: BlsCall) -> None:
-        """Pass on what has come, with the bytes that it refers to."""
+        """Pass on arrived messages, with the bytes of their references."""
         while not question.inbox.empty():
             answered = question.inbox.get()
             if answered is None:

@@ -19,7 +19,7 @@ else:
 
 
 class Driver(Protocol):
-    """Thread-safe. What fails raises Unavailable. Copies are complete when they return."""
+    """Thread-safe. A failure raises Unavailable. Copies are complete when they return."""
 
     def allocate(self, gpu: int, size: int) -> int:
         """Allocate memory that can be given to other processes; return its address."""
@@ -31,7 +31,7 @@ class Driver(Protocol):
         """Return the size of the GPU's memory in bytes."""
 
     def export(self, gpu: int, address: int) -> bytes:
-        """Return a handle by which another process opens what was allocated here."""
+        """Return a handle by which another process opens memory allocated here."""
 
     def open(self, handle: bytes) -> tuple[int, int, int]:
         """Open another process's memory; return GPU, address, and its true size."""
@@ -70,7 +70,7 @@ def use(driver: Driver | None) -> None:
 
 
 def driver() -> Driver:
-    """Return the driver. Raises Unavailable with the reason if there is none."""
+    """Return the driver. Raises Unavailable with the reason without one."""
     global _driver, _why_not
     if _driver is None and not _why_not:
         try:

@@ -56,7 +56,7 @@ class Cuda:
     def open(self, handle: bytes) -> tuple[int, int, int]:
         name, _, rest = handle.partition(b"\0")
         if len(rest) != _HANDLE_BYTES or not name.isascii():
-            raise Unavailable("a tensor cannot be read: the handle is none of CUDA's")
+            raise Unavailable("a tensor cannot be read: the handle is not CUDA's")
         with _errors():
             gpu: int = _runtime.deviceGetByPCIBusId(name.decode())
         with _on(gpu):

@@ -139,7 +139,7 @@ class Borrowed:
         return (owner, segment) in self._segments
 
     def remove(self, owner: int, segment: int) -> None:
-        """Drop the segments of a dead owner. What is still being read stays until nobody does."""
+        """Drop the segments of a dead owner. A segment that is still read stays so long."""
         with self._lock:
             found = self._segments.pop((owner, segment), None)
             if found is not None:

@@ -102,7 +102,7 @@ class TensorForwarding:
         return leased
 
     def leased(self) -> list[Block]:
-        """Return what was leased for calls that lack their final reply."""
+        """Return the blocks leased for calls that lack their final reply."""
         with self.lock:
             return list(self._leased.elements())
 

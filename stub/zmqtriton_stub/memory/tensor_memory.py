@@ -53,7 +53,7 @@ class TensorMemory:
         self.keys: Keys | None = None
 
     def begin(self, serial: int, memory: Memory) -> None:
-        """Begin: from here on others may be told of what is in the arena."""
+        """Begin: from here on others may hear of the arena's blocks."""
         self.arena = Arena.configured(serial, memory)
         self.for_clients = ClientMemory(self.arena, memory.client_bytes + _BEYOND)
         self.keys = keys_of(memory.cache_secret)
@@ -225,7 +225,7 @@ class TensorMemory:
                     raise
 
     def trim(self) -> None:
-        """Give back what has been empty for a while."""
+        """Give back segments that have been empty for a while."""
         self._drop(self.arena.trim())
 
     def _drop(self, segments: list[wire.FreeSegment]) -> None:

@@ -208,7 +208,7 @@ def test_a_failed_reload_is_told_of_a_model_that_still_serves() -> None:
 
     found = first(Facts("m", index=[{**READY, "why": reason.document()}]))
 
-    assert "ready, but the last load failed, what served before serves: it raises" in found.text
+    assert "ready, but the last load failed, the earlier version serves: it raises" in found.text
 
 
 def test_instances_that_have_died_are_told_with_their_reasons() -> None:

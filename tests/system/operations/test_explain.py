@@ -165,4 +165,4 @@ def test_a_model_whose_last_load_failed_is_explained_unasked(server: Server) -> 
 
     text = findings(server)["works"][0]["text"]
 
-    assert text.startswith("ready, but the last load failed, what served before serves")
+    assert text.startswith("ready, but the last load failed, the earlier version serves")

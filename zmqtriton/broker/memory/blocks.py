@@ -27,7 +27,7 @@ _FORGED = InternalError("the model referenced shared memory that it has no acces
 
 
 class Blocks:
-    """Keeps the account of leases and tells the owners of blocks what follows from it."""
+    """Keeps the account of leases and tells the owners of blocks the consequences."""
 
     def __init__(self, outbox: Outbox, living: Container[int]) -> None:
         self.leases = Leases()
@@ -45,7 +45,7 @@ class Blocks:
     def admit_outcome(
         self, source: int, request: InflightRequest, outcome: Outcome, body: bytes
     ) -> tuple[Outcome, bytes]:
-        """Check a stub's outcome and mark it for whoever asked.
+        """Check a stub's outcome and mark it for its receiver.
 
         It gets the flag PLACED if it refers to memory, and becomes an error if it refers to memory
         that the stub was never given.

@@ -70,7 +70,7 @@ class Answers:
                 self._outbox.once_delivered.append(partial(self.begun.remove, place))
 
     def reply_early(self, request: InflightRequest, error: ZmqTritonError) -> None:
-        """Tell whoever asked that nothing more comes; the final reply follows nevertheless.
+        """Tell the asking peer that nothing more comes; the final reply follows nevertheless.
 
         The inputs belong to the stub until then.
         """
@@ -95,7 +95,7 @@ class Answers:
             replies.setdefault(peer, []).append((reply, body))
 
     def finish(self, request: InflightRequest) -> None:
-        """End a request: whatever has counted or kept it lets it go."""
+        """End a request: all that counted or kept it lets it go."""
         generation = request.generation
         if request.instance is not None:
             request.instance.open_requests.pop(request.key, None)

@@ -78,7 +78,7 @@ class BegunRequests:
                 self.confirm(self._earlier[key])
 
     def add(self, key: RequestKey, step: int = 0) -> int:
-        """Write a request, before what makes it begun can be seen; return its place.
+        """Write a request, before its begin can be seen; return its place.
 
         With a step it has begun if that has.
         """

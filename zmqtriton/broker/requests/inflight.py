@@ -1,4 +1,4 @@
-"""A request while the broker has it: who asked, its state, and its one final answer.
+"""A request while the broker has it: the asking peer, its state, and its one final answer.
 
 QUEUED ──dispatched──▶ EXECUTING ──answered──▶ ANSWERED; a queued request may be answered directly,
 and one that is executed step by step goes back from EXECUTING to QUEUED. `state` is written by the

@@ -133,7 +133,7 @@ class Lifecycle:
     def end_early(
         self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
     ) -> None:
-        """Abandon a request and answer whoever asked at once, though a stub may still have it."""
+        """Abandon a request and answer the asking peer at once, though a stub may still have it."""
         if not request.is_cancelled:
             self.abandon(request, error, reason, now_ns)
         if request.state is RequestState.EXECUTING and not request.is_abandoned:
@@ -203,7 +203,7 @@ class Lifecycle:
     def deliver(
         self, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        """Hand a finished request's outcome to whoever made it: a peer or an ensemble."""
+        """Hand a finished request's outcome to its maker: a peer or an ensemble."""
         if request.call is not None:
             self._ensembles.take_outcome(request, outcome, body, now_ns)
         else:

@@ -24,7 +24,7 @@ class Delivers(Protocol):
     def deliver(
         self, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int, /
     ) -> None:
-        """Hand a finished request's outcome to whoever made it: a peer or an ensemble."""
+        """Hand a finished request's outcome to its maker: a peer or an ensemble."""
 
 
 class RequestLifecycle(Refuses, Protocol):

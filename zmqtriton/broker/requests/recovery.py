@@ -1,4 +1,4 @@
-"""Recovery after a broker's death: what the processes tell the new one, and what follows from it.
+"""Recovery after a broker's death: reports of the processes to the new one, and decisions.
 
 No request runs twice: a repeated one is executed only if no stub can have begun it for an earlier
 broker. That is so because of each stub of its model one of these is true:
@@ -173,7 +173,7 @@ class Recovery:
         return self._begun.step_in_doubt(request.key) != 0
 
     def take_resent(self, request: InflightRequest, now_ns: int) -> None:
-        """Decide about a request that an earlier broker had, or have it wait."""
+        """Decide about a request that an earlier broker had, or let it wait."""
         request.is_undecided = True
         waiting = self._waiting.setdefault(request.generation.number, [])
         if waiting and self._look_again_ns:
@@ -357,7 +357,7 @@ class Recovery:
         return min(times, default=None)
 
     def tick(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         if self._look_again_ns and self._look_again_ns <= now_ns:
             self._look_again_ns = 0
             self.resolve_waiting(now_ns)

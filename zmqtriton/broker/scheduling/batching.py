@@ -28,7 +28,7 @@ class Queue:
             self.levels.of(request).put_back(request)
 
     def pop_batch(self, now_ns: int) -> list[InflightRequest]:
-        """Take the next batch, or [] if there is none yet."""
+        """Take the next batch, or [] without one yet."""
         for level in self.levels.by_priority.values():
             if level.size:
                 return [level.pop()]

@@ -69,7 +69,7 @@ class Dispatch:
         return True
 
     def dispatch_marked(self, now_ns: int) -> None:
-        """Dispatch what can be dispatched in all generations that were marked."""
+        """Dispatch all ready requests in all generations that were marked."""
         while self.marked:
             marked, self.marked = self.marked, {}
             for generation in marked.values():

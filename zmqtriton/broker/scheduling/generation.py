@@ -110,7 +110,7 @@ class Generation:
 
     @property
     def max_executions_per_second(self) -> float:
-        """Return the model's limit; 0 is none."""
+        """Return the model's limit; 0 is no limit."""
         return _parameter(self.config, MAX_EXECUTIONS) or 0.0
 
     def measure(self, latencies: StatisticsFactory) -> None:

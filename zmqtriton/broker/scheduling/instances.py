@@ -1,4 +1,4 @@
-"""The stubs of a generation, as the broker sees them: who is idle, who executes what.
+"""The stubs of a generation, as the broker sees them: idle ones, and the batches of others.
 
     event           ABSENT   IDLE     BUSY     OVERDUE  LEAVING  DYING
     arrived         IDLE                       OVERDUE           DYING
@@ -147,7 +147,7 @@ class ExecutionProgress(Protocol):
         """The number of the last batch that was begun."""
 
     def fence(self, epoch: int) -> None:
-        """Have the stub begin no batch of an earlier broker."""
+        """Keep the stub from batches of an earlier broker."""
 
     def may_have_begun(self, key: RequestKey) -> bool:
         """True if the stub has begun the request, or nobody can say."""

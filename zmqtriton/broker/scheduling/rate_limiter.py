@@ -126,7 +126,7 @@ class RateLimiter:
         ]
 
     def report(self) -> list[dict[str, Any]]:
-        """Return who holds which resources and who waits for them."""
+        """Return the holders of resources and the instances that wait for them."""
         members = list(self._members())
         limits = self._supply.limits(membership.resource_need for _, _, membership in members)
         found = {key: _entry(key, limit) for key, limit in sorted(limits.items())}

@@ -1,1 +1,1 @@
-"""Sequences: which instance has which, what is executed together, and how they end."""
+"""Sequences: their instances, their batches, and their ends."""

@@ -136,7 +136,7 @@ class SequenceAdmission:
         return begun + waiting + sequences.remove_instance(instance, error), []
 
     def check_timeouts(self, generation: Generation, now_ns: int) -> None:
-        """Refuse what has waited for a slot too long, and end idle sequences."""
+        """Refuse requests that have waited for a slot too long, and end idle sequences."""
         if generation.sequences is None:
             return
         for request in generation.sequences.pop_expired(now_ns):

@@ -205,7 +205,7 @@ class SequenceBatcher:
         self.close(correlation)
 
     def close(self, correlation: Correlation) -> None:
-        """Execute what has come of a sequence, and then end it as if its END had come."""
+        """Execute the requests of a sequence, and then end it as if its END had come."""
         sequence = self._sequences.get(correlation)
         if sequence is not None and not sequence.is_complete:
             sequence.is_complete = True

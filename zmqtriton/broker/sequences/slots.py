@@ -85,7 +85,7 @@ class SequenceSlots:
         sequence.slots = None
 
     def pop_batch(self, now_ns: int) -> list[InflightRequest]:
-        """Take the next batch, or [] if there is none yet."""
+        """Take the next batch, or [] without one yet."""
         batch = self._choose(now_ns)
         for request in batch:
             sequence = request.sequence

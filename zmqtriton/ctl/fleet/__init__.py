@@ -1,1 +1,1 @@
-"""Commands for servers on several machines, over HTTP: where they are, and what is done to them."""
+"""Commands for servers on several machines, over HTTP: their places, and their operations."""

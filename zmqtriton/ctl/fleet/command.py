@@ -34,7 +34,7 @@ class Fleet(NamedTuple):
     timeout_s: float
 
     def find(self) -> list[Node]:
-        """Return the chosen servers, gone or not. Raises InvalidArgument if there are none."""
+        """Return the chosen servers, gone or not. Raises InvalidArgument without any."""
         found = sources.find_nodes(self.words, parse_headers(self.headers))
         chosen = [n for n in found if not self.on or {n.name, n.http, _host(n)} & set(self.on)]
         if not chosen:
@@ -213,7 +213,7 @@ def rollout(
 
 
 def _present(nodes: Sequence[Node]) -> list[Node]:
-    """Return those that have not ended. Raises InvalidArgument if there are none."""
+    """Return those that have not ended. Raises InvalidArgument without any."""
     for node in nodes:
         if node.is_gone:
             print_note(f"left out: {node.http} ({node.state})")

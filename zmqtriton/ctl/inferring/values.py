@@ -83,7 +83,7 @@ def _read_value(text: str, info: TensorInfo) -> Any:
 
 
 def _parse_list(text: str, parse: Callable[[str], Any]) -> Any:
-    """Parse a list in JSON; what begins with no bracket is one value, or several with commas."""
+    """Parse a list in JSON; a text without a bracket is one value, or several with commas."""
     if text.lstrip().startswith("["):
         try:
             return json.loads(text)

@@ -1,4 +1,4 @@
-"""A line that says what a command is waiting for: one that changes on a terminal, else a few."""
+"""A line on the step that a command waits for; it changes on a terminal, else there are a few."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BAR_WIDTH = 20
 
 
 class LiveLine:
-    """Shows on stderr what is done and for how long, from the first second on.
+    """Shows on stderr the present step and its time, from the first second on.
 
     Without a terminal, it prints a line after five seconds and then every ten.
     """
@@ -45,7 +45,7 @@ class LiveLine:
         return self
 
     def show(self, step: str) -> None:
-        """Show what is done now; a percentage in it moves the bar."""
+        """Show the present step; a percentage in it moves the bar."""
         self._step = step
         if self._bar is not None:
             share = _PERCENTAGE.search(step)

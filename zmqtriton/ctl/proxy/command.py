@@ -91,7 +91,7 @@ def proxy(kind: str, server: tuple[str, ...], headers: tuple[str, ...], **option
 
 
 def _find_nodes(words: Iterable[str], headers: dict[str, str]) -> list[Node]:
-    """Return the servers that are there. Raises InvalidArgument if there are none."""
+    """Return the servers that are there. Raises InvalidArgument without any."""
     found = sources.find_nodes(words, headers)
     for node in found:
         if node.is_gone:

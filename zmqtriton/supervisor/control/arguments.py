@@ -9,7 +9,7 @@ from zmqtriton_floor.errors import InvalidArgument
 
 
 def required_model_name(arguments: Mapping[str, Any]) -> str:
-    """Return the name of the model. Raises InvalidArgument for what cannot be one."""
+    """Return the name of the model. Raises InvalidArgument for an impossible one."""
     name = arguments.get("model")
     if not isinstance(name, str) or not name:
         raise InvalidArgument("Model name cannot be empty. Please enter a valid name to deploy.")

@@ -1,4 +1,4 @@
-"""Control calls of frontends and of zmqtriton-ctl: who may make which, and how they are answered.
+"""Control calls of frontends and of zmqtriton-ctl: their permissions, and their answers.
 
 Passes well-formed calls on to what the table names for their verb. Knows no verb. Does no I/O.
 """

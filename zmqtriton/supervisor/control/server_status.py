@@ -71,7 +71,7 @@ class ServerStatus:
         self._client_memory.pop(serial, None)
 
     def _take_client_memory(self, call: ControlCall) -> None:
-        """Take what a frontend says of its clients; what is no number counts as none."""
+        """Take a frontend's figures about its clients; other values than numbers do not count."""
         figures = {kind: call.arguments.get(kind) for kind in _KINDS}
         self._client_memory[call.caller] = {
             kind: value if type(value) is int else 0 for kind, value in figures.items()

@@ -1,4 +1,4 @@
-"""Directories that loads bring along: who may still need one, and when it can be removed.
+"""Directories that loads bring along: their users, and the time of their removal.
 
 Each was written by the process that asks for the load. It belongs to the supervisor from that call
 on, until the load has ended and the last generation that runs from it is gone. Does no I/O.
@@ -34,7 +34,7 @@ class StagedFiles:
             return ""
         # A model can make its stub say anything, so it may not name another process's directory.
         if not isinstance(name, str) or not re.fullmatch(rf"{caller}-[0-9a-f]{{16}}", name):
-            raise InvalidArgument("the files of a load must have been staged by who asks for it")
+            raise InvalidArgument("the process that requests a load must have staged its files")
         path = posixpath.join(self._folder, name)
         if path in self._is_loading:
             raise InvalidArgument("the files of a load can be loaded once")

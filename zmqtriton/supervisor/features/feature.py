@@ -105,7 +105,7 @@ class Feature:
         """Begin, after the first processes were started and the first loads requested."""
 
     def advance(self) -> None:
-        """Do what follows from the state of the server; called after each event."""
+        """Act on the state of the server; called after each event."""
 
     def defer_stop(self) -> bool:
         """Return True to stop the server later, with `Server.stop`, when it was told to stop."""

@@ -1,4 +1,4 @@
-"""The socket of zmqtriton-ctl: who may connect, and the channel of each connection.
+"""The socket of zmqtriton-ctl: its permissions, and the channel of each connection.
 
 Only processes of the same user or of root are served, and never a model's: models have their own
 calls and must not command the server that runs them. What a model has started is below this process

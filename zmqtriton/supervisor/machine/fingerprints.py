@@ -1,4 +1,4 @@
-"""Fingerprints of the versions of a model: what must be loaded anew if it changes."""
+"""Fingerprints of the versions of a model: files that must be loaded anew if they change."""
 
 from __future__ import annotations
 

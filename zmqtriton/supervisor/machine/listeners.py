@@ -43,7 +43,7 @@ _TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
 
 
 class PortError(Exception):
-    """Raised when the server cannot have a port; the text is for whoever started it."""
+    """Raised when the server cannot have a port; the text is for its operator."""
 
 
 class PortSharing(Enum):

@@ -99,7 +99,7 @@ class LogRing(logging.Handler):
         }
 
     def process_lines(self, model: str) -> list[dict[str, Any]]:
-        """Return what is kept of each process of this model, or of all, the newest last."""
+        """Return the kept lines of each process of this model, or of all, the newest last."""
         return self._processes.describe(model)
 
 

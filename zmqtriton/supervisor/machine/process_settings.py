@@ -249,7 +249,7 @@ def _grpc(options: Options, port: int) -> frontends.Grpc:
 
 
 def _held_requests(text: str) -> int:
-    """Return the number at the beginning of a text, as Triton reads it; 0 if there is none."""
+    """Return the number at the beginning of a text, as Triton reads it; 0 without one."""
     found = re.match(r"\s*\+?(\d{1,9})", text)
     held = int(found[1]) if found else 0
     if held:

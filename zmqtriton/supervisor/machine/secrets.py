@@ -32,7 +32,7 @@ _MAX_BYTES = 4096
 
 
 class SecretError(Exception):
-    """Raised when a key cannot be read; the text is for whoever started the server."""
+    """Raised when a key cannot be read; the text is for the server's operator."""
 
 
 def resolve_key_files(options: Options) -> Options:
@@ -69,7 +69,7 @@ def _is_file_reference(group: Restriction) -> bool:
 
 
 def check_tokens(options: Options) -> None:
-    """Check the file of tokens, and warn of what is unwise. Raises SecretError."""
+    """Check the file of tokens, and warn of unwise settings. Raises SecretError."""
     path = options.tokens
     if not path:
         return

@@ -29,7 +29,7 @@ _DEAD_OWNER_RETENTION_S = 5.0
 
 #: The size limit of the handle by which GPU memory is opened.
 _MOST_HANDLE = 256
-_INVALID_HANDLE = "The handle is none of memory on a GPU."
+_INVALID_HANDLE = "The handle is not of memory on a GPU."
 
 _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
 _MEMFD_CREATE_SYSCALL = {"x86_64": 319, "aarch64": 279}
@@ -208,7 +208,7 @@ class SegmentRegistry:
             self._forget_owner(serial)
 
     def tick(self, now_s: float) -> None:
-        """Drop what is due. To be called about once a second."""
+        """Drop segments that are due. To be called about once a second."""
         for serial, since_s in list(self._dead_owners.items()):
             if now_s - since_s >= _DEAD_OWNER_RETENTION_S:
                 del self._dead_owners[serial]

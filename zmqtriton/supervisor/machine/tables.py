@@ -100,6 +100,6 @@ def _width(stream: IO[str]) -> int | None:
 
 
 def print_to_stderr(text: str) -> None:
-    """Print for whoever started the server, wherever log records go."""
+    """Print for the server's operator, wherever log records go."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Which models call which, beyond ensembles: those that BLS_MODELS names, and calls that were seen.
+"""Which models call which, beyond ensembles: by BLS_MODELS, and by observed calls.
 
 A model is loaded after those that it names, if they can be loaded. A generation that is to end does
 so after those that call it, whose requests may need it. Does no I/O.

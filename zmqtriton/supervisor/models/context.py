@@ -61,7 +61,7 @@ class LoadSlots:
 
 
 class LoadListener(Protocol):
-    """Hears what loads are about to serve, what serves, and of each load's end."""
+    """Hears of models before a load serves them, of serving ones, and of each load's end."""
 
     def load_began(self, blueprint: Blueprint) -> None: ...
 

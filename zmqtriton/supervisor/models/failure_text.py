@@ -31,5 +31,5 @@ def describe_error(error: ZmqTritonError) -> Reason:
 
 
 def shorten(text: str) -> str:
-    """Shorten a text from the front: at the end Python says what was wrong."""
+    """Shorten a text from the front: at the end Python names the error."""
     return text if len(text) <= MAX_REASON else "..." + text[-MAX_REASON + 3 :]

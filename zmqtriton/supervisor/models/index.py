@@ -1,4 +1,4 @@
-"""The repository index: the models of the repositories and what is known of them. Does no I/O."""
+"""The repository index: the models of the repositories and their states. Does no I/O."""
 
 from __future__ import annotations
 

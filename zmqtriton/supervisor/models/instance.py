@@ -128,7 +128,7 @@ class Instance:
 
     @property
     def retry_after_s(self) -> float:
-        """Return the pause before each further try once it is given up; 0 if there is none."""
+        """Return the pause before each further try once it is given up; 0 without further tries."""
         return self._retry_after_s if self.can_restart else 0.0
 
     @property

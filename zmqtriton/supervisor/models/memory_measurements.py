@@ -1,4 +1,4 @@
-"""Measurements of the memory of models' processes, for whoever asks. Does no I/O."""
+"""Measurements of the memory of models' processes. Does no I/O."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Model(GenerationOwner):
         self.loads.add(ModelLoad(self, self._context, done, LoadRequest(retry_failed_members=True)))
 
     def poll(self, settle_s: float, done: LoadCallback = ignore_result) -> None:
-        """Load what has changed and then stayed the same for this long.
+        """Load models that have changed and then stayed the same for this long.
 
         What has failed and has not changed is not retried, unless a process was lost.
         """
@@ -84,7 +84,7 @@ class Model(GenerationOwner):
             self.loads.add(ModelLoad(self, self._context, lambda _: then(), wanted))
 
     def scale(self, scale: Scale, done: LoadCallback) -> None:
-        """Give what serves this number of instances; it stays over reloads."""
+        """Give the serving versions this number of instances; it stays over reloads."""
         self.loads.add(ModelLoad(self, self._context, done, LoadRequest(scale=scale)))
 
     def unload(self, done: LoadCallback) -> None:
@@ -103,7 +103,7 @@ class Model(GenerationOwner):
         around.acknowledgements.sync(peers, lambda: done(None))
 
     def evict(self, why: Reason) -> None:
-        """Unload what serves, in order; the index shows the reason."""
+        """Unload the serving versions, in order; the index shows the reason."""
         self.history.record_unloaded()
         for version in self.versions.values():
             self.unload_version(version, why)

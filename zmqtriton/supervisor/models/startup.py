@@ -194,7 +194,7 @@ class Startup:
     # ------------------------------------------------------------------- polls
 
     def _poll(self) -> None:
-        """Compare the repository with what was loaded.
+        """Compare the repository with the loaded models.
 
         The first poll comes right after the start.
         """
@@ -236,7 +236,7 @@ def find_gone(models: Mapping[str, Model], found: Container[str]) -> list[Model]
 
 
 def _is_unloaded(model: Model) -> bool:
-    """True if nothing of it is loaded or loading, but what is ending already."""
+    """True if nothing of it is loaded or loading, but for ending versions."""
     return not model.loads.is_loading and all(
         version.generation is None or version.state is ModelState.UNLOADING
         for version in model.versions.values()

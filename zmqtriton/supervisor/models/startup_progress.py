@@ -15,7 +15,7 @@ _MOST_NAMED = 3
 
 class StartupProgress:
     def __init__(self, plan: Plan, find_phases: Callable[[], Sequence[tuple[str, str]]]) -> None:
-        """`find_phases` returns what is waited for, a name and a phase each; nothing at the end."""
+        """`find_phases` returns the awaited loads, a name and a phase each; nothing at the end."""
         self._plan = plan
         self._find_phases = find_phases
         self._began_s = 0.0

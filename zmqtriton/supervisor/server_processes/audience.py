@@ -22,11 +22,11 @@ class Audience:
         self._peers = peers
 
     def tell_broker(self, message: Any) -> None:
-        """Tell the broker, or the next one if there is none."""
+        """Tell the broker, or else the next one."""
         self._introductions.send_to_broker(message)
 
     def tell_frontends(self, message: Any) -> None:
-        """Tell the frontends; those that start later hear it from `Feature.news`."""
+        """Tell the frontends; later ones hear it from `Feature.news`."""
         self._peers.publish(message)
 
     def confirm(self, then: Callable[[], None]) -> None:

@@ -84,7 +84,7 @@ class Introductions:
         self._awaiting_retirements: list[Callable[[], None]] = []
 
     def introduce_broker(self, serial: int) -> None:
-        """Introduce a broker; one that takes over is told what its predecessor was."""
+        """Introduce a broker; a successor is told its predecessor."""
         before, self.broker_serial = self.broker_serial, serial
         self._epoch += 1
         self._plan.enqueue(

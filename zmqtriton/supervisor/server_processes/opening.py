@@ -1,4 +1,4 @@
-"""When the services open: gRPC first, then HTTP, and what has opened so far. Does no I/O."""
+"""The opening of the services: gRPC first, then HTTP, and the open ones. Does no I/O."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class ServiceManager:
         probe_broker: Callable[[Callable[[], None]], None],
         describe: Callable[[], str],
     ) -> None:
-        """Set up the notifications; without `beat_s` there are none.
+        """Set up the notifications; without `beat_s` none are sent.
 
         `probe_broker` calls back when the broker answers; `describe` returns a short status text.
         """
@@ -40,7 +40,7 @@ class ServiceManager:
             self._beat(self._beat_s)
 
     def update(self, *, is_ready: bool, is_stopping: bool) -> None:
-        """Send what has changed. To be called after each event."""
+        """Send changes. To be called after each event."""
         if self._beat_s is None:
             return
         if is_stopping and not self._is_stopping:

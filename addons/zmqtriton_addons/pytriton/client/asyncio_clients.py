@@ -1,4 +1,4 @@
-"""Clients for an event loop: one whose calls return a response, and one for decoupled models."""
+"""Clients for an event loop, for models with one response and for decoupled models."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def _or_default(value: float | None, default: float) -> float:
 def check_arguments(
     inputs: Sequence[Any], named_inputs: Mapping[str, Any], parameters: Any, headers: Any
 ) -> None:
-    """Check what needs no knowledge of the model. Raises PyTritonClientValueError."""
+    """Check all that needs no knowledge of the model. Raises PyTritonClientValueError."""
     if not inputs and not named_inputs:
         raise PyTritonClientValueError("Provide input data")
     if inputs and named_inputs:

@@ -1,4 +1,4 @@
-"""Clients for threads: one whose calls return a response, and one for models that send several."""
+"""Clients for threads, for models with one response and for models that send several."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ModelClient(BaseModelClient):
     def load_model(
         self, config: str | None = None, files: Mapping[str, bytes] | None = None
     ) -> None:
-        """Have the server load the model, with this configuration (JSON) and these files.
+        """Load the model into the server, with this configuration (JSON) and these files.
 
         Files have names as `file:1/model.py`, and need a configuration. Raises PyTritonClientError.
         """

@@ -96,7 +96,7 @@ def layers(infer_func: Any) -> Iterator[Any]:
 
 
 def convert_results(results: Any, convert: Callable[[Any], Any]) -> Any:
-    """Convert what was returned, or what will be yielded, or awaited."""
+    """Convert a returned value, or a value that will be yielded, or awaited."""
     if inspect.isgenerator(results):
         return (convert(result) for result in results)
     if inspect.iscoroutine(results):

@@ -20,7 +20,7 @@ from zmqtriton_addons.pytriton.model_config.triton_model_config import TensorSpe
 
 
 class ModelConfigGenerator:
-    """The server's view of one configuration. Raises PyTritonBadParameterError if there is none."""
+    """The server's view of one configuration. Raises PyTritonBadParameterError without one."""
 
     def __init__(self, config: TritonModelConfig) -> None:
         self._config = config

@@ -38,7 +38,7 @@ def start_span_from_remote(span_dict: Mapping[str, str], name: str) -> Any:
 
 
 def start_span_from_span(span: Any, name: str) -> Any:
-    """Return a new span below this one. Who starts a span ends it."""
+    """Return a new span below this one, which the caller ends."""
     trace = importlib.import_module("opentelemetry.trace")
     return _tracer.start_span(name, context=trace.set_span_in_context(span))
 

@@ -14,7 +14,7 @@ from zmqtriton_addons.pytriton.proxy.telemetry import traced_span
 
 @dataclass
 class Request(MutableMapping[str, np.ndarray]):
-    """A mapping of input names to arrays; what is changed in it is changed in `data`."""
+    """A mapping of input names to arrays; changes in it are changes in `data`."""
 
     data: dict[str, np.ndarray]
     #: Parameters of the request, and headers that are forwarded.

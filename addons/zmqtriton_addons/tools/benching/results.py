@@ -59,7 +59,7 @@ def make_row(
     before: Mapping[str, int] | None,
     after: Mapping[str, int] | None,
 ) -> dict[str, Any]:
-    """Return a row; what is not known is None. Times are in milliseconds."""
+    """Return a row, with None for unknown values. Times are in milliseconds."""
     latencies = sorted(measured.latencies)
     seconds = measured.seconds or 1.0
     row: dict[str, Any] = {

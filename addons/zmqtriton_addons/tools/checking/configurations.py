@@ -1,4 +1,4 @@
-"""Finds what is wrong with a configuration and with the files that it names."""
+"""Finds errors of a configuration and of the files that it names."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ NAMING = frozenset({"import", "input", "output"})
 
 
 def missing_name_warning(fact: SourceFact, model: ModelFindings, path: Path) -> str:
-    """Return what is wrong about a name in the code of a model, or ""."""
+    """Return the error about a name in the code of a model, or ""."""
     if fact.kind == "import":
         return _module_warning(fact.text, model, path)
     return _tensor_warning(fact.kind, fact.text, model)

@@ -42,7 +42,7 @@ class Tensors(NamedTuple):
 
 
 def file_problems(config: Any, version: Path) -> Iterator[Problem]:
-    """Return what is wrong with the file of a version that a backend of ours would open."""
+    """Return the error of the file of a version that a backend of ours would open."""
     read = _READERS.get(config.backend)
     if read is None:
         return

@@ -38,7 +38,7 @@ _UNCHECKED = [
 
 
 def check_sources(paths: Sequence[Path]) -> dict[Path, list[SourceFact]]:
-    """Return what is found in each of the files."""
+    """Return the findings in each of the files."""
     found: dict[Path, list[SourceFact]] = {}
     for _ in range(_MAX_CRASHES):
         left = [path for path in paths if path not in found]

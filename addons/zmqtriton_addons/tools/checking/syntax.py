@@ -127,7 +127,7 @@ def _tensors(tree: ast.AST) -> Iterator[_Finding]:
 
 
 def _called(call: ast.Call) -> str:
-    """Return the last part of the name of what is called."""
+    """Return the last part of the name of the called function."""
     function = call.func
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 

@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl doctor`: what is wrong with a machine, an installation or a server's surroundings.
+"""`zmqtriton-ctl doctor`: faults of a machine, an installation or a server's surroundings.
 
 Each function of `subjects` reads one subject and yields what is wrong with it; `examination` lists
 them. What a test prepares lies below a `root` that takes the place of /.

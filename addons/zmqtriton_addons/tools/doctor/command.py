@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl doctor`: prints what is wrong, the most important first."""
+"""`zmqtriton-ctl doctor`: prints faults, the most important first."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
 def doctor(
     context: click.Context, repositories: tuple[str, ...], options: tuple[str, ...], form: str
 ) -> None:
-    """Say what is wrong with this machine and installation, and with the server if one runs.
+    """Find faults of this machine and installation, and of the server if one runs.
 
     Without a server, judges whether one could start: with the options behind --, or those of the
-    systemd unit, or the defaults. The exit status is 1 if something is wrong, 0 if there are
-    warnings at most.
+    systemd unit, or the defaults. The exit status is 1 for an error, 0 for warnings at most.
     """
     # only now: the other commands do not need all that
     from zmqtriton_addons.tools.doctor.examination import examine, list_subjects

@@ -1,4 +1,4 @@
-"""All subjects, and the order of what is found."""
+"""All subjects, and the order of the findings."""
 
 from __future__ import annotations
 

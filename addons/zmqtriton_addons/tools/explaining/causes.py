@@ -90,7 +90,7 @@ ROWS: Mapping[Kind, Row] = {
         ("zmqtriton-ctl status",),
     ),
     # ------------------------------------------------------------- around another reason
-    Kind.LAST_LOAD_FAILED: Row("the last load failed, what served before serves: {cause}"),
+    Kind.LAST_LOAD_FAILED: Row("the last load failed, the earlier version serves: {cause}"),
     Kind.OTHER_VERSION_FAILED: Row(
         "version {versions} could not be loaded",
         "All versions of a load serve, or none does.",
@@ -173,8 +173,8 @@ ROWS: Mapping[Kind, Row] = {
     ),
     Kind.INTERPRETER_FORBIDDEN: Row(
         "its Python {action}: {problem}",
-        "That user must be allowed to read it and to enter each directory on the way, also of what "
-        "links lead to: `namei -l {python}` shows who may.",
+        "That user must be allowed to read it and to enter each directory on the way, also behind "
+        "links: `namei -l {python}` shows their rights.",
         (_LOAD,),
     ),
     Kind.INTERPRETER_BROKEN: Row(
@@ -257,7 +257,7 @@ def reason_of(entry: Mapping[str, Any]) -> Reason | None:
 
 
 def explain_reason(model: str, reason: Reason | None) -> Explanation:
-    """Explain a reason of the server; one that is unknown is repeated."""
+    """Explain a reason of the server; repeat an unknown reason."""
     found = _UNKNOWN if reason is None else _explain(model, reason)
     word = shlex.quote(model)
     return found._replace(commands=tuple(_typed(found.commands, word)))

@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl explain`: collects what is known about models and prints the findings."""
+"""`zmqtriton-ctl explain`: collects facts about models and prints the findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derives findings about a model from what is known of it: most important first. Does no I/O."""
+"""Derives findings about a model from its facts: most important first. Does no I/O."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
 def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
     if entry["state"] == "UNLOADING":
         text = f"{whose}not ready: it is being unloaded, and finishes the requests that it has"
-        return note(text, "One that hangs shows where.", f"zmqtriton-ctl stacks {facts.word}")
+        return note(text, "A hung one shows its place.", f"zmqtriton-ctl stacks {facts.word}")
     preparing = [p for p in facts.status.get("processes", ()) if "preparing" in p.get("state", "")]
     since = [stub["started_s"] for stub in _stubs(facts) if stub.get("started_s")]
     if preparing and not since:

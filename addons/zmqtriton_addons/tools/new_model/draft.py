@@ -19,7 +19,7 @@ RESPONSES = 3
 
 
 def listed(items: Sequence[str], indent: int) -> str:
-    """Return what stands between brackets: one item, or several in lines of their own."""
+    """Return the text between brackets: one item, or several in lines of their own."""
     if len(items) == 1:
         return items[0]
     inner = " " * (indent + 4)

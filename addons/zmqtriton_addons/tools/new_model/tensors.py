@@ -118,7 +118,7 @@ def _read_dims(text: str, dims: str) -> tuple[int, ...]:
 
 
 def compute(output: TensorSpec, source: TensorSpec, factor: str) -> Expression | None:
-    """Return a computation that fits both, for somebody to replace; None if there is none."""
+    """Return a computation that fits both, for somebody to replace, or None."""
     variable = source.variable
     if output.dims != source.dims or output.is_text != source.is_text:
         return None

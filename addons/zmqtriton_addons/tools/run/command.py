@@ -25,7 +25,7 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 
 class RunError(Exception):
-    """Raised if there is no model to serve; the text is for whoever has typed the command."""
+    """Raised if there is no model to serve; the text is for the user of the command."""
 
 
 def run_model(words: list[str]) -> int:
@@ -90,7 +90,7 @@ def _find_directory(path: Path, name: str) -> tuple[str, list[str]]:
 
 
 def _usual_options(name: str, words: list[str]) -> list[str]:
-    """Return options for somebody who develops; what is typed comes later and wins."""
+    """Return options for a developer; typed options come later and win."""
     usual = ["--http-address=127.0.0.1", "--grpc-address=127.0.0.1"]
     typed = {word.partition("=")[0] for word in words}
     if "--model-control-mode" not in typed:

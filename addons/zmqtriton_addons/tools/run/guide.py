@@ -21,7 +21,7 @@ def guide(name: str, options: Options, port: int, config: Mapping[str, Any]) -> 
     if not config:
         again = "save it again" if options.reload else f"zmqtriton-ctl load {word}"
         return (
-            f"\n{name} is not served yet: what is above says why. When it is repaired: {again}\n\n"
+            f"\n{name} is not served yet: the lines above say why. When it is repaired: {again}\n\n"
         )
     host = "localhost" if options.http_address in _EVERYWHERE else options.http_address
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host

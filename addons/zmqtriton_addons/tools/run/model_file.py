@@ -45,7 +45,7 @@ def _sentence(path: Path, fact: SourceFact) -> str:
 
 
 def configured_name(path: Path) -> str:
-    """Return the name in the configuration beside the file; "" if there is none."""
+    """Return the name in the configuration beside the file, or ""."""
     config_path = find_config(path.parent)
     try:
         text = read_text(config_path) if config_path is not None else ""

@@ -9,7 +9,7 @@ from zmqtriton_frontends.metrics_api.scraper import Scraper
 
 
 def scrape_of(gateway: Gateway) -> Scrape | None:
-    """Return what makes the page; None if the server has no metrics."""
+    """Return the maker of the page; None if the server has no metrics."""
     if not gateway.settings.metrics_service.is_served:
         return None
     machine = Machine() if gateway.settings.metrics_service.allow_cpu_metrics else None

@@ -59,7 +59,7 @@ class Calls:
             raise ModelNotFound(model) from None
 
     def current(self, model: str) -> ModelVersion:
-        """Return the version that serves now: who has waited since find() asks again."""
+        """Return the version that serves now; a call that has waited since find() asks again."""
         try:
             return self._gateway.catalogue.find(model)
         except (InvalidArgument, NotFound):

@@ -41,7 +41,7 @@ class Choice:
         return estimate_tokens(self.size)
 
     def take(self, data: bytes, *, is_final: bool = False) -> str:
-        """Add what has come; return the characters that are complete."""
+        """Add new bytes; return the complete characters."""
         text = self._decoder.decode(data, is_final)
         self.size += len(data)
         if self._is_kept:
@@ -117,7 +117,7 @@ class Choices:
         return added
 
     def end(self) -> list[tuple[int, str]]:
-        """Return what was held back as the beginning of a character, after the last response."""
+        """Return the kept beginning of a character, after the last response."""
         rests = [(i, choice.take(b"", is_final=True)) for i, choice in enumerate(self.all)]
         return [(i, rest) for i, rest in rests if rest]
 

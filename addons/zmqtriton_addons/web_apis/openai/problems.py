@@ -38,7 +38,7 @@ def told(error: ZmqTritonError) -> tuple[int, bytes]:
 
 
 def refusal(status: int, text: str) -> tuple[int, bytes]:
-    """Return the same for what was refused before a responder saw it."""
+    """Return the same for a request that was refused before a responder saw it."""
     if status == _RESTRICTED:
         return _UNAUTHORIZED, document(_UNAUTHORIZED, text)
     return status, document(status, text)

@@ -160,7 +160,7 @@ class Texts:
 
 
 async def _write(size: int, write: Callable[..., bytes], *arguments: object) -> bytes:
-    """Return what is written of so many bytes, by a thread if they are many."""
+    """Return the written bytes, by a thread if they are many."""
     if size < json_documents.LARGE_BYTES:
         return write(*arguments)
     return await json_documents.aside(size, write, *arguments)

@@ -45,7 +45,7 @@ def read(document: Any) -> EmbeddingRequest:
 
 
 class Batch:
-    """Texts that one inference takes, and what comes of it."""
+    """Texts that one inference takes, and its outcome."""
 
     def __init__(self, names: TensorNames, own_texts: Sequence[str]) -> None:
         self._names = names

@@ -51,7 +51,7 @@ class Outbox:
     # ------------------------------------------------------------------ room
 
     def admits(self, size: int) -> bool:
-        """Take room for a message that is about to be encoded; False if there is none."""
+        """Take room for a message that is about to be encoded; False without room."""
         more = self.held + size - self.room
         if more <= 0:
             return True
@@ -61,7 +61,7 @@ class Outbox:
         return True
 
     async def wait_for_room(self, size: int, arrivals: Arrivals | None = None) -> None:
-        """Take it when this is not full and there is some: that of what has arrived, if it had any.
+        """Take it when this is not full and there is some: the arrived response's, if it had any.
 
         Raises NoRoomError if there is none for long.
         """
@@ -133,7 +133,7 @@ class Outbox:
         return admitted
 
     def end(self, error: Exception | None = None) -> None:
-        """End: what is here is still written, then the error is raised.
+        """End: write the messages here, then raise the error.
 
         A second end changes nothing.
         """

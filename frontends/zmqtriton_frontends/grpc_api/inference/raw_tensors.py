@@ -70,7 +70,7 @@ def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
 
 
 def varint_at(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Return the integer and what follows it; beyond the end if there is none."""
+    """Return the integer and the position behind it; beyond the end without one."""
     value = shift = 0
     for byte in data[position : position + 10]:
         position += 1

@@ -30,7 +30,7 @@ class Report:
         return checked
 
     async def add(self, call: Call, checked: CheckedRequest) -> None:
-        """Add what was asked for to an answer that is ready."""
+        """Add the requested headers to an answer that is ready."""
         pairs: list[tuple[str, str | bytes]] = []
         forms = [value for name, value in call.metadata if name == load_metrics.FORMAT]
         if forms and isinstance(forms[0], str) and self._may_know(call):

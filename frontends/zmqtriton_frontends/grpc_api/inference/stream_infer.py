@@ -137,7 +137,7 @@ class _Exchange:
         self._reading.cancel()
 
     async def aclose(self) -> None:
-        """Cancel what is in flight."""
+        """Cancel all requests in flight."""
         self.outbox.close()
         self._reading.cancel()
         for answering in self._answering:
@@ -209,7 +209,7 @@ class _Exchange:
             self._begin(data, error)
 
     def _begin(self, data: bytes | ParsedRequest, refusal: ZmqTritonError | None = None) -> None:
-        """Start what will answer a request.
+        """Start the task that will answer a request.
 
         Requests reach the broker in the order of the stream, so a sequence stays in order; of
         decoupled models, too, since their tasks begin in the order in which they were made. Only
@@ -269,7 +269,7 @@ class _Exchange:
         sizes: tuple[int, int],
         wants_empty_final: bool,
     ) -> None:
-        """Start what sends the responses of a decoupled model."""
+        """Start the sender of the responses of a decoupled model."""
         size, kept = sizes
         arrivals = Arrivals(self._arrived)
         checked = checked.with_arrivals(arrivals)

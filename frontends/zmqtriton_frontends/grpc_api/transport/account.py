@@ -71,7 +71,7 @@ class Account:
             self._silent_before = next(reversed(http2.streams), 0), now
 
     def book(self, http2: Connection, transport: Any) -> None:
-        """Note what waits for the client, and what streams take; pause if much is unread."""
+        """Note the client's unread bytes and the memory of streams; pause if much is unread."""
         if http2.is_over:
             return
         unread: int = transport.get_write_buffer_size()

@@ -1,4 +1,4 @@
-"""The kinds of RPCs over our own HTTP/2: what is done with the messages that come.
+"""The kinds of RPCs over our own HTTP/2, by their treatment of messages.
 
 connection.py asks begin_of() for what makes the RPCs that begin with the same headers.
 """
@@ -139,7 +139,7 @@ class UnaryCall(OneRequest):
         return True
 
     def _free(self) -> None:
-        """Free the request; what was placed meanwhile outlives it."""
+        """Free the request; tensors placed meanwhile outlive it."""
         if self._gathered is not None:
             self._gathered.free()
             self._gathered = None
@@ -278,7 +278,7 @@ def begin_of(
     info: Callable[[str], Any],
     turn: Callable[[float], Awaitable[None]],
 ) -> Begin:
-    """Return what makes the streams that answer RPCs with these headers."""
+    """Return a maker of the streams that answer RPCs with these headers."""
     rpc = opening.rpc
     if rpc is None:
         return partial(Refused, opening.refusal)

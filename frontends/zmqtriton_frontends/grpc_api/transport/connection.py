@@ -271,7 +271,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._later("close", _CLOSE_S, self._transport.abort)
 
     def abort(self) -> None:
-        """Close at once, whatever was not sent."""
+        """Close at once, and drop unsent bytes."""
         self._transport.abort()
 
     # --------------------------------------------------------------- the calls
@@ -309,7 +309,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.leave()
 
     def _watch(self) -> None:
-        """End the connection if its client does not go on with what waits for it; or look again."""
+        """End the connection if its client does not go on with its unread bytes; or look again."""
         sent = self._http2.prepared_bytes - self._transport.get_write_buffer_size()
         if not self._inbox.kept and self._account.is_stalled(
             self._loop.time(), self._http2, self._received_bytes, sent
@@ -353,7 +353,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return 1.0 if self._http2.sent_count else 0.0  # the room looks who goes on
 
     def end(self, reason: bytes = b"max_age") -> None:
-        """End the connection, with whatever is in flight on it."""
+        """End the connection, with all its requests in flight."""
         self._http2.end(frames.NO_ERROR, reason)
         self._flush()
 

@@ -28,7 +28,7 @@ class Inbox:
         transport: Any,
         have_read: Callable[[], None],
     ) -> None:
-        """Set up; `have_read` is called after each turn but the first of what has come."""
+        """Set up; `have_read` is called after each turn but the first of the arrived bytes."""
         self.address = address
         self.turns = turns
         self._share = share
@@ -40,7 +40,7 @@ class Inbox:
         self._is_waiting = False
 
     def take(self, data: memoryview) -> None:
-        """Take what has come; all of it is read, or kept, when this returns."""
+        """Take arrived bytes; all of them are read, or kept, when this returns."""
         turns, cost = self.turns, self._cost
         begun = turns.clock()
         until = turns.end_of_turn(cost, begun) if turns.is_crowded else begun + ROUND_S
@@ -86,7 +86,7 @@ class Inbox:
             self.turns.wait(self._cost, self._go_on)
 
     def _go_on(self, until: float) -> bool:
-        """Read what was kept; return whether there is more."""
+        """Read kept bytes; return whether there are more."""
         self._is_waiting = False
         if not self.kept or self._http2.is_paused:
             return False

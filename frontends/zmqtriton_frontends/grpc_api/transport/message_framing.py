@@ -162,7 +162,7 @@ class Assembly:
         return _NOWHERE if self._body is None else self._body.room()[: self.left]
 
     def filled(self, size: int) -> list[tuple[bool, Any]]:
-        """Like feed(), for what was written into the room."""
+        """Like feed(), for bytes written into the room."""
         assert self._body is not None
         self._body.filled(size)
         self._count(size)
@@ -180,7 +180,7 @@ class Assembly:
         self._held = 0
 
     def _count(self, size: int) -> None:
-        """Count what has come, and account for what of it is in ordinary memory."""
+        """Count arrived bytes, and account for those in ordinary memory."""
         assert self._body is not None
         self.left -= size
         held = self._body.held_bytes

@@ -94,7 +94,7 @@ async def packed(message: bytes, compression: str) -> tuple[bytes, bytes]:
 
 
 class NativeCall(Stream):
-    """Any other RPC; subclasses say what is done with messages."""
+    """Any other RPC; subclasses treat the messages."""
 
     grant = None
 

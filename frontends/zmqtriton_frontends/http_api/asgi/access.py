@@ -68,7 +68,7 @@ class Access:
         self.tokens = bearer_tokens_of(settings.access.tokens)
 
     def checks(self, route: Route) -> list[AccessCheck]:
-        """Return what has to be checked before each answer of the route, and before its token."""
+        """Return the checks before each answer of the route, and before its token."""
         checks = [AccessCheck(421, self._check_host)] if self._hosts.is_checked else []
         restriction = self._restriction(route)
         if restriction is not None:

@@ -44,7 +44,7 @@ class Pieces:
         self.keep(event.get("body", b""))
 
     def keep(self, body: bytes) -> None:
-        """Keep what has come, if there is memory for it."""
+        """Keep arrived bytes, if there is memory for them."""
         self.size += len(body)
         if self.is_refused:
             return
@@ -83,7 +83,7 @@ class Request(falcon.asgi.Request):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def begin_body(self) -> Pieces:
-        """Return what came with the headers, to be read on."""
+        """Return the bytes that came with the headers, to be read on."""
         self.begun_ns = time.monotonic_ns()
         event: Any = self._first_event or {}
         return Pieces(event, self.scope.get(SHARE))

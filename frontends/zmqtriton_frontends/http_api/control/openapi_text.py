@@ -94,9 +94,9 @@ OPERATIONS = {
     "Steering.restart": _answers(
         "Restart the processes of a model; the requests that they execute fail", "Restarted"
     ),
-    "Steering.drain_state": _answers("How far the drain is, or what became of it", "DrainState"),
+    "Steering.drain_state": _answers("The progress of the drain, or its outcome", "DrainState"),
     "Steering.drain": _answers(
-        "Have clients go elsewhere; answered when nothing is under way any more",
+        "Send clients elsewhere; answered when no request is in progress any more",
         "DrainState",
         "DrainRequest",
         is_body_required=False,
@@ -131,10 +131,10 @@ OPERATIONS = {
         "InferRequest",
         media="text/event-stream",
     ),
-    "Settings.log": _answers("What is logged", "Settings"),
-    "Settings.change_log": _answers("Change what is logged", "Settings", "Settings"),
-    "Settings.trace": _answers("What is traced", "Settings"),
-    "Settings.change_trace": _answers("Change what is traced", "Settings", "Settings"),
+    "Settings.log": _answers("The settings of the log", "Settings"),
+    "Settings.change_log": _answers("Change the settings of the log", "Settings", "Settings"),
+    "Settings.trace": _answers("The settings of traces", "Settings"),
+    "Settings.change_trace": _answers("Change the settings of traces", "Settings", "Settings"),
     "SharedMemory.status": _answers("The regions of shared memory that are registered", "Regions"),
     "SharedMemory.register": Operation("Register a region of shared memory", "RegisterRequest"),
     "SharedMemory.register_nameless": Operation("Answers 400: a region needs a name"),
@@ -255,7 +255,7 @@ SCHEMAS: dict[str, Any] = {
     "Columns": {
         "type": "object",
         "additionalProperties": array_of({"type": ["number", "null"]}),
-        "description": "A column for each figure, a value for each time; null: there was none.",
+        "description": "A column for each figure, a value for each time; null: no value.",
     },
     "History": object_of(
         {

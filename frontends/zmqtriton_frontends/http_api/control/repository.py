@@ -23,7 +23,7 @@ _STEP = 1 << 20
 
 
 class Repository:
-    """Responders that return when the supervisor has done what was asked."""
+    """Responders that return when the supervisor has done the work."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

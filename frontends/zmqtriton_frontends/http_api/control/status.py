@@ -92,7 +92,7 @@ class Status:
         resp.data = json_documents.write(found)
 
     async def _latest(self) -> dict[str, Any]:
-        """Return what was measured last; nothing where nobody measures."""
+        """Return the last measurement, or nothing where nobody measures."""
         try:
             found: dict[str, Any] = await self._gateway.call("latest", {})
         except ZmqTritonError:

@@ -43,7 +43,7 @@ def is_open(settings: FrontendSettings) -> bool:
 
 
 class Steering:
-    """Responders that return when the supervisor has done what was asked."""
+    """Responders that return when the supervisor has done the work."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

@@ -26,7 +26,7 @@ from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 
 
 class AsgiInference(HttpInference):
-    """One that a task waits for."""
+    """An inference that a task waits for."""
 
     __slots__ = ("_answered", "_connection")
 

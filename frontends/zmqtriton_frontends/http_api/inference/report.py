@@ -33,7 +33,7 @@ class Report:
     async def headers(
         self, header: HeaderLookup, model: ModelVersion, stages: stage_times.Stages | None
     ) -> tuple[tuple[str, str], ...]:
-        """Return what was asked for, for an answer that is ready."""
+        """Return the requested headers for an answer that is ready."""
         found: tuple[tuple[str, str], ...] = ()
         form = header(_LOAD)
         if form is not None and self._may_know(header):

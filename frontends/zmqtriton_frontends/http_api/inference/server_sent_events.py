@@ -28,7 +28,7 @@ def _event_of_error(error: ZmqTritonError) -> bytes:
 
 
 class Events(Generic[_Item]):
-    """An async iterator of chunks, with the `close` that Falcon awaits whatever happened."""
+    """An async iterator of chunks, with the `close` that Falcon awaits in any case."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Events(Generic[_Item]):
         turn: TaskTurn,
         made: Callable[[int], None] | None = None,
     ) -> None:
-        """Set up with what was ready before, the items that follow, and how they are written.
+        """Set up with the first chunk, the items that follow, and the way to write them.
 
         `made` is told how large each event became.
         """

@@ -61,7 +61,7 @@ class AnswerRoom:
             self.share.add(size - promised)
 
     def sent(self) -> None:
-        """Leave all that was written to the account of what is being sent."""
+        """Leave all written bytes to the account of the answer that is being sent."""
         self.share.hold(self._promised)
 
     def arrivals(self) -> Arrivals:

@@ -31,7 +31,7 @@ class Receiver(Protocol):
         """Note that bytes were received there."""
 
     def data_received(self, data: bytes, /) -> None:
-        """Take what was received elsewhere."""
+        """Take bytes received elsewhere."""
 
     def eof_received(self) -> bool | None:
         """Take note that nothing more comes."""

@@ -1,4 +1,4 @@
-"""The socket of one connection: what is written to it, and whether it is read from.
+"""The socket of one connection: its unsent bytes, and whether it is read from.
 
 All of it is the transport's of the loop; here stands what the parts of a connection share of it.
 """

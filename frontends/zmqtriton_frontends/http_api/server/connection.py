@@ -280,7 +280,7 @@ class Connection(asyncio.Protocol):
     # ----------------------------------------------------------------- the end
 
     def refuse(self, status: int, text: str) -> None:
-        """Answer what is no request, and end the connection."""
+        """Answer bytes that are no request, and end the connection."""
         exchange = self._exchange
         if exchange is not None and exchange.has_begun_answer:
             self.channel.abort()
@@ -334,7 +334,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------- the deadlines
 
     def _book(self, waiting: int) -> None:
-        """Account for what waits and no exchange has accounted for."""
+        """Account for waiting bytes that no exchange has accounted for."""
         if waiting and self._waiting is None:
             self._waiting = Share(self._host.ledger.answers, self.client)
         if self._waiting is not None:

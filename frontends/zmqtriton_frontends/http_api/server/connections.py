@@ -58,7 +58,7 @@ class Connections:
         self.room.add(connection)
 
     def _make_room(self) -> bool:
-        """Close connections whose clients do not go on; False if there is none."""
+        """Close connections whose clients do not go on; False without any."""
         still = self.room.take_still()
         for connection in still:
             if connection.is_idle:

@@ -199,7 +199,7 @@ class InferenceExchange(HttpInference):
         return buffered
 
     def _hold_more(self, size: int) -> None:
-        """Account for more memory, or for less. Raises Unavailable if there is none."""
+        """Account for more memory, or for less. Raises Unavailable without any."""
         if self._share is None:
             self._share = Share(self._ledger.requests, self._owner.client)
         if size <= 0:

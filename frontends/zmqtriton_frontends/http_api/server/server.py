@@ -250,7 +250,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
             leave()
 
     def _end_listening(self) -> None:
-        """End all listening: whoever connects from now on must find the other servers there.
+        """End all listening: new clients must find the other servers there.
 
         Not for a socket that systemd has passed, where they wait for the next server.
         """

@@ -1,1 +1,1 @@
-"""The history of the last hour: what was sampled of the server and its models, for the page."""
+"""The history of the last hour: samples of the server and its models, for the page."""

@@ -1,4 +1,4 @@
-"""Samples in columns: a ring of numbers for each figure, and NaN where there was none."""
+"""Samples in columns: a ring of numbers for each figure, and NaN for a missing one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Columns:
             column[place] = _NONE
 
     def sum(self, name: str, places: Iterable[int]) -> float:
-        """Return the sum of a column; what is not there adds nothing."""
+        """Return the sum of a column; missing numbers add nothing."""
         column = self._columns[name]
         # only NaN differs from itself
         return sum(column[place] for place in places if column[place] == column[place])

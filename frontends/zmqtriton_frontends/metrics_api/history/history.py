@@ -24,7 +24,7 @@ TOTALS = ("requests_per_s", "failures_per_s", "pending")
 
 
 class ServerSample(NamedTuple):
-    """The server's processes together; None for what is not known."""
+    """The server's processes together; None for unknown numbers."""
 
     #: Of one core.
     cpu_percent: float | None = None
@@ -102,7 +102,7 @@ class History:
                 kept.columns.put(place, (*models.get(name, _IDLE), *of_processes))
 
     def _find(self, name: str) -> _Kept:
-        """Return what is kept of a model; make room for it if that is new."""
+        """Return the columns of a model; make room for a new one."""
         if name not in self._models:
             if len(self._models) >= MOST_MODELS:
                 del self._models[min(self._models, key=lambda one: self._models[one].last_busy)]

@@ -38,7 +38,7 @@ class Processes:
         self.usage: Mapping[int, Usage] = {}
 
     def look(self, pids: Iterable[int], now_s: float) -> None:
-        """Read the processes; one that has ended is left out."""
+        """Read the processes; leave out those that have ended."""
         found: dict[int, Usage] = {}
         readings: dict[int, _Reading] = {}
         for pid in pids:

@@ -1,4 +1,4 @@
-"""Takes a sample every few seconds, and answers the questions for what was sampled.
+"""Takes a sample every few seconds, and answers questions for them.
 
 Each sample is one light question to the broker and one to the supervisor, and a short read of /proc
 for each process.

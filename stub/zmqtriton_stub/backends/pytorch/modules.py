@@ -1,4 +1,4 @@
-"""Models of PyTorch from their files, each as something to call and what is known of its arguments.
+"""Models of PyTorch from their files, each as a callable with its known arguments.
 
 TorchScript (.pt), programs of torch.export and packages of AOTInductor (.pt2), and a class in a
 model.py with its weights in a .pt.

@@ -93,7 +93,7 @@ class Answer:
         self._tokens: Dict[int, int] = {}
 
     def response(self, found: Any) -> Any:
-        """Return the response for an output of the engine: what is new in it, if streamed."""
+        """Return the response for an output of the engine: its new part, if streamed."""
         question = self._question
         texts = [self._new_text(place, one) for place, one in enumerate(found.outputs)]
         tensors = [_strings("text_output", texts)]

@@ -22,7 +22,7 @@ class Comparisons:
         self.differences: deque[str] = deque(maxlen=_MOST_DIFFERENCES)
 
     def add(self, told: Mapping[str, Any]) -> Counter[str]:
-        """Add what a frontend tells; what is no number counts as none. Return the new counts."""
+        """Add a frontend's counts, without values that are no numbers. Return the new counts."""
         found = {result: told.get(result) for result in RESULTS}
         new = Counter({r: n for r, n in found.items() if type(n) is int and n > 0})
         self.counts += new

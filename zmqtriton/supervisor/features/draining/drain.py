@@ -1,4 +1,4 @@
-"""One drain as a state machine: what it waits for, and what follows.
+"""One drain as a state machine: its waits, and the step after it.
 
     event       DRAINING  DRAINED   ENDING
     held        DRAINED
@@ -109,7 +109,7 @@ class Drain:
         self.wish, self.began_s, self.is_late = wish, now_s, False
 
     def observe(self, under_way: int | None, last_arrival_s: float, now_s: float) -> None:
-        """Take a count of what is under way, and when the last request came."""
+        """Take the count of open requests, and the time of the last one."""
         self.under_way = under_way
         if under_way != 0:
             self._last_busy_s = now_s

@@ -208,7 +208,7 @@ class Draining(Feature):
                 self._end(drained, None)
 
     def _poll(self) -> None:
-        """Ask what is under way, as long as somebody drains."""
+        """Ask for the open requests, as long as something drains."""
         if not self._is_polling and self._has_draining():
             self._is_polling = True
             self._counts.request(self._observe)
@@ -230,7 +230,7 @@ class Draining(Feature):
             self._plan.call_later(POLL_S, self._poll)
 
     def _proceed(self, drained: _Drained) -> None:
-        """Let follow what was wished."""
+        """Take the step after the drain."""
         drain = drained.drain
         how = " when its time was over" if drain.is_late else ""
         self._plan.log("I", f"drained {drained.target.name}{how}")

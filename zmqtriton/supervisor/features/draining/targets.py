@@ -42,26 +42,26 @@ class Target(Protocol):
     ended_as: str
 
     def avoid(self) -> None:
-        """Have clients go elsewhere."""
+        """Send clients elsewhere."""
 
     def accept(self, done: LoadCallback) -> None:
-        """Have clients come again; `done` is called when they can."""
+        """Let clients come again; `done` is called when they can."""
 
     def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
-        """Return what is under way, None if nobody knows, and when the last request came."""
+        """Return the open requests, None if nobody knows, and the time of the last one."""
 
     def can_follow(self) -> bool:
         """True unless something else has to end before."""
 
     def follow(self, follow: Follow, *, is_late: bool, done: LoadCallback) -> None:
-        """Do what follows."""
+        """Take the step after the drain."""
 
     @property
     def has_ended(self) -> bool:
-        """True if it does not serve any more, whoever has ended it."""
+        """True if it does not serve any more, for any reason."""
 
     def advance(self) -> None:
-        """Go on with what follows; called after each event."""
+        """Go on with the step after the drain; called after each event."""
 
 
 def _sum(counts: Collection[Count] | None) -> tuple[int | None, float]:

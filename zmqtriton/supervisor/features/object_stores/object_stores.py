@@ -99,7 +99,7 @@ class ObjectStores(Feature):
         then(self._record_copy(model, found))
 
     def fetch_phase(self, model: str) -> str:
-        """Return what is done to copy the model to this machine, in words; "" if nothing is."""
+        """Return the step of the model's copy to this machine, in words, or ""."""
         ticket = next((t for t, copied in self._copying.items() if copied == model), None)
         if ticket is None:
             return ""

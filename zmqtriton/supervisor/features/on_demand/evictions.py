@@ -113,7 +113,7 @@ class Evictor:
         return names
 
     def enforce_limits(self) -> None:
-        """Evict what was idle for too long, and what exceeds the budget."""
+        """Evict models that were idle for too long, and those beyond the budget."""
         for name in self.usage.overdue_models():
             idle_s = self._plan.now_s - self.usage.last_used_s(name)
             why = f"after {idle_s:.0f} s without requests"
@@ -143,7 +143,7 @@ class Evictor:
         return names, freed
 
     def _estimate_bytes(self, name: str) -> tuple[int, bool]:
-        """Return the estimated memory of a load with what is loaded along.
+        """Return the estimated memory of a load with its further models.
 
         Whether it was ever seen.
 

@@ -66,7 +66,7 @@ class ModelUsage:
         ]
 
     def eviction_candidates(self, kept: Collection[str]) -> list[list[str]]:
-        """Return what can go, least recently used first, each with those that must go before it."""
+        """Return evictable models, least recently used first, each with those that go before it."""
         groups = [self.eviction_group(name) for name in self._on_demand_models()]
         found = [
             group

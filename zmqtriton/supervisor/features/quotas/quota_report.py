@@ -1,4 +1,4 @@
-"""Describes the limits of models for operators, with what is used of them."""
+"""Describes the limits of models for operators, with their use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class QuotaReport(Feature):
         self._generations = core.server.generations
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """Describe the limits of models; empty if there are none."""
+        """Describe the limits of models; empty without any."""
         quotas = [generation.blueprint.quota for generation in self._generations.values()]
         rows = describe_quotas(quotas, self._info.quota_use, counts)
         return {"quotas": rows, "quotas_kept_by": self._info.quotas_kept_by()} if rows else {}

@@ -1,4 +1,4 @@
-"""The command that loads what has changed on disk: `zmqtriton-ctl reload`, in every control mode.
+"""The command that loads changed files: `zmqtriton-ctl reload`, in every control mode.
 
 Looks at each model as a poll does, without a poll's delay. Does no I/O.
 """

@@ -77,7 +77,7 @@ class InstanceTarget:
         return max(instances + 1, math.ceil(load.offered_instances / _BUSY_SHARE + backlog))
 
     def _least_to_keep(self) -> int:
-        """Return how many would be enough for what arrives, with room for chance."""
+        """Return how many would be enough for the arriving requests, with room for chance."""
         busy = max(self.workload.busy_instances, self.workload.offered_instances)
         return max(1, math.ceil(busy / _BUSY_SHARE_WITH_FEWER))
 

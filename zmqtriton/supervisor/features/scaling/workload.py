@@ -63,7 +63,7 @@ class Workload:
 
     @property
     def offered_instances(self) -> float:
-        """Return how many instances what arrives would keep busy."""
+        """Return how many instances the arriving requests would keep busy."""
         return max(self.arrival_rate * self.seconds_per_request, 0.0)
 
     def expected_wait_s(self, instances: int) -> float:

@@ -16,7 +16,7 @@ class Background:
     def __init__(
         self, selector: selectors.BaseSelector, answer: Callable[[int, Any], None]
     ) -> None:
-        """Set up; `answer` gets the ticket of an action and what came of it."""
+        """Set up; `answer` gets the ticket of an action and its outcome."""
         self.gauge = MemoryGauge(selector, answer)
         self.file_looks = FileLooks(selector, answer)
 

@@ -58,7 +58,7 @@ class DirectoryMending:
         if not self._has_told:
             self._has_told = True
             _log.error(
-                "something has removed the runtime directory '%s' or what is in it; it is made "
+                "something has removed the runtime directory '%s' or a part of it; it is made "
                 "again. Keep cleaners of temporary directories away from it, or name another place "
                 "with --runtime-directory",
                 directory.path,

@@ -38,7 +38,7 @@ _MAX_PATH = 107 - len("/requests-4294967295")
 
 
 class DirectoryError(Exception):
-    """Raised when there is no directory to use; the text is for whoever started the server."""
+    """Raised when there is no directory to use; the text is for the server's operator."""
 
 
 class RuntimeDirectory:

@@ -40,4 +40,4 @@ def _link_tree(source: Path, target: Path) -> None:
         for name in files:
             os.link(name, folder / name, src_dir_fd=descriptor, follow_symlinks=False)
             if not stat.S_ISREG((folder / name).lstat().st_mode):
-                raise InvalidArgument(f"the files of a load must be files: '{name}' is none")
+                raise InvalidArgument(f"the files of a load must be files: '{name}' is not")

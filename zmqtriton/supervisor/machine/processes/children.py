@@ -377,7 +377,7 @@ class Children:
         if child.lifeline.malformed != before:
             self._listener.messages_malformed(child.lifeline.malformed - before)
             if not before:
-                text = "process %d sent what does not decode; more of it will only be counted"
+                text = "process %d sent a malformed message; further ones will only be counted"
                 _log.warning(text, child.pid)
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:

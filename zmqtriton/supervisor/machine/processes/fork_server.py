@@ -1,4 +1,4 @@
-"""The fork server as the supervisor uses it: it forks stubs; those that it cannot are spawned.
+"""The fork server as the supervisor uses it: it forks stubs; the supervisor spawns the others.
 
 It has loaded what stubs on the server's own interpreter need, so it serves only those. At the
 server's start, stubs wait for it; later they do not, and a stub that it does not fork in time is
@@ -48,7 +48,7 @@ class PendingStub(Protocol):
         """Take over the new process. Raises OSError if it does not exist."""
 
     def drop(self) -> None:
-        """Release what was held: the stub will not come, or comes too late."""
+        """Release the held descriptors: the stub will not come, or comes too late."""
 
 
 class ForkedStub:

@@ -52,7 +52,7 @@ class StubOutput:
         return self._descriptor
 
     def read(self) -> bool:
-        """Read some of what is there; False if there is nothing, or never will be."""
+        """Read some bytes; False without any, or if there never will be."""
         try:
             data = os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -68,7 +68,7 @@ class StubOutput:
         return True
 
     def close(self, at_most: int = 64) -> None:
-        """Read what is left.
+        """Read the remaining bytes.
 
         A child of the model may hold the other end open and go on for ever.
         """

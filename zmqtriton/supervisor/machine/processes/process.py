@@ -123,7 +123,7 @@ class Process:
             signal.pidfd_send_signal(self.pidfd, number)
 
     def reap(self) -> Reason:
-        """Reap a dead process and kill what is left of its group; return how it ended."""
+        """Reap a dead process and kill the rest of its group; return how it ended."""
         self.signal(signal.SIGKILL, group=True)
         status = self._reap_child()
         self._is_reaped = True

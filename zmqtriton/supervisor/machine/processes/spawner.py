@@ -133,7 +133,7 @@ class Spawner:
 
 
 def _model_variables(options: Options) -> dict[str, str | None]:
-    """Return what differs in the environment of models from the server's own; None removes one."""
+    """Return the differences of models' variables from the server's own; None removes one."""
     withheld = model_environment.withheld(os.environ, options.model_env, options.model_repository)
     if not withheld:
         return {}

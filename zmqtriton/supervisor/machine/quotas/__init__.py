@@ -1,1 +1,1 @@
-"""Quotas of models on this machine, and who sees to it that they are kept."""
+"""Quotas of models on this machine, and their enforcement."""

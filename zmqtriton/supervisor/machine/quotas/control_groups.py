@@ -137,7 +137,7 @@ class ControlGroups:
         self.remove_empty()
 
     def remove_empty(self) -> None:
-        """Remove what is empty by now. To be called once a second."""
+        """Remove empty groups. To be called once a second."""
         for group in list(self._leaving):
             with suppress(OSError):
                 group.rmdir()

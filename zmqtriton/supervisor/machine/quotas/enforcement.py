@@ -166,7 +166,7 @@ class QuotaEnforcement:
 
     @property
     def means(self) -> str:
-        """Return what keeps processes to their limits, in words."""
+        """Return the means of enforcement, in words."""
         if self._groups is not None:
             return f"control groups below {self._groups.own}"
         return f"looking every second, and nice values, since {self._why_no_groups}"

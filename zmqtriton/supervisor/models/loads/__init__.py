@@ -1,1 +1,1 @@
-"""Loading a model: one load, what is asked before it, and what it waits for."""
+"""Loading a model: one load, the inquiry before it, and its waits."""

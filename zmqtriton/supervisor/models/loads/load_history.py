@@ -128,7 +128,7 @@ class LoadHistory:
         self.scale, self._scaled_groups = scale, blueprint.configured_groups
 
     def keep_scale(self, blueprint: Blueprint) -> Blueprint:
-        """Return what was read with the number of instances that the model has been given.
+        """Return the blueprint with the number of instances that the model has been given.
 
         Whoever configures other groups afterwards has the last word.
         """

@@ -1,4 +1,4 @@
-"""The first part of a load: what there is, whether it is new, and what has to be loaded before.
+"""The first part of a load: the model's files, whether they are new, and earlier loads.
 
 Belongs to a load, which it tells what to build, or that there is nothing to do. Does no I/O.
 """

@@ -37,7 +37,7 @@ class LoadQueue:
 
     @property
     def phase(self) -> str:
-        """The phase of the running load, in words; "" if there is none."""
+        """The phase of the running load, in words, or ""."""
         return "" if self._current is None else self._current.phase
 
     def add(self, load: QueuedLoad) -> None:

@@ -335,7 +335,7 @@ class ModelLoad(GenerationOwner):
     # ----------------------------------------------------------------- the end
 
     def cancel(self, why: Reason = UNLOADED) -> None:
-        """Cancel the load: what is not swapped in yet ends now."""
+        """Cancel the load: generations that are not swapped in yet end now."""
         self._context.preparations.cancel(self._preparing)
         self._preparing = 0
         self._inquiry.cancel()
@@ -398,7 +398,7 @@ class ModelLoad(GenerationOwner):
 def _record_reading(
     model: LoadTarget, around: ModelContext, request: LoadRequest, blueprint: Blueprint
 ) -> None:
-    """Record what is about to be built, and log what was noticed in reading it."""
+    """Record the blueprint that is about to be built, and log the warnings of its reading."""
     if request.scale is None:
         model.history.record_attempt(blueprint, request.override)
     for listener in around.listeners:
@@ -425,7 +425,7 @@ def _differs_in_instances_only(blueprint: Blueprint, version: ModelVersion) -> b
 def _change_in_place(
     blueprint: Blueprint, version: ModelVersion, *, can_roll: bool
 ) -> InstanceChange | None:
-    """Return what changes the instances of the serving generation, if no new one is needed."""
+    """Return the change of the serving generation's instances, if no new one is needed."""
     generation = _serving_generation(version)
     if generation is None:
         return None

@@ -1,4 +1,4 @@
-"""The state of what is prepared for a model: of an environment, or of a copy from a store."""
+"""The state of a preparation for a model: of an environment, or of a copy from a store."""
 
 from __future__ import annotations
 

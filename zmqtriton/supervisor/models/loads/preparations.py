@@ -80,7 +80,7 @@ class EnvironmentPreparations:
         return [each.status.describe(self._plan.now_s) for each in self._waiting.values()]
 
     def phase(self, serial: int) -> str:
-        """Return what is done now for a preparation that has not ended, in words."""
+        """Return the present step of a preparation that has not ended, in words."""
         return self._waiting[serial].status.phase
 
     def cancel(self, serial: int) -> None:

@@ -39,10 +39,10 @@ class ModelSource(Protocol):
         """Copy a model, now or later; `then` gets None if the source cannot have it."""
 
     def cancel_fetch(self, ticket: int) -> None:
-        """Cancel what was begun with this ticket."""
+        """Cancel the reading with this ticket."""
 
     def fetch_phase(self, model: str) -> str:
-        """Return what is done to copy the model, in words; "" if nothing is."""
+        """Return the step of the model's copy, in words, or ""."""
 
     def list_remote(self, then: Callable[[RemoteListing], None]) -> None:
         """Pass the source's models to `then`."""
@@ -83,7 +83,7 @@ class ModelReadings:
             self._source.cancel_fetch(ticket)
 
     def phase(self, model: str) -> str:
-        """Return what is done to bring the model to this machine, in words; "" if nothing is."""
+        """Return the step that brings the model to this machine, in words, or ""."""
         return self._source.fetch_phase(model) if self._source is not None else ""
 
     def list_models(self, then: Callable[[RepositoryListing], None]) -> None:

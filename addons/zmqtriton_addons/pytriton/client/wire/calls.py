@@ -96,7 +96,7 @@ _BY_LIBRARY_NAME = {d.library_name: d.name for d in DATATYPES if d.library_name}
 
 
 def datatype_name(array: Array) -> str:
-    """Return the protocol's name of an array's datatype. Raises KeyError if there is none."""
+    """Return the protocol's name of an array's datatype. Raises KeyError without one."""
     return _BY_LIBRARY_NAME.get(array.dtype.name) or tensors.datatype_of(array).name
 
 

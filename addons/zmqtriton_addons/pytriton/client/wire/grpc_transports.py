@@ -40,7 +40,7 @@ def _metadata(headers: Headers) -> list[tuple[str, str]]:
 
 
 def _open(channel: Any, request: GrpcRequest) -> Any:
-    """Return what starts the RPC of a request."""
+    """Return a function that starts the RPC of a request."""
     method = request.method
     make = channel.stream_stream if method.client_streaming else channel.unary_unary
     return make(

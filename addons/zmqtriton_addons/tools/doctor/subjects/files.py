@@ -122,7 +122,7 @@ def _judge_certificate(option: str, path: str, key_path: str, now_s: float) -> I
     if is_key_public:
         yield warning(
             f"every user of this machine can read the key {key_path}",
-            "Whoever has it can pretend to be this server.",
+            "Its owner can pretend to be this server.",
             f"chmod 600 {key_path}",
         )
 
@@ -170,7 +170,7 @@ def judge_secret_files(options: Mapping[str, Any]) -> Iterator[Finding]:
     if is_public:
         yield warning(
             f"every user of this machine can read {path}, the file of --tokens",
-            "Whoever reads it may learn who has access.",
+            "Its readers may learn who has access.",
             f"chmod 600 {path}",
         )
 

@@ -38,7 +38,7 @@ def judge_memory(pid: int, root: Path = ROOT) -> Iterator[Finding]:
     if available < max(_LEAST_AVAILABLE, int(_LEAST_SHARE * total)):
         yield warning(
             f"the machine has {size(available)} of {size(total)} of memory left",
-            "The kernel kills processes when there is none. Unload models or give them fewer "
+            "The kernel kills processes when no memory is left. Unload models or give them fewer "
             "instances.",
             "zmqtriton-ctl top",
         )

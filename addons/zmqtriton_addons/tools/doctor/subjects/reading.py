@@ -16,7 +16,7 @@ def read(path: Path) -> str:
 
 
 def process_field(pid: int, name: str, root: Path = ROOT) -> str:
-    """Return a field of a process's status; "" if there is none."""
+    """Return a field of a process's status, or ""."""
     text = read(root / "proc" / str(pid) / "status")
     match = re.search(rf"^{name}:\s+(.*)$", text, re.MULTILINE)
     return match[1] if match else ""

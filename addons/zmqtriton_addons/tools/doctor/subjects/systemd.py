@@ -1,4 +1,4 @@
-"""The units of systemd that start the server, with what was edited."""
+"""The units of systemd that start the server, with their edits."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _judge_settings(
 
 
 def read_unit_options(root: Path = ROOT) -> str:
-    """Read the options that the unit gives the server; "" if there are none."""
+    """Read the options that the unit gives the server, or ""."""
     files = [root / "etc/zmqtriton/environment"]
     files += [root / folder / name for folder in _FOLDERS for name in _NAMES]
     for path in files:
@@ -147,7 +147,7 @@ def _read_settings(main: Path, root: Path) -> dict[str, str]:
 
 
 def _parse_span(text: str) -> float | None:
-    """Return a time span of systemd in seconds; None if there is none, or no limit."""
+    """Return a time span of systemd in seconds; None without one, or without a limit."""
     if text in ("", "0", "infinity"):
         return None
     return sum(float(number) * _UNITS_S.get(unit, 1) for number, unit in _SPAN.findall(text))
