@@ -32,7 +32,7 @@ test-frameworks: .venv-frameworks/stamp
 
 # Several nodes of a Ray cluster on this machine; needs haproxy.
 test-fleet: .venv-ray/stamp
-	.venv-ray/bin/python -m pytest -q tests/system/fleet/test_ray.py $(ARGS)
+	.venv-ray/bin/python -m pytest -q tests/addons/fleet/system/test_ray.py $(ARGS)
 
 fleet-demo: .venv-ray/stamp
 	.venv-ray/bin/python -m tests.bench.fleet_demo $(ARGS)

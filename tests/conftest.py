@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -40,12 +41,12 @@ ROOT = Path(__file__).resolve().parent.parent
 #: are not even collected.
 SLOW = (
     *("system/", "faults/", "conformance/", "deploy/", "protos/", "repo/", "testing/"),
-    *("announcing/test_places.py", "fleet/test_fleet.py", "fleet/test_haproxy.py"),
+    *("addons/fleet/announcing/test_places.py", "addons/fleet/proxies/"),
+    *("addons/fleet/test_fleet.py", "addons/fleet/test_haproxy.py"),
     "tracing/test_open_telemetry.py",
     *("broker/simulation/", "broker/sequences/test_sequence_floods.py", "broker/test_timers.py"),
     *("checking/test_command.py", "checking/test_loads.py", "checking/test_repositories.py"),
     *("command_line/", "ctl/benching/test_plan_run.py", "ctl/doctor/"),
-    "ctl/proxy/",
     *("environments/", "floor/test_mappings.py", "repository/test_scan.py"),
     *("frontends/gateway/test_pending_request.py", "frontends/gateway/test_streams.py"),
     "frontends/process/test_imports.py",
@@ -79,12 +80,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out the tests in SLOW")
 
 
+def is_slow(path: str) -> bool:
+    """True for a path below tests/ that --quick leaves out."""
+    return _place(path).startswith(SLOW)
+
+
+def _place(path: str) -> str:
+    """Return a path below tests/; those of an add-on with real processes are system tests, too."""
+    return re.sub("^addons/[a-z_]+/(?=system/|conformance/)", "", path)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if not config.getoption("--quick") or ROOT / "tests" not in collection_path.parents:
         return None
     path = collection_path.relative_to(ROOT / "tests").as_posix()
-    is_slow = (f"{path}/" if collection_path.is_dir() else path).startswith(SLOW)
-    return is_slow or None
+    return is_slow(f"{path}/" if collection_path.is_dir() else path) or None
 
 
 def pytest_collection_finish() -> None:
@@ -103,7 +113,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    path = item.path.relative_to(ROOT / "tests").as_posix()
+    path = _place(item.path.relative_to(ROOT / "tests").as_posix())
     return next((turn for turn, first in enumerate(FIRST) if path.startswith(first)), len(FIRST))
 
 

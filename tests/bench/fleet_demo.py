@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import psutil
 
+from tests.addons.fleet.fleet_process import FleetProcess
+from tests.addons.fleet.ray_cluster import RayCluster
 from tests.faults.stamps import MODEL, SteadyLoad
-from tests.fleet.fleet_process import FleetProcess
-from tests.fleet.ray_cluster import RayCluster
-from zmqtriton.fleet.haproxy import find_program
+from zmqtriton_addons.fleet.haproxy import find_program
 from zmqtriton_floor.errors import NotFound
 
 CLIENTS_PER_NODE = 8

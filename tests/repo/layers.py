@@ -16,6 +16,7 @@ class Layer(NamedTuple):
 
 _FLOOR = "zmqtriton_floor"
 _BACKENDS = "zmqtriton_stub.backends"
+_FLEET = "zmqtriton_addons.fleet"
 _STUB_LIBRARIES = ("zmq", "msgpack", "numpy")
 
 LAYERS = (
@@ -363,19 +364,6 @@ LAYERS = (
         "is the one place that knows messages",
     ),
     Layer(
-        "zmqtriton.announcing",
-        (
-            _FLOOR,
-            "zmqtriton.announcing",
-            "zmqtriton.posting",
-            "zmqtriton_frontends.gateway",
-            "zmqtriton_frontends.inference.catalogue",
-            "zmqtriton_frontends.process.request_log",
-        ),
-        (),
-        "is a frontend that serves nobody and tells others what it hears",
-    ),
-    Layer(
         "zmqtriton.broker",
         (_FLOOR, "zmqtriton.broker", "zmqtriton.config"),
         (),
@@ -400,12 +388,6 @@ LAYERS = (
         "speaks to servers for our programs, and knows none of these",
     ),
     Layer(
-        "zmqtriton.proxies",
-        (_FLOOR, "zmqtriton.control_client.nodes", "zmqtriton.proxies", "zmqtriton.yaml_text"),
-        (),
-        "decides, and does no I/O",
-    ),
-    Layer(
         "zmqtriton.ctl",
         (
             "zmqtriton.addons",
@@ -416,7 +398,6 @@ LAYERS = (
             "zmqtriton.environments",
             "zmqtriton.findings",
             "zmqtriton.long_steps",
-            "zmqtriton.proxies",
             "zmqtriton.runtime_places",
             "zmqtriton.standard_output",
             "zmqtriton.yaml_text",
@@ -424,7 +405,6 @@ LAYERS = (
         ("click", "numpy", "rich"),
         "asks a running server and must not need one to be imported",
     ),
-    Layer("zmqtriton.ctl.fleet.srv_records", (_FLOOR,), ("dns",), "is the one that asks DNS"),
     Layer(
         "zmqtriton_addons.tools.benching",
         (
@@ -456,43 +436,79 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton.fleet",
+        ("zmqtriton_addons.fleet",),
+        (),
+        "is a public name of an add-on, and nothing else",
+    ),
+    Layer(
+        _FLEET,
         (
             _FLOOR,
-            "zmqtriton.announcing.announcement",
             "zmqtriton.command_line",
             "zmqtriton.control_client",
-            "zmqtriton.fleet",
-            "zmqtriton.proxies",
             "zmqtriton.repository",
             "zmqtriton.runtime_places",
             "zmqtriton.supervisor.backoff",
+            _FLEET,
         ),
         (),
         "is somebody who runs servers, and knows them from outside",
     ),
     *(
         Layer(
-            f"zmqtriton.fleet.{name}",
-            (_FLOOR, "zmqtriton.fleet", "zmqtriton.supervisor.backoff"),
+            f"{_FLEET}.{name}",
+            (_FLOOR, _FLEET, "zmqtriton.supervisor.backoff"),
             (),
             "decides, and does no I/O",
         )
         for name in ("placement", "plan", "replicas")
     ),
+    Layer(f"{_FLEET}.routing", (f"{_FLEET}.servers.nodes",), (), "decides, and does no I/O"),
+    Layer(f"{_FLEET}.ray", (_FLOOR, _FLEET), ("ray",), "is the one that knows Ray"),
     Layer(
-        "zmqtriton.fleet.routing",
-        ("zmqtriton.control_client.nodes",),
+        f"{_FLEET}.servers",
+        (_FLOOR, f"{_FLEET}.servers", "zmqtriton.control_client"),
+        (),
+        "finds servers and asks them, and keeps none",
+    ),
+    *(
+        Layer(f"{_FLEET}.servers.{name}", (_FLOOR, f"{_FLEET}.servers"), (), "does no I/O")
+        for name in ("nodes", "rollout")
+    ),
+    Layer(f"{_FLEET}.servers.ray_actors", (_FLOOR,), ("ray",), "asks actors, if there is Ray"),
+    Layer(f"{_FLEET}.servers.srv_records", (_FLOOR,), ("dns",), "is the one that asks DNS"),
+    Layer(
+        f"{_FLEET}.proxies",
+        (_FLOOR, f"{_FLEET}.proxies", f"{_FLEET}.servers.nodes", "zmqtriton.yaml_text"),
         (),
         "decides, and does no I/O",
     ),
-    Layer(
-        "zmqtriton.fleet.ray",
-        (_FLOOR, "zmqtriton.control_client.ray_actors", "zmqtriton.fleet"),
-        ("ray",),
-        "is the one that knows Ray",
+    *(
+        Layer(
+            f"{_FLEET}.{name}",
+            (
+                _FLOOR,
+                _FLEET,
+                "zmqtriton.control_client",
+                "zmqtriton.ctl",
+            ),
+            ("click",),
+            "asks servers, and must not need one to be imported",
+        )
+        for name in ("ctl", "proxies.command")
     ),
     Layer(
-        "zmqtriton.control_client.ray_actors", (_FLOOR,), ("ray",), "asks actors, if there is Ray"
+        f"{_FLEET}.announcing",
+        (
+            _FLOOR,
+            f"{_FLEET}.announcing",
+            "zmqtriton.posting",
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.inference.catalogue",
+            "zmqtriton_frontends.process.request_log",
+        ),
+        (),
+        "is a frontend that serves nobody and tells others what it hears",
     ),
     Layer(
         "zmqtriton.supervisor",

@@ -11,7 +11,10 @@ from tests.conftest import ROOT
 from tools.commands import click_commands
 from zmqtriton.ctl.main import cli
 
-#: The command with its test, below tests/system.
+_CHANGES_A_FLEET = (
+    "addons/fleet/system/test_fleet.py::test_each_server_is_shown_changed_and_drained"
+)
+#: The command with its test, below tests/system, or that of an add-on below tests.
 TESTED = {
     "bench": "operations/test_ctl_results.py::test_a_benchmark_counts_failures_with_their_text",
     "canary abort": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
@@ -30,19 +33,19 @@ TESTED = {
     "::test_a_running_servers_environments_are_listed_and_not_cleaned",
     "env prepare": "loads/test_environments.py::server",
     "explain": "operations/test_explain.py::test_each_model_that_is_not_ready_is_explained",
-    "fleet drain": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
-    "fleet load": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
-    "fleet rollout": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
-    "fleet status": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
-    "fleet undrain": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
-    "fleet unload": "operations/test_fleet.py::test_each_server_is_shown_changed_and_drained",
+    "fleet drain": _CHANGES_A_FLEET,
+    "fleet load": _CHANGES_A_FLEET,
+    "fleet rollout": _CHANGES_A_FLEET,
+    "fleet status": _CHANGES_A_FLEET,
+    "fleet undrain": _CHANGES_A_FLEET,
+    "fleet unload": _CHANGES_A_FLEET,
     "infer": "operations/test_ctl_infer.py::test_inputs_are_words_files_and_json",
     "load": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
     "log-settings": "protocols/test_settings.py"
     "::test_log_settings_are_shown_and_changed_by_the_command",
     "logs": "operations/test_ctl.py::test_logs_are_the_servers_and_those_of_a_model",
     "models": "operations/test_ctl.py::test_a_model_is_loaded_and_unloaded",
-    "proxy": "operations/test_fleet.py"
+    "proxy": "addons/fleet/system/test_fleet.py"
     "::test_each_proxy_deals_requests_of_one_connection_to_both_servers",
     "reload": "operations/test_ctl_upkeep.py::test_what_has_changed_is_reloaded_in_mode_none",
     "repository register": "loads/test_lifecycle.py"
@@ -77,7 +80,8 @@ def test_each_has_a_test_against_a_server() -> None:
     assert COMMANDS == sorted(TESTED)
     for place in TESTED.values():
         file, _, name = place.partition("::")
-        assert f"def {name}(" in (ROOT / "tests/system" / file).read_text("utf-8"), place
+        folder = "tests" if file.startswith("addons/") else "tests/system"
+        assert f"def {name}(" in (ROOT / folder / file).read_text("utf-8"), place
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -90,8 +90,8 @@ SPAWNERS = {
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
     "zmqtriton_frontends.templates.children",  # ends what a template does not end
     "zmqtriton_addons.tools.benching.clients",  # clients that share no interpreter with the command
-    "zmqtriton.fleet.haproxy",
-    "zmqtriton.fleet.node_server",  # likewise, on each node
+    "zmqtriton_addons.fleet.haproxy",
+    "zmqtriton_addons.fleet.node_server",  # likewise, on each node
 }
 
 FILE_LINES = 500

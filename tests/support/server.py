@@ -40,7 +40,7 @@ _ROLE_PATTERNS = (
     ("stub", re.compile(r"zmqtriton_stub")),
     ("broker", re.compile(r"zmqtriton[./]broker")),
     ("tracer", re.compile(r"zmqtriton[./]tracing")),
-    ("announcer", re.compile(r"zmqtriton[./]announcing")),
+    ("announcer", re.compile(r"zmqtriton_addons.*[./]announcing")),
     ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
     ("door", re.compile(r"zmqtriton_frontends[./]door")),
     ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),

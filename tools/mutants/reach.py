@@ -14,7 +14,7 @@ from pathlib import Path
 
 import coverage
 
-from tests.conftest import SLOW
+from tests.conftest import is_slow
 from tools.mutants.mutations import Mutation
 from tools.mutants.rooms import ROOT, modules
 
@@ -26,7 +26,7 @@ MARKS = ("-m", "not system and not triton and not gpu")
 
 def is_fast(test: str) -> bool:
     """Return whether `make quick` has this test, or this file of tests."""
-    return not test.removeprefix("tests/").startswith(SLOW)
+    return not is_slow(test.removeprefix("tests/"))
 
 
 class Reach:

@@ -1,1 +1,1 @@
-"""The way of our own programs to running servers: the control socket of one, HTTP of many."""
+"""The way of our own programs to a running server: its control socket, and HTTP."""

@@ -1,5 +1,1 @@
-"""Servers on several nodes that are kept whole: placed by an engine, behind a proxy.
-
-Decisions are made by `plan`, `placement` and `replicas`, which do no I/O. Engines start nodes and
-know nothing of models; everything else is done over HTTP, as docs/fleet.md has it.
-"""
+"""The fleet, whose code is an add-on; these are the names that scripts import."""

@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.parametrize(
     "module",
     [
-        "zmqtriton.announcing.__main__",
+        pytest.param("zmqtriton_addons.fleet.announcing.__main__", marks=pytest.mark.addons),
         "zmqtriton_frontends.grpc_api.__main__",
         "zmqtriton_frontends.metrics_api.__main__",
     ],

@@ -21,7 +21,6 @@ _MODULES = {
     "metrics": "zmqtriton_frontends.metrics_api",
     "storage": "zmqtriton.storage",
     "tracer": "zmqtriton.tracing",
-    "announcer": "zmqtriton.announcing",
 }
 #: The roles that listen on an inherited socket; gRPC unless grpcio serves it.
 _ROLES_WITH_SOCKET = frozenset({"http-arbiter", "grpc", "door", "metrics"})

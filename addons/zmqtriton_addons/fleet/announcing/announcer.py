@@ -1,0 +1,192 @@
+"""Watches what the supervisor tells of the server, and keeps each place informed.
+
+A place that cannot be reached holds up neither the others nor the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from zmqtriton_addons.fleet.announcing import announcement, places
+from zmqtriton_addons.fleet.announcing.announcement import Process, Stamp
+from zmqtriton_addons.fleet.announcing.pace import Pace
+from zmqtriton_addons.fleet.announcing.places import AnnounceError
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.settings.frontends import FrontendSettings
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.readiness import Readiness
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+
+_log = logging.getLogger(__name__)
+
+#: How long a place may take.
+TELL_WITHIN_S = 5.0
+#: How often models that judge their own readiness are asked, and what came without news is found.
+_LOOK_EVERY_S = 1.0
+#: How often the server is asked whether clients can connect, until they can.
+_OPENING_EVERY_S = 0.1
+_LONGEST_WAIT_S = 3600.0
+
+
+class Courier:
+    """Tells one place. Its announcements go through one thread, so that the last is the last."""
+
+    def __init__(self, place: str, settings: FrontendSettings, process: Process) -> None:
+        self._place = place.partition("?")[0]  # what follows may be secret
+        self._tell = places.open_place(place, settings.announcing.token_file)
+        self._describe = partial(
+            announcement.describe_server, settings, process, lambda: places.own_host(place)
+        )
+        self._news: dict[str, Any] = {}
+        self._stamp = Stamp()
+        self._pace = Pace(settings.announcing.interval_s)
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "announcing")
+
+    def update(self, news: dict[str, Any]) -> None:
+        self._news = news
+        self._pace.has_changed()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Tell the place until this is cancelled."""
+        while True:
+            await self._wait()
+            await self._attempt(TELL_WITHIN_S)
+
+    async def finish(self, news: dict[str, Any], within_s: float) -> None:
+        """Tell the end, as long as there is time."""
+        self._news = news
+        end_s = time.monotonic() + within_s
+        self._pace.has_changed()
+        while (left_s := end_s - time.monotonic()) > 0 and not await self._attempt(left_s):
+            await asyncio.sleep(min(0.2, within_s / 5))
+
+    async def _wait(self) -> None:
+        while (wait_s := self._pace.due_s() - time.monotonic()) > 0:
+            self._wake.clear()
+            await _wait_for(self._wake, min(wait_s, _LONGEST_WAIT_S))
+
+    async def _attempt(self, within_s: float) -> bool:
+        self._pace.begin()
+        loop = asyncio.get_running_loop()
+        telling = loop.run_in_executor(self._thread, self._tell_news, self._news, within_s)
+        was_failing = self._pace.is_failing
+        try:
+            await telling
+        except AnnounceError as error:
+            if not was_failing:
+                text = "cannot announce this server to %s, and tries again: %s"
+                _log.warning(text, self._place, error)
+            self._pace.failed(time.monotonic(), random.random())
+            return False
+        if was_failing:
+            _log.info("this server is announced to %s again", self._place)
+        self._pace.succeeded(time.monotonic())
+        return True
+
+    def _tell_news(self, news: dict[str, Any], within_s: float) -> None:
+        """Tell, with the addresses of this moment: the network may come up after the server.
+
+        Runs in the thread, since a name server may be slow. Raises AnnounceError.
+        """
+        self._tell(self._stamp.stamp(self._describe(), news, time.time()), within_s)
+
+
+class Announcer:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._readiness = Readiness(gateway)
+        settings = gateway.settings
+        process = Process(socket.gethostname(), os.getppid(), settings.server.started_at)
+        self._couriers = [Courier(place, settings, process) for place in settings.announcing.places]
+        self._news: dict[str, Any] = {}
+        self._is_open = False
+        #: To be set when something may have changed.
+        self.changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Keep all places informed until this is cancelled."""
+        await asyncio.gather(self._watch(), *(courier.run() for courier in self._couriers))
+
+    async def finish(self, reason: str, within_s: float) -> None:
+        """Announce the end of the server."""
+        news = {**self._news, "state": announcement.ENDED, "models": []}
+        if reason:
+            news["reason"] = reason
+        await asyncio.gather(*(courier.finish(news, within_s) for courier in self._couriers))
+
+    async def _watch(self) -> None:
+        while True:
+            self.changed.clear()
+            news = await self._look()
+            if news != self._news:
+                self._news = news
+                for courier in self._couriers:
+                    courier.update(news)
+            await _wait_for(self.changed, _LOOK_EVERY_S if self._is_open else _OPENING_EVERY_S)
+
+    async def _look(self) -> dict[str, Any]:
+        gateway, catalogue = self._gateway, self._gateway.catalogue
+        self._is_open = self._is_open or await self._call_is_open()
+        is_ready, own_readiness = False, dict[int, bool]()
+        if self._is_open:
+            is_ready = await self._is_server_ready()
+            for number in catalogue.asked():
+                own_readiness[number] = await self._says_ready(number)
+
+        may_be_asked = self._is_open and catalogue.may_be_asked and not gateway.is_stopping
+
+        def says_ready(version: ModelVersion) -> bool:
+            own = own_readiness.get(version.generation, True)
+            return may_be_asked and version.is_ready and own
+
+        state = announcement.server_state(
+            is_open=self._is_open,
+            is_draining=catalogue.is_draining,
+            is_stopping=gateway.is_stopping,
+            is_ready=is_ready,
+        )
+        models = announcement.describe_models(catalogue.versions(), says_ready)
+        return {"state": state, "models": models}
+
+    async def _call_is_open(self) -> bool:
+        try:
+            return bool(await self._gateway.call("is_open", {}))
+        except ZmqTritonError:
+            return False
+
+    async def _is_server_ready(self) -> bool:
+        try:
+            return await self._readiness.of_server()
+        except ZmqTritonError as error:
+            _log.debug("not ready: %s", error.text)
+            return False
+
+    async def _says_ready(self, generation: int) -> bool:
+        try:
+            return await self._readiness.of_generations([generation])
+        except ZmqTritonError as error:
+            _log.debug("not ready: %s", error.text)
+            return False
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, or for so long.
+
+    Up to Python 3.11 `asyncio.wait_for()` forgets that it was cancelled if the event is set, too,
+    as it is when the news is that the server ends.
+    """
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((waiting,), timeout=seconds)
+    finally:
+        waiting.cancel()

@@ -1,0 +1,1 @@
+"""`zmqtriton-ctl fleet`: what is done to several servers at once."""

@@ -1,0 +1,126 @@
+"""`zmqtriton-ctl proxy`: prints the configuration of a proxy in front of several servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+from zmqtriton.control_client.http_service import parse_headers
+from zmqtriton.ctl.failing import exit_on_error
+from zmqtriton_addons.fleet.proxies import envoy, haproxy, nginx
+from zmqtriton_addons.fleet.proxies.layout import Layout, check_header, check_listener, is_plain
+from zmqtriton_addons.fleet.servers import sources
+from zmqtriton_addons.fleet.servers.nodes import Node
+from zmqtriton_floor.errors import InvalidArgument
+
+_RENDERERS: dict[str, Callable[[Layout], str]] = {
+    "haproxy": haproxy.render,
+    "envoy": envoy.render,
+    "nginx": nginx.render,
+}
+
+
+def _parse_listener(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    try:
+        check_listener(value)
+    except InvalidArgument as error:
+        raise click.BadParameter(error.text) from None
+    return value
+
+
+def _listener(name: str, default: str, help: str) -> Callable[[Any], Any]:
+    return click.option(
+        f"--{name}",
+        default=default,
+        metavar="HOST:PORT",
+        callback=_parse_listener,
+        help=f"{help} Default is {default}; '' for none.",
+    )
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(list(_RENDERERS)))
+@click.argument("server", nargs=-1, required=True)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="M",
+    help="A model with a health check of its own. May be repeated. Default is all announced ones.",
+)
+@_listener("http", "0.0.0.0:8000", "Where the proxy takes HTTP.")
+@_listener("grpc", "0.0.0.0:8001", "Where it takes gRPC.")
+@_listener("statistics", "127.0.0.1:8404", "Where it shows its statistics.")
+@click.option(
+    "--sequence-header",
+    default="X-Sequence",
+    metavar="NAME",
+    help="Requests with an equal value of this header go to one server. Default is X-Sequence; "
+    "'' for none.",
+)
+@click.option("--certificate", default="", metavar="PEM", help="Certificate and key for clients.")
+@click.option("--server-ca", default="", metavar="PEM", help="Authorities of servers with TLS.")
+@click.option("--server-name", default="", metavar="NAME", help="Name in all their certificates.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME: VALUE",
+    help="A header of health checks, and of requests for announcements.",
+)
+@click.option(
+    "--may-repeat",
+    is_flag=True,
+    help="Send a request again if the server that executes it dies: it may run twice.",
+)
+def proxy(kind: str, server: tuple[str, ...], headers: tuple[str, ...], **options: object) -> None:
+    """Print a configuration of KIND for a proxy in front of several SERVERs.
+
+    A server is HOST:PORT[,grpc=PORT][,agent=PORT] or https://HOST:PORT; a file of such lines; an
+    announcement, a directory of announcements, or a URL with a path that answers with them;
+    srv:NAME, the SRV records of a name; kubectl:[NAMESPACE/]SELECTOR, pods of Kubernetes; or
+    ray:[ADDRESS], a cluster of Ray.
+    """
+    with exit_on_error():
+        of_probes = parse_headers(headers)
+        nodes = _find_nodes(server, of_probes)
+        layout = _layout(nodes, tuple(of_probes.items()), options)
+        click.echo(_RENDERERS[kind](layout), nl=False)
+
+
+def _find_nodes(words: Iterable[str], headers: dict[str, str]) -> list[Node]:
+    """Return the servers that are there. Raises InvalidArgument without any."""
+    found = sources.find_nodes(words, headers)
+    for node in found:
+        if node.is_gone:
+            click.echo(f"left out: {node.http} ({node.state})", err=True)
+    nodes = [node for node in found if not node.is_gone]
+    if not nodes:
+        raise InvalidArgument("there is no server")
+    return nodes
+
+
+def _layout(
+    nodes: list[Node], probe_headers: tuple[tuple[str, str], ...], options: dict[str, object]
+) -> Layout:
+    models = options.pop("models") or _announced_models(nodes)
+    assert isinstance(models, tuple)
+    for model in models:
+        if not is_plain(model):
+            raise InvalidArgument(f"'{model}' cannot have a health check: its name is not plain")
+        if not any(node.has(model) for node in nodes):
+            raise InvalidArgument(f"no server has the model '{model}'")
+    check_header(str(options["sequence_header"]))
+    found = {**options, "nodes": tuple(nodes), "models": models, "probe_headers": probe_headers}
+    return Layout(**found)  # type: ignore[arg-type]
+
+
+def _announced_models(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Return the models that servers have announced, as far as paths can name them."""
+    names = {model for node in nodes for model in node.models or ()}
+    for model in names:
+        if not is_plain(model):
+            click.echo(f"no health check of its own: {model}", err=True)
+    return tuple(sorted(filter(is_plain, names)))

@@ -1,0 +1,165 @@
+"""The configuration of HAProxy 2.4 or newer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zmqtriton_addons.fleet.proxies.layout import Group, Layout, split_address
+from zmqtriton_addons.fleet.servers.nodes import Node
+
+_HEAD = """\
+# Who is not ready gets nothing new, and what it has begun goes on to its end.
+global
+    maxconn 4000
+    localpeer self
+
+defaults
+    mode http
+    timeout connect 2s
+    # Longer than the longest answer; streams count from their last byte.
+    timeout client 10m
+    timeout server 10m
+    timeout http-keep-alive 1m
+    # After a reload a client hears that its connection ends with an answer, not with silence.
+    option idle-close-on-response
+    default-server check inter 500ms fall 2 rise 1
+    # Else a server that is only busy has as little time as lies between two checks.
+    timeout check 2s
+    # Nobody has begun with the request, so a client may send it again.
+    http-error status 503 content-type application/json string '{"error":"no server is ready"}' \
+hdr Retry-After 1
+    retries 2
+    option redispatch 1"""
+_PEERS = """
+# At a reload the old process tells the new one where sequences are, once it is ten seconds old.
+peers sequences
+    peer self abns@zmqtriton-"""
+_RETRY_UNSENT = """\
+    # A POST is tried elsewhere only if it could not be handed over, so nothing is executed twice.
+    retry-on conn-failure empty-response response-timeout
+    http-request disable-l7-retry if METH_POST"""
+_RETRY_ALL = """\
+    # What a server was executing when it died is executed elsewhere, if its body fits into
+    # tune.bufsize (16 KiB); but no part of a sequence is.
+    retry-on conn-failure empty-response response-timeout"""
+
+
+def render(layout: Layout) -> str:
+    return "\n".join(_lines(layout)) + "\n"
+
+
+def _lines(layout: Layout) -> Iterator[str]:
+    yield _HEAD
+    if layout.sequence_header:
+        # an abstract socket: one for each proxy of this machine, and no file
+        yield _PEERS + (layout.http or layout.grpc or layout.statistics)
+    if layout.http:
+        yield from _http(layout)
+    if layout.grpc and layout.grpc_group.nodes:
+        yield from _grpc(layout)
+    if layout.statistics:
+        yield from _statistics(layout.statistics)
+
+
+def _http(layout: Layout) -> Iterator[str]:
+    yield "\nfrontend http"
+    yield f"    bind {layout.http}{_client_tls(layout, 'h2,http/1.1')}"
+    for group in layout.model_groups():
+        path = f"/v2/models/{group.model}"
+        condition = f"{{ path {path} }} || {{ path_beg {path}/ }}"
+        yield f"    use_backend {_backend_name(group)} if {condition}"
+    yield "    default_backend http_servers"
+    for group in layout.http_groups():
+        yield f"\nbackend {_backend_name(group)}"
+        yield from _backend(layout, group)
+        for node in group.nodes:
+            yield f"    server {node.name} {node.http}{_server_tls(layout, node)}{_weight(node)}"
+
+
+def _grpc(layout: Layout) -> Iterator[str]:
+    yield "\n# Requests are dealt one by one, also those of one connection."
+    yield "frontend grpc"
+    yield f"    bind {layout.grpc}{_client_tls(layout, 'h2') or ' proto h2'}"
+    yield "    default_backend grpc_servers"
+    yield "\nbackend grpc_servers"
+    yield from _backend(layout, layout.grpc_group)
+    yield "    # Asked over HTTP whether it is ready, since that is what HAProxy can ask."
+    for node in layout.grpc_group.nodes:
+        encrypted = _tls(layout, node.grpc) + " alpn h2" if "grpc" in node.tls else " proto h2"
+        host, port = split_address(node.http)
+        where = "" if host == split_address(node.grpc)[0] else f" addr {host}"
+        probe = f" check{where} port {port} check-proto h1"
+        if "http" in node.tls:
+            probe += f" check-ssl check-sni {_name(layout, node.http)}"
+            probe += "" if "grpc" in node.tls else _authorities(layout)
+        yield f"    server {node.name} {node.grpc}{encrypted}{probe}{_weight(node)}"
+
+
+def _backend_name(group: Group) -> str:
+    """Return a name that a reload does not give to another model, since sequences are kept by it.
+
+    Names of backends may have colons, which plain names of models have not, and no tildes.
+    """
+    return f"model:{group.model.replace('~', ':')}" if group.model else group.name
+
+
+def _backend(layout: Layout, group: Group) -> Iterator[str]:
+    yield "    balance leastconn"
+    yield f"    option httpchk GET {group.probe_path}"
+    if layout.probe_headers:
+        headers = "".join(f" hdr {name} {_quote(value)}" for name, value in layout.probe_headers)
+        yield f"    http-check send meth GET uri {group.probe_path}{headers}"
+    yield _RETRY_ALL if layout.may_repeat else _RETRY_UNSENT
+    header = layout.sequence_header
+    if layout.may_repeat and header:
+        yield f"    http-request disable-l7-retry if {{ req.hdr({header}) -m found }}"
+    if header:
+        yield "    # A sequence stays where it began, also while that server drains."
+        yield "    stick-table type string len 128 size 100k expire 10m peers sequences"
+        yield f"    stick on req.hdr({header})"
+        yield "    option persist"
+
+
+def _statistics(address: str) -> Iterator[str]:
+    yield "\nfrontend statistics"
+    yield f"    bind {address}"
+    yield "    http-request use-service prometheus-exporter if { path /metrics }"
+    yield "    stats enable"
+    yield "    stats uri /"
+    yield "    stats refresh 5s"
+
+
+def _client_tls(layout: Layout, protocols: str) -> str:
+    return f" ssl crt {_quote(layout.certificate)} alpn {protocols}" if layout.certificate else ""
+
+
+def _server_tls(layout: Layout, node: Node) -> str:
+    if "http" not in node.tls:
+        return ""
+    # without a name of its own a health check sends none, and a server may answer with another
+    return f"{_tls(layout, node.http)} check-sni {_name(layout, node.http)}"
+
+
+def _tls(layout: Layout, address: str) -> str:
+    name = _name(layout, address)
+    return f" ssl{_authorities(layout)} verifyhost {name} sni str({name})"
+
+
+def _name(layout: Layout, address: str) -> str:
+    return layout.server_name or split_address(address)[0]
+
+
+def _authorities(layout: Layout) -> str:
+    return f" verify required ca-file {_quote(layout.server_ca or '@system-ca')}"
+
+
+def _weight(node: Node) -> str:
+    if not node.agent_check:
+        return ""
+    host, port = split_address(node.agent_check)
+    where = "" if host == split_address(node.http)[0] else f" agent-addr {host}"
+    return f" weight 100 agent-check{where} agent-port {port} agent-inter 1s"
+
+
+def _quote(text: str) -> str:
+    return "".join(f"\\{sign}" if sign in " \\\"'#$" else sign for sign in text)

@@ -1,0 +1,101 @@
+"""The layout of a proxy: what it listens on, the servers behind it, and how requests are dealt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from zmqtriton_addons.fleet.servers.nodes import Node
+from zmqtriton_floor.errors import InvalidArgument
+
+_PLAIN_MODEL = re.compile(r"[A-Za-z0-9._~-]+")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+|\*):[0-9]{1,5}")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9-]+")
+
+
+def is_plain(model: str) -> bool:
+    """Return whether a model's name can stand in paths and configurations as it is."""
+    return _PLAIN_MODEL.fullmatch(model) is not None
+
+
+def check_listener(address: str) -> None:
+    """Raise InvalidArgument if a proxy cannot listen there; it need not listen at all."""
+    if address and not _ADDRESS.fullmatch(address):
+        raise InvalidArgument(f"'{address}' is not HOST:PORT")
+
+
+def check_header(name: str) -> None:
+    """Raise InvalidArgument for an invalid name of a header; there need not be one."""
+    if name and not _HEADER_NAME.fullmatch(name):
+        raise InvalidArgument(f"'{name}' is no name of a header")
+
+
+class Group(NamedTuple):
+    """Servers that are probed for one thing, and that requests are dealt among."""
+
+    #: Of the proxy's own kind; made of letters, digits and underscores.
+    name: str
+    #: The model whose readiness counts; "" for that of the server.
+    model: str
+    nodes: tuple[Node, ...]
+
+    @property
+    def probe_path(self) -> str:
+        return f"/v2/models/{self.model}/ready" if self.model else "/v2/health/ready"
+
+    def has_tls(self, service: str) -> bool:
+        """True if the servers want TLS.
+
+        Raises InvalidArgument if only some do, which few proxies can express.
+        """
+        found = {service in node.tls for node in self.nodes}
+        if len(found) > 1:
+            raise InvalidArgument(f"some servers have TLS for {service}, and some have none")
+        return True in found
+
+
+class Layout(NamedTuple):
+    nodes: tuple[Node, ...]
+    #: Those that have health checks of their own.
+    models: tuple[str, ...]
+    #: HOST:PORT of each; "" for none.
+    http: str
+    grpc: str
+    statistics: str
+    #: Requests with an equal value of this header go to the same server.
+    sequence_header: str
+    #: PEM file with certificate and key for clients; "" for no TLS.
+    certificate: str = ""
+    #: PEM file with the authorities of the servers' certificates; "" for those of the system.
+    server_ca: str = ""
+    #: The name in the servers' certificates; "" for each server's own host.
+    server_name: str = ""
+    #: Headers of health checks.
+    probe_headers: tuple[tuple[str, str], ...] = ()
+    #: A request may be executed twice, if the server that had it has died.
+    may_repeat: bool = False
+
+    def model_groups(self) -> Iterator[Group]:
+        """Return a group of each model: the servers that should have it."""
+        for number, model in enumerate(self.models, 1):
+            yield Group(f"model_{number}", model, tuple(n for n in self.nodes if n.has(model)))
+
+    @property
+    def http_group(self) -> Group:
+        return Group("http_servers", "", self.nodes)
+
+    def http_groups(self) -> list[Group]:
+        """Return those of the models, and at last that of everything else."""
+        return [*self.model_groups(), self.http_group]
+
+    @property
+    def grpc_group(self) -> Group:
+        """Return the servers for gRPC, whose requests hide the model's name in their body."""
+        return Group("grpc_servers", "", tuple(n for n in self.nodes if n.grpc))
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return the host without brackets, and the port."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,1 @@
+"""The servers of a fleet: where they are, and how they are asked over HTTP."""

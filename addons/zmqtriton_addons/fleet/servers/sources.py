@@ -1,0 +1,89 @@
+"""The servers of a fleet: where words of the command line lead to."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from zmqtriton_addons.fleet.servers import nodes, pods, ray_actors, srv_records
+from zmqtriton_addons.fleet.servers.nodes import Node
+from zmqtriton_floor.errors import InvalidArgument, NotFound
+
+_ANSWER_WITHIN_S = 10.0
+_MOST_BYTES = 16 << 20
+_SRV, _KUBECTL, _RAY = "srv:", "kubectl:", "ray:"
+
+
+def find_nodes(words: Iterable[str], headers: Mapping[str, str] | None = None) -> list[Node]:
+    """Return the servers that the words lead to, also those that are gone.
+
+    The headers are for URLs of announcements. Raises InvalidArgument.
+    """
+    found: list[Node] = []
+    for word in words:
+        try:
+            found += _read(word, headers or {})
+        except OSError as error:
+            reason = getattr(error, "reason", None) or error.strerror or error
+            raise InvalidArgument(f"{word}: {reason}") from None
+        except (InvalidArgument, NotFound) as error:
+            hint = "" if word in error.text else f"{word}: "
+            raise InvalidArgument(f"{hint}{error.text}") from None
+    return nodes.merge(found)
+
+
+def _read(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
+    if word.startswith(_SRV):
+        return _read_srv(word.removeprefix(_SRV))
+    if word.startswith(_KUBECTL):
+        return pods.find_pods(word.removeprefix(_KUBECTL))
+    if word.startswith(_RAY):
+        told = ray_actors.find_announcements(word.removeprefix(_RAY))
+        return filter(None, (nodes.node_of(*each) for each in told))
+    if "://" in word and urlsplit(word).path not in ("", "/"):
+        return _announced(_get(word, headers))
+    path = Path(word)
+    if path.is_dir():
+        return list(_read_directory(path))
+    if path.is_file() or ("/" in word and ":" not in word):
+        return _read_file(path)
+    return [nodes.parse_address(word)]
+
+
+def _read_srv(word: str) -> list[Node]:
+    """Return the servers of a name with SRV records; further ports are those of all of them."""
+    name, comma, further = word.partition(",")
+    found = srv_records.look_up(name)
+    return [nodes.parse_address(f"{r.target}:{r.port}{comma}{further}") for r in found]
+
+
+def _read_directory(path: Path) -> Iterator[Node]:
+    for each in sorted(path.glob("*.json")):
+        with suppress(FileNotFoundError):  # its server has ended since
+            yield from _read_file(each)
+
+
+def _read_file(path: Path) -> Iterable[Node]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        text = file.read(_MOST_BYTES)
+    if not text.lstrip().startswith(("{", "[{")):
+        return nodes.parse_address_list(text)
+    return _announced(text, max(0.0, time.time() - path.stat().st_mtime))
+
+
+def _announced(text: str, age_s: float = 0.0) -> Iterator[Node]:
+    for announcement in nodes.parse_announcements(text):
+        node = nodes.node_of(announcement, age_s)
+        if node is not None:
+            yield node
+
+
+def _get(url: str, headers: Mapping[str, str]) -> str:
+    request = urllib.request.Request(url, headers=dict(headers))
+    with urllib.request.urlopen(request, timeout=_ANSWER_WITHIN_S) as answer:
+        content: bytes = answer.read(_MOST_BYTES)
+    return content.decode("utf-8", "replace")

@@ -1,0 +1,7 @@
+"""The fixtures of tests with real processes, for those of add-ons."""
+
+from __future__ import annotations
+
+from tests.system.conftest import running, server, tmp_path
+
+__all__ = ["running", "server", "tmp_path"]

@@ -1,0 +1,81 @@
+"""The moments at which a place is told, on a clock that the test turns."""
+
+from __future__ import annotations
+
+import math
+
+from zmqtriton_addons.fleet.announcing.pace import APART_S, FIRST_PAUSE_S, MOST_PAUSE_S, Pace
+
+INTERVAL_S = 5.0
+
+
+def told(now_s: float) -> Pace:
+    pace = Pace(INTERVAL_S)
+    pace.has_changed()
+    pace.begin()
+    pace.succeeded(now_s)
+    return pace
+
+
+def test_nothing_is_told_before_there_is_something_to_tell() -> None:
+    assert math.inf == Pace(INTERVAL_S).due_s()
+
+
+def test_news_is_told_at_once() -> None:
+    pace = Pace(INTERVAL_S)
+    pace.has_changed()
+
+    assert pace.due_s() <= 0.0
+
+
+def test_without_news_it_is_told_again_after_the_interval() -> None:
+    pace = told(100.0)
+
+    assert 100.0 + INTERVAL_S == pace.due_s()
+
+
+def test_changes_soon_after_each_other_are_told_in_one() -> None:
+    pace = told(100.0)
+
+    pace.has_changed()
+    pace.has_changed()
+
+    assert 100.0 + APART_S == pace.due_s()
+    pace.begin()
+    pace.succeeded(101.0)
+    assert 101.0 + INTERVAL_S == pace.due_s(), "nothing is left to tell"
+
+
+def test_what_changes_while_a_place_is_told_is_news() -> None:
+    pace = Pace(INTERVAL_S)
+    pace.has_changed()
+    pace.begin()
+    pace.has_changed()
+    pace.succeeded(100.0)
+
+    assert 100.0 + APART_S == pace.due_s()
+
+
+def test_pauses_grow_while_a_place_fails_and_news_does_not_shorten_them() -> None:
+    pace, now_s, pauses = told(100.0), 100.0, []
+    for _ in range(8):
+        pace.begin()
+        pace.failed(now_s, chance=1.0)
+        pace.has_changed()
+        pauses.append(pace.due_s() - now_s)
+
+    assert pace.is_failing
+    assert FIRST_PAUSE_S == pauses[0]
+    assert sorted(pauses) == pauses
+    assert MOST_PAUSE_S == pauses[-1]
+
+
+def test_after_a_success_all_is_forgotten() -> None:
+    pace = told(100.0)
+    pace.failed(105.0, chance=0.0)
+
+    pace.begin()
+    pace.succeeded(106.0)
+
+    assert not pace.is_failing
+    assert 106.0 + INTERVAL_S == pace.due_s()

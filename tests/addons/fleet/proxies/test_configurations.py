@@ -1,0 +1,121 @@
+"""Configurations that `zmqtriton-ctl proxy` prints, judged by the proxies themselves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.addons.fleet.proxies.programs import KINDS, check_command
+from tests.support.certificates import Authority
+from zmqtriton_addons.fleet.proxies.command import proxy
+
+PLAIN = ("127.0.0.1:9000,grpc=9001,agent=9003", "[::1]:9010,grpc=9011")
+ENCRYPTED = ("https://localhost:9000,grpcs=9001", "https://localhost:9010,grpcs=9011")
+EVERYTHING = (
+    "--model=resnet",
+    "--model=b.c-2~",
+    "--may-repeat",
+    "--header=Authorization: a \"b' $c",
+)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(proxy, words)
+
+
+def check(kind: str, text: str, directory: Path) -> None:
+    configuration = directory / "proxy.yaml"
+    configuration.write_text(text)
+    command = check_command(kind, configuration)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert 0 == done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "options", [(), EVERYTHING, ("--sequence-header=", "--grpc=", "--statistics=")]
+)
+def test_each_proxy_accepts_its_configuration(
+    kind: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    found = run(kind, *PLAIN, *options)
+
+    assert 0 == found.exit_code, found.output
+    check(kind, found.stdout, tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_proxy_accepts_certificates(kind: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    pem = tmp_path / "both.pem"
+    pem.write_text(certificate.read_text() + key.read_text())
+    encrypted = (f"--certificate={pem}", f"--server-ca={authority.cert}")
+
+    found = run(kind, *ENCRYPTED, *encrypted, "--model=resnet")
+
+    assert 0 == found.exit_code, found.output
+    check(kind, found.stdout, tmp_path)
+
+
+def test_a_model_is_looked_for_where_it_was_announced(tmp_path: Path) -> None:
+    for number, models in ((1, ["a"]), (2, ["a", "b"])):
+        announcement = {
+            **{"format": 1, "state": "ready", "interval_s": 5},
+            "addresses": {"http": f"10.0.0.{number}:8000", "grpc": f"10.0.0.{number}:8001"},
+            "models": [{"name": name} for name in models],
+        }
+        (tmp_path / f"{number}.json").write_text(json.dumps(announcement))
+
+    text = run("haproxy", str(tmp_path)).stdout
+
+    backends = {part.split()[0]: part for part in text.split("\nbackend ")[1:]}
+    assert 2 == backends["model:a"].count("\n    server ")
+    assert 1 == backends["model:b"].count("\n    server ")
+    assert "server 10.0.0.2-8000 10.0.0.2:8000\n" in backends["model:b"]
+    assert "GET /v2/models/b/ready\n" in backends["model:b"]
+    assert "use_backend model:b if { path /v2/models/b } || { path_beg /v2/models/b/ }\n" in text
+    assert 2 == backends["grpc_servers"].count("\n    server ")
+
+
+def test_a_server_that_has_ended_is_left_out(tmp_path: Path) -> None:
+    announcement = {"format": 1, "state": "ended", "addresses": {"http": "10.0.0.1:8000"}}
+    (tmp_path / "1.json").write_text(json.dumps(announcement))
+
+    found = run("haproxy", str(tmp_path), "10.0.0.2:8000")
+
+    assert "left out: 10.0.0.1:8000 (ended)\n" == found.stderr
+    assert "10.0.0.1" not in found.stdout
+    assert 1 == run("haproxy", str(tmp_path)).exit_code
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("10.0.0.1",), "'10.0.0.1' is neither there nor an address"),
+        (("10.0.0.1:1,port=3",), "'port' is not known"),
+        (("10.0.0.1:1", "--model=a b"), "its name is not plain"),
+        (("10.0.0.1:1", "--sequence-header=a b"), "no name of a header"),
+        (("10.0.0.1:1", "--http=8000"), "is not HOST:PORT"),
+        (("nothing/here.json",), "No such file or directory"),
+    ],
+)
+def test_mistakes_are_named(words: tuple[str, ...], text: str) -> None:
+    found = run("haproxy", *words)
+
+    assert found.exit_code
+    assert text in found.stderr
+    assert "" == found.stdout
+
+
+def test_a_mixture_of_servers_with_and_without_tls_is_for_haproxy_alone() -> None:
+    mixed = (PLAIN[0], ENCRYPTED[1])
+
+    assert 0 == run("haproxy", *mixed).exit_code
+    for kind in ("envoy", "nginx"):
+        assert "some servers have TLS" in run(kind, *mixed).stderr

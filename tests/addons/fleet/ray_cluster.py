@@ -1,0 +1,135 @@
+"""A Ray cluster of several nodes on this machine: a raylet for each, and a process that owns them.
+
+Run as `python -m tests.addons.fleet.ray_cluster NODES` it says its address, kills the node of each
+process that a line of its stdin names, answers with a line each, and ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+#: Memory for objects, of which there are none.
+_STORE_BYTES = 80 << 20
+#: A node that is dead is noticed sooner than by Ray's usual patience with networks.
+_HEALTH = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 3,
+}
+
+
+class RayCluster:
+    """Has a head without room for servers, and nodes that have room for one each."""
+
+    def __init__(self, nodes: int) -> None:
+        self._count = nodes
+        #: Whatever Ray writes; sockets are there, and their names may not be long.
+        self._directory = Path(tempfile.mkdtemp(prefix="ray-"))
+        self._process: subprocess.Popen[str] | None = None
+        self.address = ""
+
+    def __enter__(self) -> RayCluster:
+        # nobody outside is told
+        own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(self._directory)}
+        with (self._directory / "log").open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(self._count)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, **own},
+            )
+        self.address = self._answer()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process is not None
+        self._process.communicate()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def kill_node(self, pid: int) -> None:
+        """Kill all processes of the node that has this one, as its machine's end would."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{pid}\n")
+        self._process.stdin.flush()
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        assert line, (self._directory / "log").read_text()
+        return line
+
+
+class _Nodes:
+    def __init__(self) -> None:
+        # only now: not everybody who imports this has it
+        from ray.cluster_utils import Cluster
+
+        self._cluster = Cluster()
+        self._cluster.add_node(
+            num_cpus=0,
+            include_dashboard=False,
+            object_store_memory=_STORE_BYTES,
+            _system_config=_HEALTH,
+        )
+        self._nodes: list[Any] = []
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
+    def add(self) -> None:
+        node = self._cluster.add_node(num_cpus=1, object_store_memory=_STORE_BYTES, wait=False)
+        self._nodes.append(node)
+
+    def kill(self, pid: int) -> None:
+        [node] = [node for node in self._nodes if pid in {p.pid for p in _processes(node)}]
+        processes = _processes(node)
+        # none of them may see another one's end
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for process in processes:
+                process.send_signal(number)
+        self._nodes.remove(node)
+        self._cluster.remove_node(node, allow_graceful=False)
+        psutil.wait_procs(processes)
+
+    def end(self) -> None:
+        self._cluster.shutdown()
+
+
+def _processes(node: Any) -> list[psutil.Process]:
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    return [raylet, *raylet.children(recursive=True)]
+
+
+def main() -> None:
+    answers, sys.stdout = sys.stdout, sys.stderr  # Ray may print
+    nodes = _Nodes()
+    try:
+        for _ in range(int(sys.argv[1])):
+            nodes.add()
+        answers.write(f"{nodes.address}\n")
+        answers.flush()
+        for line in sys.stdin:
+            nodes.kill(int(line))
+            answers.write("killed\n")
+            answers.flush()
+    finally:
+        nodes.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The plan of a rollout, played through without servers."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from zmqtriton_addons.fleet.servers.nodes import Node
+from zmqtriton_addons.fleet.servers.rollout import Action, Outcome, Rollout
+
+A, B, C = (Node(f"{name}:8000") for name in "abc")
+
+
+def play(*, drains: bool, fails: tuple[Action, Node] | None = None) -> tuple[list[str], Rollout]:
+    """The steps that were taken, where one of them fails; and the plan."""
+    plan, taken = Rollout([A, B, C], drains=drains), []
+    while (step := plan.next_step) is not None:
+        taken.append(f"{step.action.value} {step.node.name[0]}")
+        if (step.action, step.node) == fails:
+            plan.fail("it fails")
+        else:
+            plan.succeed()
+    return taken, plan
+
+
+def test_each_server_is_ready_before_the_next_one_is_touched() -> None:
+    taken, plan = play(drains=False)
+
+    expected = [f"{action} {name}" for name in "abc" for action in ("load", "await")]
+    assert expected == taken
+    assert {Outcome.NEW} == set(plan.outcomes.values())
+    assert "" == plan.reason
+
+
+def test_a_server_is_drained_before_and_undrained_after_its_load() -> None:
+    taken, _ = play(drains=True)
+
+    assert ["drain a", "load a", "undrain a", "await a"] == taken[:4]
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome", "last"),
+    [
+        (Action.LOAD, Outcome.REFUSED, "load b"),
+        (Action.AWAIT, Outcome.UNREADY, "await b"),
+    ],
+)
+def test_the_first_failure_ends_it(action: Action, outcome: Outcome, last: str) -> None:
+    taken, plan = play(drains=False, fails=(action, B))
+
+    assert last == taken[-1]
+    assert {A: Outcome.NEW, B: outcome, C: Outcome.OLD} == plan.outcomes
+    assert "it fails" == plan.reason
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome"), [(Action.DRAIN, Outcome.OLD), (Action.LOAD, Outcome.REFUSED)]
+)
+def test_a_server_that_goes_on_with_the_old_version_is_undrained(
+    action: Action, outcome: Outcome
+) -> None:
+    taken, plan = play(drains=True, fails=(action, B))
+
+    assert [f"{action.value} b", "undrain b"] == taken[-2:]
+    assert {A: Outcome.NEW, B: outcome, C: Outcome.OLD} == plan.outcomes
+
+
+def test_a_server_that_cannot_be_undrained_is_named() -> None:
+    taken, plan = play(drains=True, fails=(Action.UNDRAIN, B))
+
+    assert "undrain b" == taken[-1]
+    assert Outcome.DRAINED == plan.outcomes[B]
+
+
+def test_whatever_fails_no_server_is_touched_after_it() -> None:
+    for drains, action, node in itertools.product((False, True), Action, (A, B, C)):
+        taken, plan = play(drains=drains, fails=(action, node))
+        if not plan.reason:
+            continue  # this plan has no such step
+        touched = {step.split()[1] for step in taken}
+        assert set("abc"[: [A, B, C].index(node) + 1]) == touched
+        drained = [step for step in taken if step.startswith("drain")]
+        undrained = [step for step in taken if step.startswith("undrain")]
+        assert len(drained) == len(undrained), "nothing stays drained unless that has failed"

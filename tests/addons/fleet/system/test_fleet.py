@@ -1,0 +1,251 @@
+"""Two real servers that were announced: behind proxies, and as `zmqtriton-ctl fleet` sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+
+from tests.addons.fleet.proxies.programs import KINDS
+from tests.addons.fleet.proxies.running import RunningProxy, proxy_of
+from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
+from tests.support.clients import infer_inputs
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from zmqtriton.control_client.client import ServerSelector, connect
+
+pytestmark = pytest.mark.system
+
+KEY = "--header=admin-key: secret"
+PER_SECOND, CLIENTS = 100, 8
+
+
+@pytest.fixture(scope="module")
+def announcements(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("announcements")
+
+
+@pytest.fixture(scope="module")
+def servers(
+    announcements: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Server, Server]]:
+    options = [
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--http-restricted-api=steering:admin-key=secret",
+    ]
+    with ExitStack() as stack:
+        found = []
+        for name in ("a", "b"):
+            own = [f"--id={name}", f"--announce={announcements / name}.json"]
+            directory = tmp_path_factory.mktemp(name) / "s"
+            server = Server(directory, [MODEL, "add_sub"], options=[*options, *own])
+            found.append(stack.enter_context(server))
+        a, b = found
+        yield a, b
+
+
+def fleet(announcements: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", "fleet", *words]
+    environment = {**os.environ, "ZMQTRITON_FLEET": str(announcements)}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+
+
+def address(server: Server) -> str:
+    return f"127.0.0.1:{server.http_port}"
+
+
+def infer_over_grpc(proxy: RunningProxy) -> None:
+    with grpc_client.InferenceServerClient(f"127.0.0.1:{proxy.grpc_port}") as client:
+        eventually(lambda: is_grpc_ready(client), 60)
+        ones = np.ones((1, 16), np.float32)
+        inputs = infer_inputs(grpc_client, INPUT0=ones, INPUT1=ones)
+        for _ in range(20):
+            client.infer("add_sub", inputs)
+
+
+def is_grpc_ready(client: grpc_client.InferenceServerClient) -> bool:
+    try:
+        return bool(client.is_server_ready())
+    except grpc_client.InferenceServerException:
+        return False
+
+
+def answered(server: Server, model: str) -> int:
+    return int(server.statistics(model)["inference_stats"]["success"]["count"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_proxy_deals_requests_of_one_connection_to_both_servers(
+    kind: str, servers: tuple[Server, Server], announcements: Path, tmp_path: Path
+) -> None:
+    before = [(answered(s, MODEL), answered(s, "add_sub")) for s in servers]
+
+    with proxy_of(kind, announcements, tmp_path, model=MODEL) as proxy:
+        with SteadyLoad(proxy.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking:
+            eventually(lambda: len(asking.answers) > PER_SECOND // 2, 60)
+        infer_over_grpc(proxy)
+
+    assert [] == asking.failed()
+    for server, (stamped, add_sub) in zip(servers, before, strict=True):
+        assert answered(server, MODEL) > stamped, "over HTTP"
+        assert answered(server, "add_sub") > add_sub, "over gRPC"
+
+
+def test_a_server_that_drains_gets_nothing_until_it_is_undrained(
+    servers: tuple[Server, Server], announcements: Path, tmp_path: Path
+) -> None:
+    _, b = servers
+    with (
+        proxy_of("haproxy", announcements, tmp_path, model=MODEL) as proxy,
+        SteadyLoad(proxy.http_port, per_second=PER_SECOND, clients=CLIENTS) as asking,
+        connect(ServerSelector(name=str(b.http_port))) as operator,
+    ):
+        operator.call("drain", {"model": ""})
+        before = answered(b, MODEL)
+        count = len(asking.answers)
+        eventually(lambda: len(asking.answers) > count + PER_SECOND, 60)
+        assert before == answered(b, MODEL)
+        operator.call("undrain", {"model": ""})
+        eventually(lambda: answered(b, MODEL) > before, 60)
+
+    assert [] == asking.failed()
+
+
+def test_a_sequence_stays_on_its_server_when_haproxy_reads_its_file_again(
+    servers: tuple[Server, Server], announcements: Path, tmp_path: Path
+) -> None:
+    names = [str(number) for number in range(16)]
+    with proxy_of("haproxy", announcements, tmp_path, model=MODEL) as proxy:
+
+        def have_stayed() -> bool:
+            # a worker that is younger still waits for what an older one would tell it
+            eventually(lambda: proxy.age_s(time.time()) > 11, 60)
+            before = {name: proxy.server_of(name) for name in names}
+            assert {"a", "b"} == set(before.values())
+            proxy.reload()
+            # in another order, since new ones are dealt in turn
+            random.Random(1).shuffle(names)
+            return before == {name: proxy.server_of(name) for name in names}
+
+        eventually(have_stayed, 60)
+
+
+def test_a_new_version_reaches_one_server_after_the_other_and_no_request_fails(
+    servers: tuple[Server, Server], announcements: Path
+) -> None:
+    for server in servers:
+        write_stamp(server, 2)
+    a, b = servers
+    with (
+        SteadyLoad(a.http_port, per_second=PER_SECOND // 2) as first,
+        SteadyLoad(b.http_port, per_second=PER_SECOND // 2) as second,
+    ):
+        # clients that never look at its readiness
+        done = fleet(announcements, KEY, "rollout", MODEL, "--drain", "--drain-within=1")
+        counts = len(first.answers), len(second.answers)
+        eventually(lambda: len(first.answers) > counts[0] + 20, 60)
+        eventually(lambda: len(second.answers) > counts[1] + 20, 60)
+
+    assert 0 == done.returncode, done.stderr
+    assert 2 == done.stdout.count("has the new version")
+    steps = [line.partition(": ")[2] for line in done.stderr.splitlines()]
+    assert ["draining", "loading", "undraining", "waiting until it is ready"] * 2 == steps
+    for asking in (first, second):
+        assert [] == asking.failed()
+        assert {2} == set(asking.answers[-1].stamps)
+
+
+def test_a_rollout_stops_at_the_first_failure(
+    servers: tuple[Server, Server], announcements: Path
+) -> None:
+    codes = [server.repository / MODEL / "1" / "model.py" for server in servers]
+    good = [code.read_text() for code in codes]
+    order = json.loads(fleet(announcements, "status", "-o", "json").stdout)
+    first = [each["server"] for each in order].index(address(servers[0]))
+    for code in codes:
+        code.write_text("raise ValueError('broken')\n")
+    try:
+        done = fleet(announcements, KEY, "rollout", MODEL, "--drain")
+    finally:
+        for code, text in zip(codes, good, strict=True):
+            code.write_text(text)
+
+    assert 1 == done.returncode
+    assert "broken" in done.stderr
+    rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[1:])
+    outcomes = [rows[address(server)].strip() for server in servers]
+    assert "failed to load it and goes on with the old version" == outcomes[first]
+    assert "has the old version" == outcomes[1 - first]
+    assert 0 == fleet(announcements, "status").returncode, "all are ready, none is drained"
+
+
+def test_each_server_is_shown_changed_and_drained(
+    servers: tuple[Server, Server], announcements: Path
+) -> None:
+    a, b = servers
+
+    assert 0 == fleet(announcements, "load", "add_sub").returncode
+    assert 200 == a.status("/v2/models/add_sub/ready") == b.status("/v2/models/add_sub/ready")
+    shown = fleet(announcements, "status", "--models").stdout
+    assert 2 == shown.count("add_sub")
+    assert f"{address(b)}: unloaded\n" in fleet(announcements, "unload", "add_sub").stdout
+    assert "no server serves 'add_sub'" in fleet(announcements, "rollout", "add_sub").stderr
+
+    assert "2 servers at once" in fleet(announcements, KEY, "drain").stderr
+    refused = fleet(announcements, "--on", address(b), "drain")
+    assert (1, "") == (refused.returncode, refused.stdout)
+    assert "403" in refused.stderr
+    drained = fleet(announcements, KEY, "--on", address(b), "drain")
+    assert f"{address(b)}: drained\n" == drained.stdout
+    seen = fleet(announcements, "status", "-o", "json")
+    states = {each["server"]: each["state"] for each in json.loads(seen.stdout)}
+    assert {address(a): "ready", address(b): "draining"} == states
+    assert 1 == seen.returncode
+    assert 0 == fleet(announcements, KEY, "undrain").returncode
+
+
+# The last ones: they kill a server.
+def test_with_a_server_that_is_killed_only_what_it_executes_is_lost(
+    servers: tuple[Server, Server], announcements: Path, tmp_path: Path
+) -> None:
+    careful, repeating = tmp_path / "careful", tmp_path / "repeating"
+    careful.mkdir()
+    repeating.mkdir()
+    with (
+        proxy_of("haproxy", announcements, careful, model=MODEL) as proxy,
+        proxy_of("haproxy", announcements, repeating, "--may-repeat", model=MODEL) as other,
+        SteadyLoad(proxy.http_port, per_second=PER_SECOND // 2, clients=CLIENTS) as asking,
+        SteadyLoad(other.http_port, per_second=PER_SECOND // 2, clients=CLIENTS) as others,
+    ):
+        eventually(lambda: min(len(asking.answers), len(others.answers)) > PER_SECOND, 60)
+        servers[0].kill()
+        counts = [len(asking.answers), len(others.answers)]
+        eventually(lambda: len(asking.answers) > counts[0] + PER_SECOND, 60)
+        eventually(lambda: len(others.answers) > counts[1] + PER_SECOND, 60)
+
+    # each client has one request under way, and can lose no other
+    assert len(asking.failed()) <= CLIENTS
+    assert [] == others.failed()
+
+
+def test_a_server_that_has_ended_is_left_out(
+    servers: tuple[Server, Server], announcements: Path
+) -> None:
+    gone, left = map(address, servers)
+    eventually(lambda: f"{gone}\tended\t" in fleet(announcements, "status").stdout, 60)
+    loaded = fleet(announcements, "load", MODEL)
+    assert (0, f"{left}: loaded\n") == (loaded.returncode, loaded.stdout)
+    assert f"left out: {gone} (ended)\n" == loaded.stderr

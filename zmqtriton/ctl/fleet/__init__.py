@@ -1,1 +1,0 @@
-"""Commands for servers on several machines, over HTTP: their places, and their operations."""

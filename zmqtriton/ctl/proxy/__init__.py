@@ -1,1 +1,0 @@
-"""`zmqtriton-ctl proxy`: configurations for the proxies in front of several servers."""
