@@ -104,8 +104,8 @@ conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.conformance.record $(ARGS) $(TRITON)
 	$(bin)/python -m tests.conformance.spans $(TRITON)
 	$(bin)/python -m tests.conformance.record --ours
-	$(if $(PYTRITON),$(bin)/python -m tests.conformance.pytriton.record $(PYTRITON))
-	$(bin)/python -m tests.conformance.pytriton.record --ours
+	$(if $(PYTRITON),$(bin)/python -m tests.addons.pytriton.conformance.record $(PYTRITON))
+	$(bin)/python -m tests.addons.pytriton.conformance.record --ours
 
 clean:
 	rm -rf .venv .venv-protobuf7 .venv-pytriton .venv-clients .venv-bench .venv-frameworks .venv-ray build *.egg-info

@@ -14,14 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ADD_ONS = "addons"
-#: The tests of add-ons, below tests/. Single ones in files of the core have the mark `addons`.
-ADD_ON_TESTS = (
-    *("addons", "checking", "conformance/pytriton", "pytriton", "simulation", "system/pytriton"),
-    *("ctl/benching", "ctl/doctor", "ctl/explaining", "command_line/test_run_guide.py"),
-    # the core's with models of an add-on
-    *("config/test_client_files.py", "frontends/http_api/control/test_description.py"),
-    "frontends/http_api/inference/test_departures.py",
-)
+#: Where the tests of add-ons lie, room by room. Single ones in files of the core have the mark
+#: `addons`.
+ADD_ON_TESTS = "tests/addons"
 #: Read by each Python that is started with the copy's path: an installation that refers to the
 #: original tree would lend its add-ons.
 _NO_OTHER_TREE = """
@@ -39,11 +34,8 @@ def copy_core(to: Path) -> None:
         check=True,
         capture_output=True,
     ).stdout.decode()
-    left_out = tuple(f"tests/{name}" for name in ADD_ON_TESTS)
     for name in filter(None, names.split("\0")):
-        is_add_on = name.startswith(f"{ADD_ONS}/") or any(
-            name == left or name.startswith(f"{left}/") for left in left_out
-        )
+        is_add_on = name.startswith((f"{ADD_ONS}/", f"{ADD_ON_TESTS}/"))
         if not is_add_on and (ROOT / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, to / name)

@@ -7,8 +7,6 @@ import pytest
 
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import read_chat_template, read_client_files
-from zmqtriton.config.parameters import OPENAI_PARAMETERS
-from zmqtriton_addons.web_apis.openai.tensor_names import INPUTS, OUTPUTS
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_protos import ModelConfig
 
@@ -69,9 +67,3 @@ def test_a_usual_name_may_not_be_a_link_to_elsewhere(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="is outside model directory"):
         read_chat_template(config_of(), model)
-
-
-def test_names_of_parameters_are_those_that_are_read() -> None:
-    read = {*INPUTS, *OUTPUTS, "openai_chat_template", "openai_chat_template_variables"}
-
-    assert read == set(OPENAI_PARAMETERS)

@@ -25,14 +25,16 @@ TESTED = {
     "canary weight": "operations/test_ctl_results.py::test_canaries_are_steered_by_command",
     "completion": "operations/test_ctl_results.py::test_a_shell_completes_commands_and_models",
     "config": "operations/test_ctl_upkeep.py::test_the_configuration_in_use_is_shown",
-    "doctor": "operations/test_doctor.py::test_a_server_that_is_well_and_one_that_is_stopped",
+    "doctor": "addons/tools/system/test_doctor.py"
+    "::test_a_server_that_is_well_and_one_that_is_stopped",
     "drain": "loads/test_draining.py::test_the_operator_drains_and_unloads_a_model",
     "env clean": "loads/test_environments.py"
     "::test_a_running_servers_environments_are_listed_and_not_cleaned",
     "env list": "loads/test_environments.py"
     "::test_a_running_servers_environments_are_listed_and_not_cleaned",
     "env prepare": "loads/test_environments.py::server",
-    "explain": "operations/test_explain.py::test_each_model_that_is_not_ready_is_explained",
+    "explain": "addons/tools/system/test_explain.py"
+    "::test_each_model_that_is_not_ready_is_explained",
     "fleet drain": _CHANGES_A_FLEET,
     "fleet load": _CHANGES_A_FLEET,
     "fleet rollout": _CHANGES_A_FLEET,

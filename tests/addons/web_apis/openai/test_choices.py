@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.addons.web_apis.openai.models import response, text_model
+from tests.frontends.http_api.text_models import response, text_model
 from zmqtriton_addons.web_apis.openai.choices import Choices
 from zmqtriton_addons.web_apis.openai.tensor_names import OUTPUTS, TensorNames
 from zmqtriton_floor.errors import InternalError

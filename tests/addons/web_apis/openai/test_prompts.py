@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.addons.web_apis.openai.models import text_model
+from tests.frontends.http_api.text_models import text_model
 from zmqtriton_addons.web_apis.openai import prompts
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
 from zmqtriton_addons.web_apis.openai.prompts import prompt_of

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.addons.web_apis.openai.models import text_model
 from tests.frontends.http_api.fakes import tensor_config
+from tests.frontends.http_api.text_models import text_model
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
 from zmqtriton_addons.web_apis.openai.request_tensors import text_body
 from zmqtriton_addons.web_apis.openai.requests import read_chat, read_completion

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.addons.web_apis.openai.models import response, text_model
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
+from tests.frontends.http_api.text_models import response, text_model
 from tests.support.raw_http import connect_narrow, raw_request, read_some
 from tests.support.waiting import value_at_rest
 from zmqtriton_frontends.gateway.streams import StreamItem

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.addons.web_apis.openai.models import response
 from tests.frontends.http_api.fakes import tensor_config, version_info
+from tests.frontends.http_api.text_models import response
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_addons.web_apis.openai.vectors import Batch, batches, document, read

@@ -5,22 +5,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import falcon.inspect
+import pytest
 
-from tests.addons.web_apis.openai.models import text_model
 from tests.frontends.http_api.fakes import Client, FakeGateway, tensor_config, version_info
-from zmqtriton_addons.web_apis.openai.requests import read_chat, read_completion
-from zmqtriton_addons.web_apis.openai.vectors import read as read_embedding
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.http_api.control.description import Description, all_operations
 from zmqtriton_frontends.http_api.inference import generate_request, infer_request
 
+#: All that the core and the add-ons of the HTTP frontend may answer.
+WITH_ADD_ONS = pytest.param({"allow_openai": True}, marks=pytest.mark.addons)
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
 
 def described(gateway: FakeGateway | None = None) -> dict[str, Any]:
-    result = Client(gateway or FakeGateway(allow_openai=True)).request("GET", "/openapi.json")
+    result = Client(gateway or FakeGateway()).request("GET", "/openapi.json")
     assert (200, "application/json") == (result.status_code, result.headers["content-type"])
     document: dict[str, Any] = result.json
     return document
@@ -83,8 +83,12 @@ def faults(value: Any, schema: dict[str, Any], schemas: dict[str, Any]) -> Itera
             yield from faults(each, schema["items"], schemas)
 
 
-def test_it_describes_exactly_what_the_application_answers() -> None:
-    gateway = FakeGateway(allow_openai=True)
+@pytest.fixture(params=[{}, WITH_ADD_ONS], ids=["core", "add-ons"])
+def gateway(request: pytest.FixtureRequest) -> FakeGateway:
+    return FakeGateway(**request.param)
+
+
+def test_it_describes_exactly_what_the_application_answers(gateway: FakeGateway) -> None:
     access = Access(gateway.settings)
     built = app.build(gateway, app.routes(gateway), access)  # type: ignore[arg-type]
     routes = falcon.inspect.inspect_routes(built)
@@ -99,8 +103,7 @@ def test_it_describes_exactly_what_the_application_answers() -> None:
     assert real == {(path, method) for path, method, _ in operations(described(gateway))}
 
 
-def test_every_responder_is_described_in_words() -> None:
-    gateway: Any = FakeGateway(allow_openai=True)
+def test_every_responder_is_described_in_words(gateway: Any) -> None:
     used = {route.responder.__qualname__ for route in app.routes(gateway)}
 
     described_ones = all_operations(gateway).keys()
@@ -129,8 +132,8 @@ def test_examples_over_grpc_can_know_where_that_is() -> None:
     assert "x-grpc" not in without["info"]
 
 
-def test_it_is_openapi() -> None:
-    document = described()
+def test_it_is_openapi(gateway: FakeGateway) -> None:
+    document = described(gateway)
 
     assert "3.1.0" == document["openapi"]
     assert {"title", "version"} <= document["info"].keys()
@@ -160,18 +163,17 @@ def test_all_that_infers_takes_a_timeout() -> None:
 
     model = "/v2/models/{model}"
     assert {f"{model}/infer", f"{model}/generate", f"{model}/generate_stream"} <= timed.keys()
-    assert {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} <= timed.keys()
     assert {"post"} == set(timed.values())
 
 
-def test_no_two_operations_have_one_name() -> None:
-    names = [operation["operationId"] for _, _, operation in operations(described())]
+def test_no_two_operations_have_one_name(gateway: FakeGateway) -> None:
+    names = [operation["operationId"] for _, _, operation in operations(described(gateway))]
 
     assert sorted(set(names)) == sorted(names)
 
 
-def test_all_that_is_referred_to_is_there_and_nothing_else() -> None:
-    document = described()
+def test_all_that_is_referred_to_is_there_and_nothing_else(gateway: FakeGateway) -> None:
+    document = described(gateway)
 
     used = set(references(document))
 
@@ -202,29 +204,6 @@ def test_an_example_is_what_its_model_accepts() -> None:
         signature: Signature = gateway.catalogue.find(name).signature
         signature.check(generate_request.read(value, signature.inputs))
     assert {"NEEDED"} == examples(document, "generate")["optional"].keys()
-
-
-def test_models_of_texts_and_vectors_have_examples_for_openai_s_clients() -> None:
-    gateway = FakeGateway(allow_openai=True)
-    gateway.catalogue.update(text_model("texts", model_transaction_policy={"decoupled": True}))
-    gateway.catalogue.update(text_model("vectors", outputs=(("embedding", "FP32"),)))
-    document = described(gateway)
-
-    chats, texts, vectors = (
-        document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["examples"]
-        for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
-    )
-
-    assert ["texts"] == [read_chat(one["value"]).model for one in chats.values()]
-    assert ["texts"] == [read_completion(one["value"]).model for one in texts.values()]
-    assert ["vectors"] == [read_embedding(one["value"]).model for one in vectors.values()]
-
-
-def test_without_openai_s_api_nothing_of_it_is_described() -> None:
-    document = described(FakeGateway())
-
-    assert not any(path.startswith("/v1") for path in document["paths"])
-    assert "OpenAIError" not in document["components"]["schemas"]
 
 
 OPTIONAL = [

@@ -1,0 +1,168 @@
+"""`zmqtriton-ctl explain` about models that are broken in one way each, on one server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.addons.tools.system import broken_models
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.operations.commands import OPTION, ctl
+
+pytestmark = pytest.mark.system
+
+ON_REQUEST = {"asleep", "loads_long"}
+OPTIONS = [
+    *("--model-control-mode=explicit", "--load-on-demand", "--model-load-thread-count=8"),
+    *("--exit-on-error=false", "--strict-readiness=false", "--exit-timeout-secs=1"),
+    *(OPTION, "--model-repository=@DIRECTORY@/second"),
+    *(f"--load-model={name}" for name in broken_models.MODELS if name not in ON_REQUEST),
+]
+BODY = {"inputs": [{"name": "IN", "shape": [1], "datatype": "FP32", "data": [1]}]}
+
+
+def prepare(server: Server) -> None:
+    broken_models.write(server.repository)
+    broken_models.write(server.directory.parent / "second", ["doubled"])
+
+
+def models(server: Server) -> str:
+    """Return the states of all models, but of one that loads for ever."""
+    _, entries = server.request_json("/v2/repository/index", {})
+    return " ".join(e.get("state", "") for e in entries if e["name"] != "loads_long")
+
+
+def findings(server: Server, *words: str) -> dict[str, list[Any]]:
+    """By model, the most important first."""
+    done = ctl(server, "explain", *words, "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    found: dict[str, list[Any]] = {}
+    for one in json.loads(done.stdout):
+        found.setdefault(one["model"], []).append(one)
+    return found
+
+
+def tells(server: Server, model: str, cause: str) -> None:
+    """Wait until it does: what is told comes from logs and counts, which follow the answers."""
+
+    def is_told() -> bool:
+        return cause in findings(server, model)[model][0]["text"]
+
+    eventually(is_told, 60, f"{model}: {cause}")
+
+
+def ask(server: Server, model: str, within_s: float = 60.0) -> int:
+    """Return the status of the answer; 0 if there is none in time."""
+    with suppress(OSError):
+        path = f"/v2/models/{model}/infer"
+        return server.request_json(path, BODY, within_s=within_s)[0]
+    return 0
+
+
+@pytest.fixture(scope="module")
+def waiting(server: Server) -> None:
+    """Requests that are not answered while the server runs; they end with it."""
+    models = ("throttled", "throttled", "hanging", "crowded", "loads_long")
+    for model in models:
+        threading.Thread(target=ask, args=(server, model, 600.0), daemon=True).start()
+
+
+NOT_READY = {
+    "backend_unknown": "there is no backend 'nonsense'",
+    "chain": "its member 'member' is not ready: it raises OSError: the disk is gone",
+    "chain_misspelt": "its member 'workss' does not exist; did you mean 'works'?",
+    "config_wrong": "config.pbtxt, line 5",
+    "crashes": "it crashes in native code, killed by SIGSEGV",
+    "doubled": "two repositories have a model of this name",
+    "environment_missing": "its environment does not exist: /no/such.tar.gz",
+    "exits": "its process ends itself, with status 3",
+    "file_missing": "model.py is missing",
+    "gpu_missing": "it asks for a GPU that this machine does not have",
+    "import_missing": "cannot import 'nothing_here' (model.py, line 4)",
+    "loads_slowly": "loading took longer than max_load_seconds, 1 s",
+    "member": "it raises OSError: the disk is gone",
+    "name_wrong": "its config.pbtxt calls it 'another'",
+    "raises": "it raises ValueError: no weights at /data/weights.pt",
+    "syntax_wrong": "its code cannot be read: SyntaxError",
+    "too_many": "it asks for 900000 instances",
+}
+
+
+@pytest.mark.row("L12")
+def test_each_model_that_is_not_ready_is_explained(server: Server) -> None:
+    eventually(lambda: "LOADING" not in models(server), 60, "the end of all loads")
+
+    found = findings(server)
+
+    causes = {model: all_[0]["text"] for model, all_ in found.items()}
+    assert NOT_READY.keys() == causes.keys() - {"dies", "loads_long"}
+    assert {} == {m: causes[m] for m in NOT_READY if NOT_READY[m] not in causes[m]}
+    for all_ in found.values():
+        assert all_[0]["advice"]
+        assert all_[0]["commands"]
+
+
+def test_it_reads_as_cause_advice_and_command(server: Server) -> None:
+    cause, advice, *commands = ctl(server, "explain", "raises").stdout.splitlines()
+
+    assert cause.startswith("raises: not ready: it raises ValueError")
+    assert "  Correct the model, or what it needs there." == advice
+    assert ["  next: zmqtriton-ctl logs raises", "  then: zmqtriton-ctl restart raises"] == commands
+
+
+@pytest.mark.row("L12")
+def test_a_model_that_dies_fails_or_calls_itself_is_explained(server: Server) -> None:
+    for _ in range(7):
+        assert 503 == ask(server, "dies")
+    assert 500 == ask(server, "fails")
+    ask(server, "asks_itself")
+    ask(server, "hungry")
+
+    tells(server, "dies", "given up after")
+    tells(server, "fails", "KeyError: 'no such column'")
+    tells(server, "asks_itself", "deadlock")
+    tells(server, "hungry", "max_memory_bytes is")
+
+
+@pytest.mark.row("L12")
+def test_a_model_that_is_held_up_is_explained(server: Server, waiting: None) -> None:
+    def full() -> bool:
+        return ask(server, "crowded", 1.0) == 503
+
+    eventually(full, 60, "the queue is full")
+    tells(server, "crowded", "the queue is too short")
+    tells(server, "hanging", "it hangs or is slow: 1 request")
+    tells(server, "throttled", "its quota holds it back")
+    tells(server, "loads_long", "it is still loading")
+
+
+def test_a_model_that_waits_for_a_request_is_explained_if_asked_for(server: Server) -> None:
+    (asleep,) = findings(server, "asleep")["asleep"]
+
+    assert "it is loaded on demand, by its first request" in asleep["text"]
+    assert "zmqtriton-ctl infer asleep --zeros" == asleep["commands"][0]
+
+
+def test_an_operators_unload_and_a_wrong_name_are_explained(server: Server) -> None:
+    assert "" == server.control_model("unload", "unloaded")
+
+    tells(server, "unloaded", "an operator or a client has unloaded it")
+
+    misspelt = ctl(server, "explain", "wroks")
+    assert (1, "") == (misspelt.exit_code, misspelt.stdout)
+    assert "there is no such model; did you mean 'works'?" in misspelt.stderr
+
+
+@pytest.mark.row("L12")
+def test_a_model_whose_last_load_failed_is_explained_unasked(server: Server) -> None:
+    (server.repository / "works" / "1" / "model.py").write_text("def broken(:")
+    assert server.control_model("load", "works")
+
+    text = findings(server)["works"][0]["text"]
+
+    assert text.startswith("ready, but the last load failed, the earlier version serves")

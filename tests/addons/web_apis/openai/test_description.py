@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from tests.frontends.http_api.control.test_description import described, operations
+from tests.frontends.http_api.fakes import FakeGateway
+from tests.frontends.http_api.text_models import text_model
+from zmqtriton_addons.web_apis.openai.requests import read_chat, read_completion
+from zmqtriton_addons.web_apis.openai.vectors import read as read_embedding
+
+
+def test_all_that_infers_takes_a_timeout() -> None:
+    timed = {
+        path
+        for path, _, operation in operations(described(FakeGateway(allow_openai=True)))
+        if "X-Request-Timeout" in [one["name"] for one in operation.get("parameters", ())]
+    }
+
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} <= timed
+
+
+def test_models_of_texts_and_vectors_have_examples_for_openai_s_clients() -> None:
+    gateway = FakeGateway(allow_openai=True)
+    gateway.catalogue.update(text_model("texts", model_transaction_policy={"decoupled": True}))
+    gateway.catalogue.update(text_model("vectors", outputs=(("embedding", "FP32"),)))
+    document = described(gateway)
+
+    chats, texts, vectors = (
+        document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["examples"]
+        for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+    )
+
+    assert ["texts"] == [read_chat(one["value"]).model for one in chats.values()]
+    assert ["texts"] == [read_completion(one["value"]).model for one in texts.values()]
+    assert ["vectors"] == [read_embedding(one["value"]).model for one in vectors.values()]
+
+
+def test_without_openai_s_api_nothing_of_it_is_described() -> None:
+    document = described(FakeGateway())
+
+    assert not any(path.startswith("/v1") for path in document["paths"])
+    assert "OpenAIError" not in document["components"]["schemas"]
