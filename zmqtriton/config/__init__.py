@@ -3,3 +3,67 @@
 Start in `model_config`; each of the other modules has one part of its work. Nothing here logs,
 starts a process or knows of running instances.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.lazy_names import lazy_names
+
+#: The names for add-ons, by module.
+_NAMES = {
+    "backends": "BUILTIN_BACKENDS BackendPlace PYTHON PYTHON_FILE REQUIRED_MODULES backend_places "
+    "complete_backend find_model_file find_runtime",
+    "defaults": "apply_defaults",
+    "document": "to_dict to_json to_text",
+    "ensembles": "check_cycle member_names",
+    "errors": "ConfigError FieldPath Problem",
+    "files": "path_problems read_client_files unreadable_file_problems",
+    "instances": "apply_group_defaults group_problems instance_specs",
+    "known_parameters": "misspelt_parameter_problems",
+    "members": "check_members member_problems no_loaded_version_text version_not_loaded_text",
+    "model_config": "Host load_config",
+    "names": "unknown_name_problems",
+    "own_parameters": "own_parameter_problems",
+    "parameters": "BLS_MODELS declared_callees load_timeout_s",
+    "pbtxt": "parse_json parse_text read_config read_text",
+    "positions": "PositionIndex locate",
+    "states": "state_problems",
+    "validation": "config_problems tensor_problems",
+}
+
+if TYPE_CHECKING:
+    from zmqtriton.config.backends import (
+        BUILTIN_BACKENDS,
+        PYTHON,
+        PYTHON_FILE,
+        REQUIRED_MODULES,
+        BackendPlace,
+        backend_places,
+        complete_backend,
+        find_model_file,
+        find_runtime,
+    )
+    from zmqtriton.config.defaults import apply_defaults
+    from zmqtriton.config.document import to_dict, to_json, to_text
+    from zmqtriton.config.ensembles import check_cycle, member_names
+    from zmqtriton.config.errors import ConfigError, FieldPath, Problem
+    from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
+    from zmqtriton.config.instances import apply_group_defaults, group_problems, instance_specs
+    from zmqtriton.config.known_parameters import misspelt_parameter_problems
+    from zmqtriton.config.members import (
+        check_members,
+        member_problems,
+        no_loaded_version_text,
+        version_not_loaded_text,
+    )
+    from zmqtriton.config.model_config import Host, load_config
+    from zmqtriton.config.names import unknown_name_problems
+    from zmqtriton.config.own_parameters import own_parameter_problems
+    from zmqtriton.config.parameters import BLS_MODELS, declared_callees, load_timeout_s
+    from zmqtriton.config.pbtxt import parse_json, parse_text, read_config, read_text
+    from zmqtriton.config.positions import PositionIndex, locate
+    from zmqtriton.config.states import state_problems
+    from zmqtriton.config.validation import config_problems, tensor_problems
+else:
+    __getattr__ = lazy_names(__name__, _NAMES)

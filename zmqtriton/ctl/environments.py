@@ -54,7 +54,7 @@ def _become(name: str, parent: str) -> str:
     from zmqtriton.environments.cache import default_root
 
     try:
-        user = users.find(name)
+        user = users.find_user(name)
         cache = users.give_directory(parent or default_root(is_shared=True), user)
         user.become()
     except (users.UserError, OSError) as error:

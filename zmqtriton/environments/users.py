@@ -61,7 +61,7 @@ class StubUsers:
 
     def __init__(self, names: Sequence[str]) -> None:
         """Look the users up. Raises UserError."""
-        found = [find(name) for name in names]
+        found = [find_user(name) for name in names]
         #: Everybody's, for sockets of the server that stubs connect to; None without users.
         self.group = found[0].gid if found else None
         self._users = {
@@ -78,7 +78,7 @@ class StubUsers:
             _check(user, [str(path) for path in (*paths, *_module_paths())])
 
 
-def find(name: str) -> StubUser:
+def find_user(name: str) -> StubUser:
     """Return a user. Raises UserError if models cannot be this one's."""
     try:
         entry = pwd.getpwnam(name)

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from zmqtriton.options.parser import HelpRequested, OptionError, parse, with_environment
 from zmqtriton.options.report import describe_options
+from zmqtriton.options.restrictions import CATEGORIES
 from zmqtriton.options.result import Options
 from zmqtriton.options.trace import OPENTELEMETRY, TraceOptions
-from zmqtriton.options.values import RateLimitResource, Restriction, Setting
+from zmqtriton.options.values import (
+    BadValue,
+    RateLimitResource,
+    Restriction,
+    Setting,
+    restriction,
+)
 
 __all__ = [
+    "CATEGORIES",
     "OPENTELEMETRY",
+    "BadValue",
     "HelpRequested",
     "OptionError",
     "Options",
@@ -22,5 +31,6 @@ __all__ = [
     "TraceOptions",
     "describe_options",
     "parse",
+    "restriction",
     "with_environment",
 ]

@@ -9,7 +9,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
-from zmqtriton.control_client.http_service import parse_headers
+from zmqtriton.control_client import parse_headers
 from zmqtriton_addons.fleet.building import Settings, build_fleet
 from zmqtriton_addons.fleet.engine import Engine
 from zmqtriton_addons.fleet.haproxy import Listeners

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.supervisor.backoff import PROVEN_AFTER_S, Backoff
+from zmqtriton.supervisor import PROVEN_AFTER_S, Backoff
 from zmqtriton_addons.fleet.proxies import haproxy
 from zmqtriton_addons.fleet.proxies.layout import Layout, check_header, check_listener, is_plain
 from zmqtriton_addons.fleet.servers.nodes import Node

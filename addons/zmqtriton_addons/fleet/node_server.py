@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton import runtime_places
-from zmqtriton.supervisor.backoff import Backoff
+from zmqtriton.supervisor import Backoff
 from zmqtriton_addons.fleet.announcing.announcement import STARTING
 from zmqtriton_addons.fleet.engine import Report
 

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from zmqtriton.embedded.connection import Connection
-from zmqtriton.embedded.hosted_process import report
+from zmqtriton.embedded import Connection, report
 from zmqtriton_addons.pytriton.bound_model import model_class
 from zmqtriton_addons.pytriton.decorators.context import TritonContext, set_triton_context
 from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError

@@ -25,9 +25,7 @@ from zmqtriton_addons.pytriton.proxy.telemetry import (
 from zmqtriton_addons.pytriton.proxy.types import Request
 from zmqtriton_addons.pytriton.validation import ResponseValidator
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
-from zmqtriton_stub.api.errors import TritonError, TritonModelException
-from zmqtriton_stub.api.inference import InferenceResponse
-from zmqtriton_stub.api.tensor import Tensor
+from zmqtriton_stub.api import InferenceResponse, Tensor, TritonError, TritonModelException
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from zmqtriton.options.restrictions import CATEGORIES
+from zmqtriton.options import CATEGORIES
 from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
 
 VALID_TRITON_ENDPOINTS = set(CATEGORIES)

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.options import OptionError, parse
-from zmqtriton.options.values import BadValue, restriction
+from zmqtriton.options import BadValue, OptionError, parse, restriction
 from zmqtriton_addons.pytriton import constants
 from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
 from zmqtriton_addons.pytriton.security import TRITON_ACCESS_HEADER, TritonSecurityConfig

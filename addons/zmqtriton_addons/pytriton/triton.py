@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from zmqtriton.control_client.client import NoServerError
-from zmqtriton.embedded.connection import Connection, connect
-from zmqtriton.embedded.server import Server
+from zmqtriton.control_client import NoServerError
+from zmqtriton.embedded import Connection, Server, connect
 from zmqtriton_addons.pytriton.binding import Binding, check_model_name
 from zmqtriton_addons.pytriton.client.wire.url import TritonUrl
 from zmqtriton_addons.pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S

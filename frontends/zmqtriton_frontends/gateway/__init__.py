@@ -1,1 +1,23 @@
 """The way from a frontend to the broker and the supervisor, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.lazy_names import lazy_names
+
+#: The names for add-ons, by module.
+_NAMES = {
+    "gateway": "Gateway",
+    "loads": "load",
+    "readiness": "Readiness",
+    "streams": "StreamItem",
+}
+
+if TYPE_CHECKING:
+    from zmqtriton_frontends.gateway.gateway import Gateway
+    from zmqtriton_frontends.gateway.loads import load
+    from zmqtriton_frontends.gateway.readiness import Readiness
+    from zmqtriton_frontends.gateway.streams import StreamItem
+else:
+    __getattr__ = lazy_names(__name__, _NAMES)

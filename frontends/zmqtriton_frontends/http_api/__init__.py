@@ -3,3 +3,48 @@
 `server/` is the process, `app.py` the table of routes; the rest turns bytes into checked requests
 for the gateway and responses back into bytes. Knows nothing of instances, queues or batches.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.lazy_names import lazy_names
+
+#: The names for add-ons, by module.
+_NAMES = {
+    "asgi.access": "Access",
+    "asgi.request": "Request",
+    "asgi.route": "Route",
+    "control.json_schema": "BOOLEAN COUNT STRING array_of object_of schema_named",
+    "control.openapi_text": "Example Operation RouteDescriptions",
+    "extension": "EndpointParts HttpExtension",
+    "inference.binary": "JSON_LENGTH_HEADER",
+    "inference.json_tensors": "json_to_bytes",
+    "inference.response_encoding": "size_of_response",
+    "inference.server_sent_events": "Events",
+}
+
+if TYPE_CHECKING:
+    from zmqtriton_frontends.http_api.asgi.access import Access
+    from zmqtriton_frontends.http_api.asgi.request import Request
+    from zmqtriton_frontends.http_api.asgi.route import Route
+    from zmqtriton_frontends.http_api.control.json_schema import (
+        BOOLEAN,
+        COUNT,
+        STRING,
+        array_of,
+        object_of,
+        schema_named,
+    )
+    from zmqtriton_frontends.http_api.control.openapi_text import (
+        Example,
+        Operation,
+        RouteDescriptions,
+    )
+    from zmqtriton_frontends.http_api.extension import EndpointParts, HttpExtension
+    from zmqtriton_frontends.http_api.inference.binary import JSON_LENGTH_HEADER
+    from zmqtriton_frontends.http_api.inference.json_tensors import json_to_bytes
+    from zmqtriton_frontends.http_api.inference.response_encoding import size_of_response
+    from zmqtriton_frontends.http_api.inference.server_sent_events import Events
+else:
+    __getattr__ = lazy_names(__name__, _NAMES)

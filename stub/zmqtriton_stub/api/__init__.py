@@ -1,1 +1,21 @@
 """The API of models: the classes and functions of triton_python_backend_utils."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.lazy_names import lazy_names
+
+#: The names for add-ons, by module.
+_NAMES = {
+    "errors": "TritonError TritonModelException",
+    "inference": "InferenceResponse",
+    "tensor": "Tensor",
+}
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.api.errors import TritonError, TritonModelException
+    from zmqtriton_stub.api.inference import InferenceResponse
+    from zmqtriton_stub.api.tensor import Tensor
+else:
+    __getattr__ = lazy_names(__name__, _NAMES)

@@ -12,7 +12,7 @@ from zmqtriton.environments.demand import Environment, variable_overrides
 from zmqtriton.options import parse
 from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.policy_reading import read_policy
-from zmqtriton.supervisor.machine.python_settings import PythonSettings, check
+from zmqtriton.supervisor.machine.python_settings import PythonSettings, check_settings
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 
@@ -75,10 +75,10 @@ def test_what_is_wrong_is_the_problem_of_every_python_model(
 @pytest.mark.row("B04", "B05")
 def test_the_pool_has_a_least_size_and_the_prefix_a_character() -> None:
     with pytest.raises(InvalidArgument, match=r"^thread-pool-size can't be less than 1\.$"):
-        check({"thread-pool-size": "0"})
+        check_settings({"thread-pool-size": "0"})
     with pytest.raises(InvalidArgument, match=r"^shm-region-prefix-name must at least contain"):
-        check({"shm-region-prefix-name": ""})
-    check({"shm-region-prefix-name": "prefix", "thread-pool-size": "1"})
+        check_settings({"shm-region-prefix-name": ""})
+    check_settings({"shm-region-prefix-name": "prefix", "thread-pool-size": "1"})
 
 
 @pytest.mark.row("B07", "K23")
@@ -92,7 +92,7 @@ def test_unknown_settings_are_accepted() -> None:
         ]
     )
 
-    check(options.backend_settings("python"))
+    check_settings(options.backend_settings("python"))
 
     assert {"nobody": "knows", "default-max-batch-size": "2"} == options.backend_settings("python")
     assert () == options.warnings

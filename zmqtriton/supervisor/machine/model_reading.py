@@ -75,7 +75,7 @@ from zmqtriton.supervisor.machine.instance_slots import (
     instance_slots,
     scaled_config,
 )
-from zmqtriton.supervisor.machine.python_settings import check as check_settings
+from zmqtriton.supervisor.machine.python_settings import check_settings
 from zmqtriton.supervisor.models.blueprint import (
     Blueprint,
     EnsembleBlueprint,

@@ -47,7 +47,7 @@ class PythonSettings(NamedTuple):
         )
 
 
-def check(given: Mapping[str, str]) -> None:
+def check_settings(given: Mapping[str, str]) -> None:
     """Check all values. Raises InvalidArgument for the first wrong one."""
     for key in _NUMBER_RULES:
         value = _number(key, given)

@@ -17,7 +17,7 @@ from typing import Any
 from zmqtriton_addons.fleet.announcing.announcer import Announcer
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.process import request_log
 
 _log = logging.getLogger(__name__)

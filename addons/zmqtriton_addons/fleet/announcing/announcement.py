@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference import ModelVersion
 
 #: The number of this format; a reader refuses those that it does not know.
 FORMAT = 1

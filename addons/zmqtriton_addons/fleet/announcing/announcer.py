@@ -21,9 +21,8 @@ from zmqtriton_addons.fleet.announcing.pace import Pace
 from zmqtriton_addons.fleet.announcing.places import AnnounceError
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.readiness import Readiness
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.gateway import Gateway, Readiness
+from zmqtriton_frontends.inference import ModelVersion
 
 _log = logging.getLogger(__name__)
 

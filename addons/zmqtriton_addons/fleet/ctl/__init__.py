@@ -1,1 +1,1 @@
-"""`zmqtriton-ctl fleet`: what is done to several servers at once."""
+"""`zmqtriton-ctl fleet`: operations on several servers at once."""

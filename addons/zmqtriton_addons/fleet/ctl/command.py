@@ -9,10 +9,16 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.control_client.http_service import parse_headers
-from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
-from zmqtriton.ctl.output import print_document, print_error, print_note, with_format
-from zmqtriton.ctl.tables import print_table
+from zmqtriton.control_client import parse_headers
+from zmqtriton.ctl import (
+    EXIT_REFUSED,
+    exit_on_error,
+    print_document,
+    print_error,
+    print_note,
+    print_table,
+    with_format,
+)
 from zmqtriton_addons.fleet.ctl import report
 from zmqtriton_addons.fleet.servers import rolling, sources
 from zmqtriton_addons.fleet.servers.node_service import NodeService, Reply, ask_all

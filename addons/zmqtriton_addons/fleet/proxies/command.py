@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.http_service import parse_headers
-from zmqtriton.ctl.failing import exit_on_error
+from zmqtriton.control_client import parse_headers
+from zmqtriton.ctl import exit_on_error
 from zmqtriton_addons.fleet.proxies import envoy, haproxy, nginx
 from zmqtriton_addons.fleet.proxies.layout import Layout, check_header, check_listener, is_plain
 from zmqtriton_addons.fleet.servers import sources

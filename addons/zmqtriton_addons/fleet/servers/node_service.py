@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from zmqtriton.control_client.client import NoServerError
-from zmqtriton.control_client.http_service import HttpService, RefusedRequest
+from zmqtriton.control_client import HttpService, NoServerError, RefusedRequest
 from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import ZmqTritonError
 

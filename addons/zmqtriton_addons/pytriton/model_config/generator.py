@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.document import to_text
-from zmqtriton.config.pbtxt import parse_json
+from zmqtriton.config import parse_json, to_text
 from zmqtriton_addons.pytriton.exceptions import PyTritonBadParameterError
 from zmqtriton_addons.pytriton.model_config.common import (
     DynamicBatcher,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.document import to_dict
-from zmqtriton.config.pbtxt import read_config
+from zmqtriton.config import read_config, to_dict
 from zmqtriton_addons.pytriton.exceptions import PyTritonModelConfigError
 from zmqtriton_addons.pytriton.model_config.common import (
     DeviceKind,

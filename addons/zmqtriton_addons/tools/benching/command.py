@@ -9,15 +9,26 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.control_client.client import Client, NoServerError
-from zmqtriton.control_client.http_service import HttpService, RefusedRequest, find_address
-from zmqtriton.ctl.asking import check_name, run_with_client
-from zmqtriton.ctl.failing import EXIT_REFUSED
-from zmqtriton.ctl.inferring.options import RequestOptions, with_request_options
-from zmqtriton.ctl.inferring.requests import PreparedRequest
-from zmqtriton.ctl.output import form_option, print_document, print_note
-from zmqtriton.ctl.progress.live_line import LiveLine
-from zmqtriton.ctl.tables import print_table
+from zmqtriton.control_client import (
+    Client,
+    HttpService,
+    NoServerError,
+    RefusedRequest,
+    find_address,
+)
+from zmqtriton.ctl import (
+    EXIT_REFUSED,
+    LiveLine,
+    PreparedRequest,
+    RequestOptions,
+    check_name,
+    form_option,
+    print_document,
+    print_note,
+    print_table,
+    run_with_client,
+    with_request_options,
+)
 from zmqtriton_addons.tools.benching import judgement
 from zmqtriton_addons.tools.benching.clients import Clients
 from zmqtriton_addons.tools.benching.results import Measurement, make_row, server_totals

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 import zmqtriton_protos
-from zmqtriton.ctl.inferring.requests import PreparedRequest
+from zmqtriton.ctl import PreparedRequest
 from zmqtriton_floor.errors import InvalidArgument
 
 

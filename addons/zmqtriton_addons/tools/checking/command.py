@@ -13,14 +13,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from zmqtriton.config.backends import backend_places
-from zmqtriton.config.errors import Problem
-from zmqtriton.config.model_config import Host
+from zmqtriton.config import Host, Problem, backend_places
 from zmqtriton.findings import Finding, Severity
 from zmqtriton.options import HelpRequested, OptionError, Options, parse
 from zmqtriton.storage.places import is_remote
-from zmqtriton.supervisor.machine.gpus import visible_gpus
-from zmqtriton.supervisor.machine.python_settings import check as check_settings
+from zmqtriton.supervisor import check_settings, visible_gpus
 from zmqtriton_addons.tools.checking.configurations import CheckOptions
 from zmqtriton_addons.tools.checking.repositories import Report, check_repositories
 from zmqtriton_floor.errors import ZmqTritonError

@@ -7,15 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.backends import PYTHON, PYTHON_FILE, BackendPlace, find_runtime
-from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
-from zmqtriton.config.instances import group_problems
-from zmqtriton.config.model_config import Host
-from zmqtriton.config.own_parameters import own_parameter_problems
-from zmqtriton.config.parameters import load_timeout_s
-from zmqtriton.config.states import state_problems
-from zmqtriton.config.validation import config_problems, tensor_problems
+from zmqtriton.config import (
+    PYTHON,
+    PYTHON_FILE,
+    BackendPlace,
+    ConfigError,
+    Host,
+    Problem,
+    config_problems,
+    find_runtime,
+    group_problems,
+    load_timeout_s,
+    own_parameter_problems,
+    path_problems,
+    read_client_files,
+    state_problems,
+    tensor_problems,
+    unreadable_file_problems,
+)
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton_addons.tools.checking.findings import to_problem
 from zmqtriton_floor.errors import ZmqTritonError

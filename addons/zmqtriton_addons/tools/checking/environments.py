@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.errors import FieldPath, Problem
-from zmqtriton.environments.demand import (
+from zmqtriton.config import FieldPath, Problem
+from zmqtriton.environments import (
     ARCHIVE,
     INTERPRETER,
     REQUIREMENTS,
     SERVER_ENVIRONMENT,
     EnvironmentSpec,
+    candidate_paths,
+    check_archive_start,
+    not_found_text,
     resolve_environment,
 )
-from zmqtriton.environments.interpreters import candidate_paths, not_found_text
-from zmqtriton.environments.unpack import check_archive_start
 from zmqtriton_addons.tools.checking.findings import Findings, warning
 from zmqtriton_floor.errors import ZmqTritonError
 

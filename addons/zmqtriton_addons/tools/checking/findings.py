@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton.config.positions import locate
+from zmqtriton.config import ConfigError, Problem, locate
 from zmqtriton.findings import Severity
 from zmqtriton_floor.errors import ZmqTritonError
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from zmqtriton.config.errors import Problem
+from zmqtriton.config import Problem
 from zmqtriton_addons.tools.checking.protobuf import messages, text
 
 #: Fields of onnx.proto: of a model its graph, of that its tensors, of these their names.

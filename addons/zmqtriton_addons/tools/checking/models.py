@@ -15,22 +15,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.backends import (
+from zmqtriton.config import (
     BUILTIN_BACKENDS,
     PYTHON,
     REQUIRED_MODULES,
+    ConfigError,
+    PositionIndex,
+    Problem,
+    apply_defaults,
+    apply_group_defaults,
     complete_backend,
     find_model_file,
     find_runtime,
+    locate,
+    misspelt_parameter_problems,
+    parse_text,
+    read_text,
+    unknown_name_problems,
 )
-from zmqtriton.config.defaults import apply_defaults
-from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton.config.instances import apply_group_defaults
-from zmqtriton.config.known_parameters import misspelt_parameter_problems
-from zmqtriton.config.names import unknown_name_problems
-from zmqtriton.config.pbtxt import parse_text, read_text
-from zmqtriton.config.positions import PositionIndex, locate
-from zmqtriton.environments.demand import ignored_stub_warnings
+from zmqtriton.environments import ignored_stub_warnings
 from zmqtriton.repository.scan import (
     CONFIG_FILE,
     choose_versions,

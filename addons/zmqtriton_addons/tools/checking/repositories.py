@@ -12,16 +12,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.ensembles import check_cycle, member_names
-from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton.config.members import (
+from zmqtriton.config import (
+    BLS_MODELS,
+    ConfigError,
+    Problem,
+    check_cycle,
     check_members,
+    config_problems,
+    declared_callees,
+    member_names,
     member_problems,
     no_loaded_version_text,
     version_not_loaded_text,
 )
-from zmqtriton.config.parameters import BLS_MODELS, declared_callees
-from zmqtriton.config.validation import config_problems
 from zmqtriton.findings import Severity
 from zmqtriton.repository.scan import (
     is_model_directory,

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
-from zmqtriton.ctl.output import print_document, with_format
+from zmqtriton.ctl import EXIT_REFUSED, exit_on_error, print_document, with_format
 from zmqtriton.findings import Finding, Severity
 
 _FIELDS = ("severity", "text", "advice", "commands")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.control_client.client import (
+from zmqtriton.control_client import (
     QUICK_TIMEOUT_S,
     Client,
     NoServerError,
@@ -18,7 +18,7 @@ from zmqtriton.control_client.client import (
     connect,
     find_directories,
 )
-from zmqtriton.ctl.status import needs_attention
+from zmqtriton.ctl import needs_attention
 from zmqtriton.options import OptionError, describe_options, parse
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_addons.tools.doctor.subjects.servers import is_forbidden

@@ -11,11 +11,8 @@ from typing import Any
 
 import click
 
-from zmqtriton.control_client.client import QUICK_TIMEOUT_S, Client
-from zmqtriton.ctl.asking import run_with_client
-from zmqtriton.ctl.output import print_document, with_format
-from zmqtriton.ctl.selecting import MODEL
-from zmqtriton.ctl.status import needs_attention
+from zmqtriton.control_client import QUICK_TIMEOUT_S, Client
+from zmqtriton.ctl import MODEL, needs_attention, print_document, run_with_client, with_format
 from zmqtriton.findings import Finding
 from zmqtriton_addons.tools.explaining.findings import Facts, find_all, no_models
 from zmqtriton_floor.errors import NotFound

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zmqtriton.ctl.tables import format_duration
+from zmqtriton.ctl import format_duration
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.tools.explaining.causes import (
     Explanation,

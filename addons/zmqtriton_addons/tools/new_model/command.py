@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.model_config import load_config
+from zmqtriton.config import load_config
 from zmqtriton_addons.tools.new_model.client_code import client_text, curl_text
 from zmqtriton_addons.tools.new_model.configuration import config_text
 from zmqtriton_addons.tools.new_model.draft import Draft, Kind

@@ -14,7 +14,7 @@ from pathlib import Path
 from zmqtriton.command_line import read_options
 from zmqtriton.options import Options
 from zmqtriton.repository.scan import find_versions, is_model_directory, subdirectories
-from zmqtriton.supervisor.opened import OpenedServer
+from zmqtriton.supervisor import OpenedServer
 from zmqtriton_addons.tools.run.guide import guide
 from zmqtriton_addons.tools.run.model_file import check_file, configured_name
 from zmqtriton_floor.errors import ZmqTritonError
@@ -40,7 +40,7 @@ def run_model(words: list[str]) -> int:
     if isinstance(options, int):
         return options
     # only now: an error need not load the server
-    from zmqtriton.supervisor.service import run
+    from zmqtriton.supervisor import run
 
     return run(options, on_open=partial(_show_guide, name, options))
 

@@ -6,8 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.pbtxt import parse_text, read_text
+from zmqtriton.config import ConfigError, parse_text, read_text
 from zmqtriton.repository.scan import find_config
 from zmqtriton_addons.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_floor.errors import ZmqTritonError

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config import ConfigError
 from zmqtriton_addons.tools.simulation.judgement import best_row, is_overloaded, verdict
 from zmqtriton_addons.tools.simulation.load import (
     SECOND,

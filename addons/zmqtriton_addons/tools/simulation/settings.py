@@ -12,11 +12,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.document import to_dict, to_json
-from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.instances import apply_group_defaults, instance_specs
-from zmqtriton.config.model_config import load_config
-from zmqtriton.config.pbtxt import read_config
+from zmqtriton.config import (
+    ConfigError,
+    apply_group_defaults,
+    instance_specs,
+    load_config,
+    read_config,
+    to_dict,
+    to_json,
+)
 from zmqtriton.repository.scan import CONFIG_FILE
 
 

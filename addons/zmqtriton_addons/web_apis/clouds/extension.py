@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton_frontends.http_api.extension import EndpointParts, HttpExtension
+from zmqtriton_frontends.http_api import EndpointParts, HttpExtension
 from zmqtriton_frontends.process.ledger import Application
 
 

@@ -11,15 +11,15 @@ from urllib.parse import unquote
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.access.refusals import AccessRefused, Headers
+from zmqtriton_frontends.http_api import JSON_LENGTH_HEADER
 from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.inference.binary import HEADER
 from zmqtriton_frontends.process.ledger import Application
 
 Scope = dict[str, Any]
 Event = dict[str, Any]
 
 _CONTENT_TYPE = b"content-type"
-_JSON_LENGTH = HEADER.lower().encode()
+_JSON_LENGTH = JSON_LENGTH_HEADER.lower().encode()
 #: The platforms' own; an answer is never compressed for them.
 _NOT_PASSED_ON = frozenset({_CONTENT_TYPE, _JSON_LENGTH, b"accept-encoding"})
 

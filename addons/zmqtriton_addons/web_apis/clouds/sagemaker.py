@@ -17,8 +17,8 @@ from zmqtriton_addons.web_apis.clouds.redirection import (
 )
 from zmqtriton_addons.web_apis.clouds.target_models import TARGET_MODEL, TargetModels
 from zmqtriton_floor.access.token_file import INFER
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.access import Access
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Access
 from zmqtriton_frontends.process.ledger import Application
 
 BINARY_TYPE = "application/vnd.sagemaker-triton.binary+json;json-header-size="

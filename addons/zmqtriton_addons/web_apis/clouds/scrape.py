@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zmqtriton_addons.web_apis.clouds.vertex_ai import Scrape
-from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.scraper import Scraper
 

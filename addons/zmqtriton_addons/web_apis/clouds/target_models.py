@@ -15,10 +15,8 @@ import falcon
 import falcon.asgi
 
 from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, ZmqTritonError
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.loads import load
-from zmqtriton_frontends.http_api.asgi.request import Request
-from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.gateway import Gateway, load
+from zmqtriton_frontends.http_api import Request, Route
 from zmqtriton_frontends.http_api.inference import json_documents
 
 TARGET_MODEL = b"x-amzn-sagemaker-target-model"

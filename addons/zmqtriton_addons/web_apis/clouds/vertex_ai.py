@@ -20,9 +20,9 @@ from zmqtriton_addons.web_apis.clouds.redirection import (
 )
 from zmqtriton_floor.access.token_file import METRICS
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Access
 from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.process.ledger import Application
 
 BINARY_TYPE = "application/vnd.vertex-ai-triton.binary+json;json-header-size="

@@ -14,15 +14,16 @@ from zmqtriton_addons.web_apis.openai.problems import ModelNotFound
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.access.bearer_tokens import check_model
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.gateway import Gateway, StreamItem
+from zmqtriton_frontends.http_api import Request
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference import admission
-from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.inference.load_on_demand import attempt
-from zmqtriton_frontends.inference.request_trace import followed
-from zmqtriton_frontends.inference.trace_sampling import parent_in_headers
+from zmqtriton_frontends.inference import (
+    ModelVersion,
+    admission,
+    attempt,
+    followed,
+    parent_in_headers,
+)
 
 _T = TypeVar("_T")
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
-from zmqtriton_frontends.http_api.control.json_schema import (
+from zmqtriton_frontends.http_api import (
     BOOLEAN,
     COUNT,
     STRING,
+    Example,
+    Operation,
+    RouteDescriptions,
     array_of,
     object_of,
     schema_named,
 )
-from zmqtriton_frontends.http_api.control.openapi_text import Example, Operation, RouteDescriptions
-from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference import ModelVersion
 
 _JSON = "application/json"
 

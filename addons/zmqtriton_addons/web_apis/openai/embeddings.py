@@ -16,10 +16,10 @@ from zmqtriton_addons.web_apis.openai import vectors
 from zmqtriton_addons.web_apis.openai.calls import Calls, together
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_addons.web_apis.openai.vectors import Batch, EmbeddingRequest
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Request
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.inference.request_trace import now_ns
+from zmqtriton_frontends.inference import now_ns
 
 #: Inferences of one request that run together.
 _AT_ONCE = 64

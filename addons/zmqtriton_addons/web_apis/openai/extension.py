@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zmqtriton_addons.web_apis.openai import problems
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.route import Route
-from zmqtriton_frontends.http_api.control.openapi_text import RouteDescriptions
-from zmqtriton_frontends.http_api.extension import HttpExtension
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import HttpExtension, Route, RouteDescriptions
 
 
 def _routes(gateway: Gateway) -> Sequence[Route]:

@@ -9,8 +9,8 @@ import orjson
 
 from zmqtriton_addons.web_apis.openai.calls import Calls
 from zmqtriton_frontends.access.bearer_tokens import may_see
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Request
 
 #: As Triton's frontend says it.
 _OWNER = "Triton Inference Server"

@@ -13,7 +13,7 @@ from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.signature import Input
 from zmqtriton_floor.wire import RequestBody, Tensor
-from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
+from zmqtriton_frontends.http_api import json_to_bytes
 
 #: Where the client does not say, and the model needs to know.
 DEFAULT_MAX_TOKENS = 16
@@ -72,7 +72,7 @@ def _values(wanted: Input, key: str, value: Any) -> Tensor:
         shape[-1:] = [len(elements)]
     datatype = BY_NUMBER[wanted.datatype]
     try:
-        data = to_bytes(wanted.name, datatype, len(elements), elements)
+        data = json_to_bytes(wanted.name, datatype, len(elements), elements)
     except InvalidArgument as error:
         raise RefusedField(error.text, key) from None
     return Tensor(wanted.name, wanted.datatype, shape, data)

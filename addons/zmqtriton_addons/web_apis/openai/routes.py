@@ -5,8 +5,8 @@ from __future__ import annotations
 from zmqtriton_addons.web_apis.openai.embeddings import Embeddings
 from zmqtriton_addons.web_apis.openai.models import Models
 from zmqtriton_addons.web_apis.openai.text import Texts
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import Route
 
 _CATEGORY = "openai"
 

@@ -27,13 +27,10 @@ from zmqtriton_addons.web_apis.openai.requests import TextRequest
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.gateway import Gateway, StreamItem
+from zmqtriton_frontends.http_api import Events, Request, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.inference.response_encoding import size_of
-from zmqtriton_frontends.http_api.inference.server_sent_events import Events
-from zmqtriton_frontends.inference.request_trace import now_ns
+from zmqtriton_frontends.inference import now_ns
 from zmqtriton_frontends.templates.children import Children
 
 #: The texts of an answer that is given as a whole take room in steps.
@@ -110,7 +107,7 @@ class Texts:
                     del item  # its memory may be the model's
                     if body is None:
                         continue
-                    size, echoed = size_of(body) + echoed, 0
+                    size, echoed = size_of_response(body) + echoed, 0
                     work = partial(_add, choices, events, body)
                     del body
                     if size > INLINE_BYTES:
@@ -133,7 +130,7 @@ class Texts:
                     raise item.error
                 if item.body is None:
                     continue
-                unbooked += size_of(item.body)
+                unbooked += size_of_response(item.body)
                 if unbooked >= _STEP_BYTES:
                     await asked.req.wait_for_room(unbooked)
                     unbooked = 0

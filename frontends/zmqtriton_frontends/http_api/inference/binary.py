@@ -13,7 +13,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
-HEADER = "Inference-Header-Content-Length"
+JSON_LENGTH_HEADER = "Inference-Header-Content-Length"
 
 # int() would also accept '+5', '1_0' and digits of other scripts.
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -25,7 +25,7 @@ def json_length(text: str, body_length: int) -> int:
     Raises InvalidArgument unless the body has it.
     """
     if not _INTEGER.fullmatch(text):
-        raise InvalidArgument(f"Unable to parse {HEADER}, got: {text[:64]}")
+        raise InvalidArgument(f"Unable to parse {JSON_LENGTH_HEADER}, got: {text[:64]}")
     length = int(text)
     if not 0 <= length <= body_length:
         raise InvalidArgument(

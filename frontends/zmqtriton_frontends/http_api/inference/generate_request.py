@@ -18,7 +18,7 @@ from zmqtriton_frontends.http_api.inference.infer_request import (
     MAX_PARAMETERS,
     request_id,
 )
-from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
+from zmqtriton_frontends.http_api.inference.json_tensors import json_to_bytes
 from zmqtriton_frontends.inference.admission import MAX_NAME, check_parameter_name
 
 #: The key whose members are read as if they stood at the top.
@@ -99,7 +99,7 @@ def _tensor(wanted: Input, value: Any) -> Tensor:
     name, datatype = wanted.name, BY_NUMBER[wanted.datatype]
     elements = value if type(value) is list else [value]
     shape = _shape(name, wanted.dims, len(elements))
-    data = to_bytes(name, datatype, count_elements(shape), elements)
+    data = json_to_bytes(name, datatype, count_elements(shape), elements)
     return Tensor(name, datatype.number, shape, data)
 
 

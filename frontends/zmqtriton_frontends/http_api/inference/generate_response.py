@@ -15,8 +15,8 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.http_api.inference import json_documents
-from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes
-from zmqtriton_frontends.http_api.inference.response_encoding import size_of
+from zmqtriton_frontends.http_api.inference.json_tensors import json_from_bytes
+from zmqtriton_frontends.http_api.inference.response_encoding import size_of_response
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 _Write = Callable[[dict[str, Any]], Sequence[bytes]]
@@ -57,7 +57,7 @@ class Writer:
 
     async def _write(self, item: StreamItem, frame: _Frame) -> tuple[bytes, int]:
         body = item.body
-        size = 0 if body is None else size_of(body)
+        size = 0 if body is None else size_of_response(body)
         del body
         if size > INLINE_BYTES:
             await self._wait_for_room(size)
@@ -97,7 +97,7 @@ class Writer:
             raise InternalError(
                 f"invalid output '{name}' in the response of model '{self.model.name}'"
             )
-        elements = from_bytes(name, number, data)
+        elements = json_from_bytes(name, number, data)
         return elements[0] if len(elements) == 1 else elements
 
 

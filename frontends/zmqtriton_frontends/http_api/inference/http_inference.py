@@ -23,7 +23,7 @@ from zmqtriton_frontends.http_api.inference.report import WISHES
 from zmqtriton_frontends.http_api.inference.response_encoding import (
     Encoded,
     ResponseFormat,
-    size_of,
+    size_of_response,
 )
 from zmqtriton_frontends.inference import admission, request_timeout
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -189,7 +189,7 @@ class HttpInference(PendingRequest):
         succeed = self._add_report if self._head.has_wishes else self._succeed
         if form.takes_long(response):
             # one after the other, and until then it lies in the memory of its model
-            if not self._has_room(size_of(response)):
+            if not self._has_room(size_of_response(response)):
                 raise Unavailable(TOO_MANY_UNREAD)
             self._await(form.encode_aside(response), succeed)
         else:

@@ -28,7 +28,7 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 #: A whole request; a view if it lies in shared memory.
 Body = bytes | bytearray | memoryview
 
-JSON_LENGTH = binary.HEADER.lower().encode()
+JSON_LENGTH = binary.JSON_LENGTH_HEADER.lower().encode()
 
 
 class Inference:

@@ -13,7 +13,7 @@ from zmqtriton_floor.datatypes import BY_NAME, count_elements
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor, make
 from zmqtriton_frontends.http_api.inference.binary import Tail
-from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
+from zmqtriton_frontends.http_api.inference.json_tensors import json_to_bytes
 from zmqtriton_frontends.inference.admission import MAX_NAME, Options, check_parameter_name
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
@@ -144,7 +144,7 @@ def _input(entry: Any, tail: Tail | None) -> Tensor:
     elif is_placed:
         data = _place(parameters)
     else:
-        data = to_bytes(name, datatype, count_elements(shape), entry["data"])
+        data = json_to_bytes(name, datatype, count_elements(shape), entry["data"])
     return make(Tensor, (name, datatype.number, shape, data))
 
 

@@ -8,7 +8,7 @@ from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
-from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes
+from zmqtriton_frontends.http_api.inference.json_tensors import json_from_bytes
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 
 
@@ -43,6 +43,6 @@ def describe(
             if data:
                 tail.append(data)
         else:
-            entry["data"] = from_bytes(name, number, data)
+            entry["data"] = json_from_bytes(name, number, data)
         outputs.append(entry)
     return document, tail

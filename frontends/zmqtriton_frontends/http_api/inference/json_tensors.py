@@ -26,7 +26,7 @@ _CODES = {d.number: d.array_code for d in DATATYPES if d.array_code and d.json_k
 _NUMPY: dict[int, Any] = {d.number: np.dtype(d.numpy) for d in DATATYPES if d.number in _CODES}
 
 
-def to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes:
+def json_to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes:
     """Return the bytes of an input; `count` is the product of its shape. Raises InvalidArgument."""
     number = datatype.number
     if not datatype.json_kind:
@@ -113,7 +113,7 @@ def _strings(data: list[Any]) -> bytes:
     return b"".join(pieces)
 
 
-def from_bytes(name: str, number: int, data: bytes) -> Any:
+def json_from_bytes(name: str, number: int, data: bytes) -> Any:
     """Return the flat `data` of an output: a list, or a numpy array if it is long.
 
     Raises InvalidArgument for what JSON cannot carry, InternalError for malformed BYTES.

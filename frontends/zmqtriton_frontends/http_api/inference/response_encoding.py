@@ -17,13 +17,13 @@ from zmqtriton_frontends.process import codecs
 
 _JSON = ("content-type", "application/json")
 _OCTETS = ("content-type", "application/octet-stream")
-_JSON_LENGTH = binary.HEADER.lower()
+_JSON_LENGTH = binary.JSON_LENGTH_HEADER.lower()
 
 #: The headers that differ from other responses'; the text; what follows the text.
 Encoded = tuple[tuple[tuple[str, str], ...], bytes, list[bytes | memoryview]]
 
 
-def size_of(response: ResponseBody) -> int:
+def size_of_response(response: ResponseBody) -> int:
     """Return how many bytes its tensors have."""
     return sum(len(tensor.data) for tensor in response.outputs)
 
@@ -73,4 +73,6 @@ class ResponseFormat(NamedTuple):
 
     async def encode_aside(self, response: ResponseBody) -> Encoded:
         """Encode the response in a thread, while the loop goes on."""
-        return await json_documents.aside(size_of(response), self.encode_in_pieces, response)
+        return await json_documents.aside(
+            size_of_response(response), self.encode_in_pieces, response
+        )

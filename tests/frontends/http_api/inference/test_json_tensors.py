@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.tensors import encode_bytes
-from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes, to_bytes
+from zmqtriton_frontends.http_api.inference.json_tensors import json_from_bytes, json_to_bytes
 
 NUMERIC = [
     *("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64")
@@ -19,7 +19,7 @@ NUMERIC = [
 
 
 def read(datatype: str, count: int, data: Any) -> bytes:
-    return to_bytes("A", BY_NAME[datatype], count, data)
+    return json_to_bytes("A", BY_NAME[datatype], count, data)
 
 
 @pytest.mark.parametrize("datatype", NUMERIC)
@@ -115,21 +115,21 @@ def test_a_number_too_large_for_fp32_is_infinite_as_in_triton() -> None:
 def test_strings_come_back_as_they_went(strings: list[str]) -> None:
     data = read("BYTES", len(strings), strings)
 
-    assert from_bytes("A", BY_NAME["BYTES"].number, data) == strings
+    assert json_from_bytes("A", BY_NAME["BYTES"].number, data) == strings
 
 
 @given(st.lists(st.booleans()))
 def test_booleans_come_back_as_they_went(values: list[bool]) -> None:
     data = read("BOOL", len(values), values)
 
-    assert from_bytes("A", BY_NAME["BOOL"].number, data) == values
+    assert json_from_bytes("A", BY_NAME["BOOL"].number, data) == values
 
 
 @pytest.mark.parametrize("count", [3, 5000])
 def test_a_long_tensor_has_the_same_digits_as_a_short_one(count: int) -> None:
     data = np.full(count, 0.1, np.float32).tobytes()
 
-    found = from_bytes("A", BY_NAME["FP32"].number, data)
+    found = json_from_bytes("A", BY_NAME["FP32"].number, data)
 
     assert list(found) == [0.10000000149011612] * count
 
@@ -142,16 +142,16 @@ def test_halves_are_not_written_as_json(datatype: str) -> None:
         match=f"sending {datatype} data via JSON is not supported. "
         "Please use the binary data format for output",
     ):
-        from_bytes("A", BY_NAME[datatype].number, b"\0\0")
+        json_from_bytes("A", BY_NAME[datatype].number, b"\0\0")
 
 
 def test_bytes_that_are_no_text_are_not_written_as_json() -> None:
     data = encode_bytes(np.array([b"\xff"], object))
 
     with pytest.raises(InvalidArgument, match=r"not UTF-8 .* use the binary data format"):
-        from_bytes("A", BY_NAME["BYTES"].number, data)
+        json_from_bytes("A", BY_NAME["BYTES"].number, data)
 
 
 def test_malformed_bytes_of_a_model_are_its_fault() -> None:
     with pytest.raises(InternalError):
-        from_bytes("A", BY_NAME["BYTES"].number, b"\xff\xff\xff\xff")
+        json_from_bytes("A", BY_NAME["BYTES"].number, b"\xff\xff\xff\xff")

@@ -14,17 +14,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.environments.ahead import read_environments
-from zmqtriton.environments.cache import default_root
-from zmqtriton.environments.demand import (
+from zmqtriton.environments import (
     DIRECTORY,
     INTERPRETER,
     REQUIREMENTS,
     EnvironmentSpec,
+    candidate_paths,
+    default_root,
+    find_uv,
     interpreter_path,
+    not_found_text,
+    read_environments,
 )
-from zmqtriton.environments.interpreters import candidate_paths, not_found_text
-from zmqtriton.environments.programs import find_uv
 from zmqtriton.findings import Finding, error, note, warning
 from zmqtriton_addons.tools.doctor.subjects.files import read_place
 from zmqtriton_floor.errors import ZmqTritonError

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.supervisor.machine.gpus import NvmlError, list_nvml_gpus
+from zmqtriton.supervisor import NvmlError, list_nvml_gpus
 from zmqtriton_addons.tools.doctor.subjects.processes import read_limit
 from zmqtriton_addons.tools.doctor.subjects.reading import ROOT
 from zmqtriton_floor import __version__

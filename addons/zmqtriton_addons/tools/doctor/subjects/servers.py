@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.environments import users
+from zmqtriton.environments import StubUsers, UserError, find_user
 from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
+from zmqtriton.supervisor import describe_listener
 from zmqtriton_addons.tools.doctor.subjects.files import read_place
 
 _SERVICES = (
@@ -95,10 +95,10 @@ def judge_stub_users(names: Iterable[str], repositories: Iterable[str]) -> Itera
     files = [file for path in paths for pattern in _READ_BY_STUBS for file in path.glob(pattern)]
     for name in names:
         try:
-            users.find(name)
+            find_user(name)
             if not os.geteuid():
-                users.StubUsers([name]).check([*paths, *files])
-        except users.UserError as problem:
+                StubUsers([name]).check([*paths, *files])
+        except UserError as problem:
             text = str(problem)
             reason = text.partition("': ")[2] or text.partition(": ")[2]
             yield error(

@@ -1,0 +1,24 @@
+"""Packages whose names come from their modules, each of which is imported at the first use of one.
+
+Whoever imports one name of a package would otherwise load everything below it.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any, Callable, Mapping
+
+
+def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package; `modules` have the names of each module, in words."""
+    places = {name: module for module, names in modules.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{package}.{places[name]}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return find

@@ -1,0 +1,55 @@
+"""Names of packages that come from their modules."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "package_of_lazy_names"
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / PACKAGE
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "from zmqtriton_floor.lazy_names import lazy_names\n"
+        "__getattr__ = lazy_names(__name__, {'one': 'first second', 'two': 'third'})\n"
+    )
+    (folder / "one.py").write_text("first, second = 1, 2\n")
+    (folder / "two.py").write_text("third = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
+
+
+def test_a_module_is_imported_when_one_of_its_names_is_used(path: Path) -> None:
+    package = importlib.import_module(PACKAGE)
+    assert f"{PACKAGE}.one" not in sys.modules
+
+    assert 2 == package.second
+
+    assert f"{PACKAGE}.one" in sys.modules
+    assert f"{PACKAGE}.two" not in sys.modules
+
+
+def test_a_name_is_looked_up_once(path: Path) -> None:
+    package = importlib.import_module(PACKAGE)
+    assert 1 == package.first
+    del package.one.first
+
+    assert 1 == package.first
+
+
+def test_modules_are_imported_as_ever_and_other_names_are_missing(path: Path) -> None:
+    package = importlib.import_module(PACKAGE)
+    module = importlib.import_module(f"{PACKAGE}.two")
+
+    assert 3 == module.third
+    with pytest.raises(AttributeError, match=f"module '{PACKAGE}' has no attribute 'fourth'"):
+        _ = package.fourth

@@ -1,0 +1,47 @@
+"""The modules of the core that add-ons import: nothing else of it is theirs.
+
+A package stands for the names that its `__init__.py` has; of a module all public names are meant.
+The floor is everybody's and not listed. The list may shrink; a further line needs its reason.
+"""
+
+from __future__ import annotations
+
+SURFACE = {
+    # the server and its command line
+    "zmqtriton.broker.core": "the simulation runs the broker's own decisions",
+    "zmqtriton.command_line": "a whole command line, with files of options and the environment",
+    "zmqtriton.options": "options of the server, parsed and described",
+    "zmqtriton.supervisor": "to start the server in this process; GPUs, ports and pauses",
+    "zmqtriton.runtime_places": "where runtime directories lie",
+    # models on disk
+    "zmqtriton.config": "configurations: read, completed, judged and printed",
+    "zmqtriton.environments": "the Python that a model asks for",
+    "zmqtriton.repository.agents": "repository agents, judged",
+    "zmqtriton.repository.scan": "models and versions in directories",
+    "zmqtriton.storage.places": "whether a repository is in an object store",
+    # programs that ask a server
+    "zmqtriton.control_client": "servers on this machine: their control socket and their HTTP",
+    "zmqtriton.ctl": "commands of zmqtriton-ctl: how they ask, print and fail",
+    "zmqtriton.findings": "the form of what check, doctor and explain say",
+    "zmqtriton.posting": "messages to a URL",
+    "zmqtriton.yaml_text": "documents as YAML",
+    # models in the user's process
+    "zmqtriton.embedded": "a server, or a connection to one, in a script",
+    "zmqtriton_stub.api": "the classes that models meet",
+    # frontends
+    "zmqtriton_frontends.access.bearer_tokens": "what a token is good for",
+    "zmqtriton_frontends.access.refusals": "the refusal of a token",
+    "zmqtriton_frontends.gateway": "the way to broker and supervisor",
+    "zmqtriton_frontends.http_api": "HttpExtension, and the parts that its responders need",
+    "zmqtriton_frontends.http_api.asgi.problems": "the form of errors",
+    "zmqtriton_frontends.http_api.inference.json_documents": "JSON, in a thread if it is long",
+    "zmqtriton_frontends.inference": "models that are served; traces of requests",
+    "zmqtriton_frontends.inference.admission": "the check of a request before it is sent",
+    "zmqtriton_frontends.metrics_api.machine": "the machine's metrics",
+    "zmqtriton_frontends.metrics_api.scraper": "the page of metrics",
+    "zmqtriton_frontends.process.ledger": "the memory that clients make a process hold",
+    "zmqtriton_frontends.process.request_log": "the log of a frontend",
+    "zmqtriton_frontends.templates.chat": "refusals of a model's template",
+    "zmqtriton_frontends.templates.children": "processes that run templates",
+    "zmqtriton_protos": "Triton's messages",
+}
