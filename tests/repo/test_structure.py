@@ -39,7 +39,6 @@ CIRCLES = {
             "zmqtriton.broker.scheduling.placement",
             "zmqtriton.broker.scheduling.queue_policy",
             "zmqtriton.broker.sequences.batcher",
-            "zmqtriton.broker.sequences.controls",
             "zmqtriton.broker.sequences.slot_assignment",
             "zmqtriton.broker.sequences.slots",
         }

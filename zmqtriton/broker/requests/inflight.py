@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from zmqtriton.broker.scheduling.generation import Generation
     from zmqtriton.broker.scheduling.instances import Batch, Instance
     from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
-    from zmqtriton.broker.sequences.slots import Sequence
 
 
 class RequestState(enum.Enum):
@@ -57,7 +56,6 @@ class InflightRequest:
         "queued_ns",
         "retained_blocks",
         "row",
-        "sequence",
         "size",
         "state",
     )
@@ -103,8 +101,6 @@ class InflightRequest:
         self.ensemble_run: EnsembleRun | None = None
         #: The blocks of its inputs, if the process that asked has died and holds nothing any more.
         self.retained_blocks: list[Block] = []
-        #: The sequence that it belongs to until it is answered, if any.
-        self.sequence: Sequence | None = None
         #: After a cache miss: where to keep its answer, and how long the lookup took.
         self.miss: tuple[CacheKey, int] | None = None
         #: For a member request of an ensemble: its place in the run.

@@ -119,7 +119,7 @@ class Dispatch:
                 for request in requests:
                     rows.append((request.work(number), request.body))
             else:
-                works = sequences.controls.works(requests, number, self._numbers)
+                works = sequences.works(requests, number, self._numbers)
                 fillers = len(works) - len(requests)
                 rows.extend(works)
             batch = wire.make(Batch, (number, requests, now_ns, fillers))

@@ -174,12 +174,14 @@ class Generation:
         self._queue.levels.of(request).add(request)
         self.pending += 1
 
-    def reschedule(self, request: InflightRequest, now_ns: int) -> None:
-        """Queue a request for its next step, which the same stub executes."""
+    def reschedule(self, request: InflightRequest, now_ns: int) -> bool:
+        """Queue a request for its next step, which the same stub executes.
+
+        False if it can have none, because an earlier broker has begun the request.
+        """
         request.reschedule(now_ns)
         self.pending += 1
-        if self.sequences is not None and request.sequence is not None:
-            self.sequences.reschedule(request.sequence, request)
+        return self.sequences is not None and self.sequences.reschedule(request)
 
     def hold(self, request: InflightRequest) -> None:
         """Count a request as pending while it waits elsewhere until its fate is clear."""

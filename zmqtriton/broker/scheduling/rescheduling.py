@@ -50,8 +50,8 @@ class Rescheduling:
             elif request.state is not RequestState.EXECUTING or not generation.is_iterative:
                 self._traffic.malformed += 1
             else:
-                generation.reschedule(request, now_ns)
+                is_queued = generation.reschedule(request, now_ns)
                 if request.is_cancelled:
                     self._lifecycle.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
-                elif request.sequence is None:  # an earlier broker had given it a sequence
+                elif not is_queued:
                     self._lifecycle.refuse(request, _LOST, statistics.BACKEND, now_ns)

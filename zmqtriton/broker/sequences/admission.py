@@ -70,9 +70,8 @@ class SequenceAdmission:
             if is_resent:
                 self._recovery.take_resent(request, now_ns)
                 return
-            generation.sequences.admit(request, now_ns, self._outbox.warnings)
-            if request.sequence is not None and self._is_clients(request):
-                request.sequence.is_clients = True
+            warnings, is_clients = self._outbox.warnings, self._is_clients(request)
+            generation.sequences.admit(request, now_ns, warnings, is_clients=is_clients)
             if request.row.flags & wire.SEQUENCE_START and not generation.is_iterative:
                 self._close_elsewhere(generation, request.row.correlation)
         except ZmqTritonError as error:

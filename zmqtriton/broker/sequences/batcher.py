@@ -32,7 +32,7 @@ class SequenceBatcher:
         self._model = model
         self._max_batch_size = int(config.get("max_batch_size", 0))
         self._idle_ns = int(batching.get("max_sequence_idle_microseconds", 1_000_000)) * 1000
-        self.controls = SequenceControls(batching, is_batching=self._max_batch_size > 0)
+        self._controls = SequenceControls(batching, is_batching=self._max_batch_size > 0)
         #: Each request is a sequence by itself, executed step by step.
         self.is_iterative = bool(batching.get("iterative_sequence"))
         self._own_ids = itertools.count(1)
@@ -41,6 +41,8 @@ class SequenceBatcher:
         self._ended: list[tuple[int, Correlation]] = []
         #: Those that take requests, and those that have had their END and are not finished.
         self._sequences: dict[Correlation, Sequence] = {}
+        #: The sequence of each request, until that is answered.
+        self._by_request: dict[InflightRequest, Sequence] = {}
         self.assignment = SlotAssignment(batching, self._max_batch_size)
         #: Those with a slot and without a request, and since when; longest idle first.
         self._idle: OrderedDict[Sequence, int] = OrderedDict()
@@ -92,35 +94,41 @@ class SequenceBatcher:
         correlation = row.correlation or next(self._own_ids)
         flags = row.flags & ~wire.SEQUENCE_END | wire.SEQUENCE_START
         request.row = row._replace(flags=flags, correlation=correlation)
-        request.sequence = sequence = Sequence(correlation)
+        self._by_request[request] = sequence = Sequence(correlation)
         sequence.is_complete = True
         sequence.waiting.append(request)
         self.assignment.enqueue(sequence)
         return sequence
 
-    def reschedule(self, sequence: Sequence, request: InflightRequest) -> None:
-        """Queue the next step of a request."""
+    def reschedule(self, request: InflightRequest) -> bool:
+        """Queue the next step of a request; False if an earlier broker has begun the request."""
+        sequence = self._by_request.get(request)
+        if sequence is None:
+            return False
         sequence.executing = None
         sequence.waiting.append(request)
+        return True
 
     def recall(self, request: InflightRequest) -> None:
         """Begin a request elsewhere whose stub has died before its first step began."""
-        sequence = request.sequence
+        sequence = self._by_request.get(request)
         if sequence is not None:
             sequence.executing, sequence.has_begun = None, False
             sequence.waiting.appendleft(request)
 
-    def admit(self, request: InflightRequest, now_ns: int, warnings: list[str]) -> None:
+    def admit(
+        self, request: InflightRequest, now_ns: int, warnings: list[str], *, is_clients: bool
+    ) -> None:
         """Admit a request that was checked. Raises Triton's errors."""
         row = request.row
         if self.is_iterative:
-            self.assignment.limit_wait(self.begin_steps(request), row.timeout_us, now_ns)
-            return
-        sequence = self._find(request, now_ns, warnings)
-        sequence.waiting.append(request)
-        sequence.is_complete = bool(row.flags & wire.SEQUENCE_END)
-        request.sequence = sequence
-        self._idle.pop(sequence, None)
+            sequence = self.begin_steps(request)
+        else:
+            self._by_request[request] = sequence = self._find(request, now_ns, warnings)
+            sequence.waiting.append(request)
+            sequence.is_complete = bool(row.flags & wire.SEQUENCE_END)
+            self._idle.pop(sequence, None)
+        sequence.is_clients |= is_clients
         self.assignment.limit_wait(sequence, row.timeout_us, now_ns)
 
     def _find(self, request: InflightRequest, now_ns: int, warnings: list[str]) -> Sequence:
@@ -151,7 +159,7 @@ class SequenceBatcher:
 
     def finish_request(self, request: InflightRequest) -> None:
         """Take note of a request's final answer."""
-        sequence, request.sequence = request.sequence, None
+        sequence = self._by_request.pop(request, None)
         if sequence is None:
             return
         if sequence.executing is request:
@@ -187,7 +195,7 @@ class SequenceBatcher:
 
         The model would miss its data.
         """
-        sequence = request.sequence
+        sequence = self._by_request.get(request)
         if sequence is None or sequence.executing is request:
             return []
         rest = [other for other in sequence.waiting if other is not request]
@@ -215,7 +223,7 @@ class SequenceBatcher:
     def _abort(self, sequence: Sequence, cause: ZmqTritonError) -> None:
         """Drop all waiting requests of a sequence, which the caller refuses."""
         for request in sequence.waiting:
-            request.sequence = None
+            del self._by_request[request]
         sequence.waiting.clear()
         sequence.is_complete = True
         if self._sequences.get(sequence.correlation) is sequence:
@@ -225,15 +233,13 @@ class SequenceBatcher:
 
     def waiting(self) -> list[InflightRequest]:
         """Return all waiting requests, oldest first."""
-        found = [request for sequence in self._all() for request in sequence.waiting]
-        return sorted(found, key=lambda request: request.arrived_ns)
-
-    def _all(self) -> Iterator[Sequence]:
+        requests: list[InflightRequest] = []
         for first in self.assignment.sequences():
             later: Sequence | None = first
             while later is not None:
-                yield later
+                requests += later.waiting
                 later = later.successor
+        return sorted(requests, key=lambda request: request.arrived_ns)
 
     # ------------------------------------------------------------ instances
 
@@ -258,7 +264,23 @@ class SequenceBatcher:
     ) -> tuple[Instance, list[InflightRequest]] | None:
         """Return the next batch and its instance."""
         self.end_idle(now_ns)
-        return self.assignment.next(instances, now_ns)
+        chosen = self.assignment.next(instances, now_ns)
+        for request in chosen[1] if chosen is not None else ():
+            self._by_request[request].begin(request)
+        return chosen
+
+    def works(
+        self, requests: list[InflightRequest], number: int, numbers: Iterator[int]
+    ) -> list[tuple[BatchedRequest, bytes]]:
+        """Return what the stub is sent for a batch, with padding in empty slots."""
+        controls, rows = self._controls, list[tuple[BatchedRequest, bytes]]()
+        for request in requests:
+            sequence = self._by_request[request]
+            has_places = sequence.slots is not None and sequence.slots.has_places
+            while has_places and len(rows) < sequence.position:
+                rows.append(controls.build_padding(request.body, number, numbers))
+            rows.append((request.work(number), controls.tell(request.row, request.body)))
+        return rows
 
     def end_idle(self, now_ns: int) -> None:
         """End sequences that have been idle for too long."""

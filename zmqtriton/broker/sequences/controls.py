@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import ProtocolError
@@ -103,22 +102,13 @@ class SequenceControls:
         inputs += self._tensors(0, 0, is_ready=False)
         return wire.encode_body(wire.RequestBody("", {}, given.outputs, inputs))
 
-    def works(
-        self, requests: list[InflightRequest], number: int, numbers: Iterator[int]
-    ) -> list[tuple[BatchedRequest, bytes]]:
-        """Return what the stub is sent for a batch, with padding in empty slots."""
-        rows: list[tuple[BatchedRequest, bytes]] = []
-        for request in requests:
-            sequence = request.sequence
-            assert sequence is not None
-            assert sequence.slots is not None
-            while sequence.slots.has_places and len(rows) < sequence.position:
-                filler = BatchedRequest(
-                    number, BROKER, FIRST_PADDING_ID | next(numbers), wire.PADDING, 0, 0, 0
-                )
-                rows.append((filler, self.build_padding_body(request.body)))
-            rows.append((request.work(number), self.tell(request.row, request.body)))
-        return rows
+    def build_padding(
+        self, body: bytes, batch: int, numbers: Iterator[int]
+    ) -> tuple[BatchedRequest, bytes]:
+        """Build what the stub is sent for a slot without a request, beside one with this body."""
+        own_id = FIRST_PADDING_ID | next(numbers)
+        row = BatchedRequest(batch, BROKER, own_id, wire.PADDING, 0, 0, 0)
+        return row, self.build_padding_body(body)
 
 
 def _packed(sequence: int | str, size: int) -> bytes:

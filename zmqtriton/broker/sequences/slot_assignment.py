@@ -63,12 +63,12 @@ class SlotAssignment:
     def next(
         self, instances: Collection[Instance], now_ns: int
     ) -> tuple[Instance, list[InflightRequest]] | None:
-        """The next batch and its instance."""
+        """Return the next batch and its instance; the caller begins it."""
         self._fill(instances)
         for instance in sorted(instances, key=lambda one: len(one.open_requests)):
             slots = self._slots.get(instance.serial)
             batch = (
-                slots.pop_batch(now_ns)
+                slots.choose_batch(now_ns)
                 if slots is not None and instance.startable_batches > 0
                 else []
             )

@@ -55,6 +55,14 @@ class Sequence:
         """True if its next request may be executed."""
         return self.executing is None and bool(self.waiting)
 
+    def begin(self, request: InflightRequest) -> None:
+        """Note that its next request goes to its stub."""
+        assert request is self.waiting[0]
+        self.waiting.popleft()
+        self.executing = request
+        self.has_begun = True
+        self.is_offered = False
+
 
 class SequenceSlots:
     """The slots of one instance."""
@@ -84,20 +92,8 @@ class SequenceSlots:
         self.sequences[sequence.position] = None
         sequence.slots = None
 
-    def pop_batch(self, now_ns: int) -> list[InflightRequest]:
-        """Take the next batch, or [] without one yet."""
-        batch = self._choose(now_ns)
-        for request in batch:
-            sequence = request.sequence
-            assert sequence is not None
-            assert request is sequence.waiting[0]
-            sequence.waiting.popleft()
-            sequence.executing = request
-            sequence.has_begun = True
-            sequence.is_offered = False
-        return batch
-
-    def _choose(self, now_ns: int) -> list[InflightRequest]:
+    def choose_batch(self, now_ns: int) -> list[InflightRequest]:
+        """Return the next batch, the first requests of some sequences, or [] without one yet."""
         raise NotImplementedError
 
 
@@ -111,7 +107,7 @@ class Direct(SequenceSlots):
         self._delay_ns = int(strategy.get("max_queue_delay_microseconds", 0)) * 1000
         self._enough = float(strategy.get("minimum_slot_utilization", 0)) * len(self.sequences)
 
-    def _choose(self, now_ns: int) -> list[InflightRequest]:
+    def choose_batch(self, now_ns: int) -> list[InflightRequest]:
         self.due_ns = 0
         ready = [s.waiting[0] for s in self.sequences if s is not None and s.is_ready]
         if not ready:
@@ -133,7 +129,7 @@ class Oldest(SequenceSlots):
         super().__init__(serial, max(1, int(strategy.get("max_candidate_sequences", 0))))
         self._queue = BatchingQueue(strategy, max(1, max_batch_size))
 
-    def _choose(self, now_ns: int) -> list[InflightRequest]:
+    def choose_batch(self, now_ns: int) -> list[InflightRequest]:
         ready = [s for s in self.sequences if s is not None and s.is_ready and not s.is_offered]
         for sequence in sorted(ready, key=lambda one: one.waiting[0].queued_ns):
             sequence.is_offered = True
