@@ -30,7 +30,6 @@ FILES_PER_FOLDER = 25
 CIRCLES = {
     frozenset(
         {
-            "zmqtriton.broker.ensembles.runs",
             "zmqtriton.broker.requests.inflight",
             "zmqtriton.broker.requests.response_order",
             "zmqtriton.broker.scheduling.batching",

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 
 from zmqtriton.broker.ensembles.scheduler import EnsembleScheduler
-from zmqtriton.broker.memory.blocks import Blocks
+from zmqtriton.broker.memory.blocks import Blocks, inputs_in
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.metrics.model_metrics import ModelMetrics
@@ -20,6 +20,7 @@ from zmqtriton.broker.metrics.traffic import Traffic
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
+from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.deadlocks import Deadlocks
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.lifecycle import Lifecycle
@@ -27,7 +28,6 @@ from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
-from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import EARLIER, Batch, ExecutionProgress, Instance
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
@@ -59,21 +59,24 @@ class Core:
         self.traffic = traffic = Traffic()
         self.model_metrics = ModelMetrics(outbox)
         self.blocks = blocks = Blocks(outbox, self.peers)
+        self.begun = begun = BegunRequests()
         self._timers = Timers()
         self.rate_limiter = RateLimiter(generations)
-        self._dispatch = Dispatch(outbox, self._timers, self.rate_limiter)
+        self._dispatch = Dispatch(outbox, self._timers, self.rate_limiter, begun=begun)
         self._lifecycle = lifecycle = Lifecycle(
             outbox, self._timers, self._dispatch, limits, self.instances, blocks
         )
         self.deadlocks = deadlocks = Deadlocks(lifecycle, outbox, self.peers, self.instances)
         self.rate_limiter.is_urgent = deadlocks.is_awaited
-        self.answers = answers = Answers(outbox, self.peers, generations, limits, blocks, deadlocks)
+        self.answers = answers = Answers(
+            outbox, self.peers, generations, limits, blocks, deadlocks, begun=begun
+        )
         self.cache_lookup = CacheLookup(lifecycle, answers, blocks, self.peers, self.instances)
         self.recovery = Recovery(
-            lifecycle, outbox, self.peers, generations, self.instances, blocks, begun=answers.begun
+            lifecycle, outbox, self.peers, generations, self.instances, blocks, begun=begun
         )
         self.ensembles = EnsembleScheduler(
-            lifecycle, outbox, generations, limits, blocks, self.cache_lookup, begun=answers.begun
+            lifecycle, outbox, generations, limits, blocks, self.cache_lookup, begun=begun
         )
         self._sequence_admission = SequenceAdmission(
             lifecycle,
@@ -123,7 +126,7 @@ class Core:
         self._dispatch.begin_epoch(epoch)
         self._sequence_admission.epoch = self.blocks.epoch = epoch
         self.recovery.begin(epoch)
-        self.recovery.once_over(self.answers.begun.forget_earlier)
+        self.recovery.once_over(self.begun.forget_earlier)
         self.rate_limiter.configure(settings.rate)
         self.limits.configure(settings.limits)
         self.waiting_for_load.configure(settings.on_demand)
@@ -227,7 +230,7 @@ class Core:
             lost, waiting = self._sequence_admission.lose(instance, *instance.die(), error)
             for request in lost:
                 self._lifecycle.refuse(request, error, statistics.BACKEND, now_ns)
-            self._put_back(generation, waiting, now_ns)
+            self._put_back(instance, waiting, now_ns)
             self._retirement.tell_settled(generation, message.serial)
             self.recovery.resolve_waiting(now_ns)
             self._dispatch.dispatch_marked(now_ns)
@@ -235,17 +238,19 @@ class Core:
         peer = self.peers.get(message.serial)
         if peer is not None:
             self.cancel(message.serial, list(peer.requests), now_ns)
-            self.blocks.keep(message.serial, peer.requests.values())
+            for request in peer.requests.values():
+                is_run = request.steps is not None
+                inputs = self.ensembles.inputs(request) if is_run else inputs_in(request.body)
+                self.blocks.keep_inputs(message.serial, request, inputs)
             self.waiting_for_load.forget_peer(message.serial)
             del self.peers[message.serial]
         self.recovery.forget_peer(message.serial, error, now_ns)
         self.cache_lookup.forget_owner(message.serial)
         self.blocks.forget_holder(message.serial)
 
-    def _put_back(
-        self, generation: Generation, requests: list[InflightRequest], now_ns: int
-    ) -> None:
+    def _put_back(self, lost: Instance, requests: list[InflightRequest], now_ns: int) -> None:
         """Queue requests again that were sent ahead but not begun, unless they were cancelled."""
+        generation = self.generations[lost.generation]
         generation.put_back(requests)
         for request in requests:
             if request.is_cancelled:
@@ -405,10 +410,8 @@ class Core:
             request = requests.get(ack.id)
             if request is None:
                 continue
-            if request.ensemble_run is not None:
-                self.ensembles.acknowledge_responses(
-                    request.ensemble_run, ack.responses, ack.passed
-                )
+            if request.steps is not None:
+                self.ensembles.acknowledge_responses(request, ack.responses, ack.passed)
             elif request.instance is not None:
                 acks = self.outbox.stream_acks.setdefault(request.instance.serial, [])
                 acks.append(ack._replace(peer=serial))

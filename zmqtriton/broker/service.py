@@ -64,7 +64,7 @@ class Service:
         """Set up; `begun` is the descriptor of the memory that outlives the brokers."""
         self._lifeline = lifeline
         self._core = Core()
-        self._core.answers.begun.adopt(mmap.mmap(begun, 0))
+        self._core.begun.adopt(mmap.mmap(begun, 0))
         os.close(begun)
         self._is_over = False
         self._bootstrap = wire.Bootstrap(0, b"", "", "", 0, "{}")

@@ -17,7 +17,7 @@ F = 1
 
 def _follow(before: EnsembleHarness, world: EnsembleHarness) -> EnsembleHarness:
     """Have the broker of one world read what that of the other has written."""
-    world.core.answers.begun.adopt(before.core.answers.begun._memory)
+    world.core.begun.adopt(before.core.begun._memory)
     return world
 
 
@@ -40,11 +40,11 @@ def test_a_run_whose_answer_has_left_is_no_longer_written_down() -> None:
     before = chain()
     before.infer_ensemble(1)
     before.respond("first", tensor("O"))
-    assert _follow(before, chain()).core.answers.begun.had_begun((F, 1))
+    assert _follow(before, chain()).core.begun.had_begun((F, 1))
 
     before.respond("second", tensor("O"))
 
-    assert not _follow(before, chain()).core.answers.begun.had_begun((F, 1))
+    assert not _follow(before, chain()).core.begun.had_begun((F, 1))
 
 
 def test_of_a_run_within_a_run_the_client_s_is_written_down() -> None:
@@ -55,10 +55,10 @@ def test_of_a_run_within_a_run_the_client_s_is_written_down() -> None:
     world.infer_ensemble(1, wire.RequestBody("", {}, [], [tensor("x", bytes(16))]))
 
     [sent] = world.batched_requests[world.serials["first"]]
-    assert sent.id == _follow(world, chain()).core.answers.begun.step_in_doubt((F, 1))
+    assert sent.id == _follow(world, chain()).core.begun.step_in_doubt((F, 1))
     world.respond("first", tensor("O"))
-    assert 0 == _follow(world, chain()).core.answers.begun.step_in_doubt((F, 1))
-    assert not _follow(world, chain()).core.answers.begun.had_begun((F, 1))
+    assert 0 == _follow(world, chain()).core.begun.step_in_doubt((F, 1))
+    assert not _follow(world, chain()).core.begun.had_begun((F, 1))
 
 
 def test_a_run_in_a_sequence_does_not_begin_again() -> None:
@@ -175,9 +175,9 @@ def test_a_run_that_begins_anew_is_written_down_anew() -> None:
     world, _ = _one_step_sent()
     world.infer_ensemble(1, flags=wire.RESENT)
     world.respond("first", tensor("O"))
-    assert _follow(world, chain()).core.answers.begun.had_begun((F, 1))
+    assert _follow(world, chain()).core.begun.had_begun((F, 1))
 
     world.respond("second", tensor("O"))
 
     assert [0] == [r.code for r in world.finals(F, 1)]
-    assert not any(bytes(world.core.answers.begun._memory))
+    assert not any(bytes(world.core.begun._memory))

@@ -206,7 +206,7 @@ def test_an_answer_that_the_dead_broker_had_kept_back_is_lost_and_not_made_again
     before.finish_batch(late)
     assert {} == before.replies
 
-    world.core.answers.begun.adopt(before.core.answers.begun._memory)
+    world.core.begun.adopt(before.core.begun._memory)
     _resend(world, 1, 2)
 
     assert [1] == [w.id for works in world.batched_requests.values() for w in works]
@@ -216,8 +216,8 @@ def test_an_answer_that_the_dead_broker_had_kept_back_is_lost_and_not_made_again
     [refused] = world.finals(F, 2)
     assert "kept the answer back" in refused.text
     before.finish_batch(S if late == S2 else S2)
-    world.core.answers.begun.adopt(before.core.answers.begun._memory)
-    assert not world.core.answers.begun.had_begun((F, 2))
+    world.core.begun.adopt(before.core.begun._memory)
+    assert not world.core.begun.had_begun((F, 2))
 
 
 def test_a_stub_that_has_a_resent_request_and_dies_fails_it(world: BrokerHarness) -> None:

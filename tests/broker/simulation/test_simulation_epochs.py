@@ -84,7 +84,7 @@ class Broker:
 
     def __init__(self, epoch: int, processes: dict[int, FakePeer], memory: bytearray) -> None:
         self.core = Core()
-        self.core.answers.begun.adopt(memory)
+        self.core.begun.adopt(memory)
         self.core.configure(epoch)
         self.epoch = epoch
         #: For the supervisor.

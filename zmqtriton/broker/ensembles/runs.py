@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from zmqtriton.broker.ensembles.plan import EnsemblePlan, Selection, Step
-from zmqtriton.broker.requests.begun_requests import BegunRequests
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton_floor.errors import ZmqTritonError, from_number
 from zmqtriton_floor.wire import (
     BYTE_WINDOW,
     SEQUENCE_END,
@@ -26,9 +25,6 @@ from zmqtriton_floor.wire import (
     Tensor,
 )
 
-if TYPE_CHECKING:
-    from zmqtriton.broker.requests.inflight import InflightRequest
-
 SEQUENCE_FLAGS = SEQUENCE_START | SEQUENCE_END
 #: The sequence flags and the sequence of a request. A step may change both for those after it.
 SequenceMarks = tuple[int, Correlation]
@@ -41,7 +37,7 @@ class TensorSet:
     another one, for the tensors that are made of that response.
     """
 
-    def __init__(self, selection: Selection, producer: InflightRequest | None = None) -> None:
+    def __init__(self, selection: Selection, producer: Call | None = None) -> None:
         #: By the ensemble's names; None for one that was not given, or not made.
         self.tensors: dict[str, Tensor | None] = {}
         #: Sequence marks by tensor, where a step has changed them.
@@ -119,9 +115,7 @@ class TensorSet:
 class EnsembleRun:
     """A request to an ensemble, from its admission to the answer of its last member request."""
 
-    def __init__(
-        self, request: InflightRequest, plan: EnsemblePlan, body: RequestBody, begun: BegunRequests
-    ) -> None:
+    def __init__(self, request: InflightRequest, plan: EnsemblePlan, body: RequestBody) -> None:
         self.request = request
         self.plan = plan
         self.selection = plan.select(body.outputs)
@@ -129,8 +123,8 @@ class EnsembleRun:
         self.request_id = body.request_id
         self.parameters = body.parameters
         self.sequence: SequenceMarks = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
-        #: Member requests without their final answer, by id.
-        self.open: dict[int, InflightRequest] = {}
+        #: The calls of members, by their requests, until the final answers of these.
+        self.calls: dict[InflightRequest, Call] = {}
         #: The first one holds the inputs.
         self.tensor_sets: list[TensorSet] = [TensorSet(self.selection)]
         #: By step: how many of its requests are unanswered, and the tensor sets that wait for a
@@ -152,32 +146,24 @@ class EnsembleRun:
         self.queue_ns = 0
         self.compute_ns = 0
         #: Decoupled steps that may go on when the client has read more.
-        self.stalled: list[InflightRequest] = []
+        self.stalled: list[Call] = []
         #: Above 0 while it is being processed and must not end.
         self.holds = 0
         self.is_over = False
-        #: The run that a client asked for: this, or the outermost of those that this is a step of.
-        self.root: EnsembleRun = self if request.call is None else request.call.run.root
-        #: Where that is written down, once one of its steps was sent; and the first of them, until
-        #: more than that was sent, or anything answered.
-        self.place: int | None = None
-        self._first_step = 0
-        self._begun = begun
 
-    def begin_step(self, own_id: int) -> None:
-        """Write down that a step is about to be sent."""
-        root = self.root
-        if root.place is None:
-            root.place, root._first_step = self._begun.add(root.request.key, own_id), own_id
-        elif root._first_step != own_id:
-            self.note_answer()
+    def marks_for(self, wave: TensorSet, tensors: Iterable[str]) -> SequenceMarks:
+        """Return the sequence marks for a step that reads these tensors.
 
-    def note_answer(self) -> None:
-        """Write down, if it is not, that some step has begun for certain."""
-        root = self.root
-        if root._first_step and root.place is not None:
-            root._first_step = 0
-            self._begun.confirm(root.place)
+        They are the client's, unless an earlier step changed them.
+        """
+        if not wave.sequences:
+            return self.sequence
+        changed = [wave.sequences[name] for name in tensors if name in wave.sequences]
+        return changed[-1] if changed else self.sequence
+
+    def named(self, error: ZmqTritonError) -> ZmqTritonError:
+        """Return an error that says in which ensemble it came about."""
+        return from_number(error.number, f"in ensemble '{self.plan.model}', {error.text}")
 
     @property
     def is_stalled(self) -> bool:
@@ -224,11 +210,17 @@ class EnsembleRun:
 
 
 class Call:
-    """A member request's place in its run."""
+    """A call of a member: its request, and that request's place in the run."""
 
-    __slots__ = ("arrived", "arrived_bytes", "granted", "passed", "run", "step", "taken", "wave")
+    __slots__ = (
+        *("arrived", "arrived_bytes", "granted", "passed", "request", "run", "step", "taken"),
+        "wave",
+    )
 
-    def __init__(self, run: EnsembleRun, wave: TensorSet, step: Step) -> None:
+    def __init__(
+        self, request: InflightRequest, run: EnsembleRun, wave: TensorSet, step: Step
+    ) -> None:
+        self.request = request
         self.run = run
         self.wave = wave
         self.step = step
@@ -241,6 +233,18 @@ class Call:
         self.arrived = 0
         self.passed = 0
         self.arrived_bytes = 0
+
+
+def changed_marks(parameters: dict[str, object], sequence: SequenceMarks) -> SequenceMarks:
+    """Return the sequence marks that a step's response sets for the steps after it."""
+    flags, correlation = sequence
+    named = parameters.get("sequence_id")
+    if isinstance(named, (int, str)) and (isinstance(named, str) or 0 <= named < 2**64):
+        correlation = named
+    for name, flag in (("sequence_start", SEQUENCE_START), ("sequence_end", SEQUENCE_END)):
+        if isinstance(parameters.get(name), bool):
+            flags = flags | flag if parameters[name] else flags & ~flag
+    return flags, correlation
 
 
 def size_of(body: bytes, tensors: Iterable[Tensor]) -> int:

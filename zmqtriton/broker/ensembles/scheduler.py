@@ -8,7 +8,6 @@ after the last of its member requests, so that nobody reads memory that its owne
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from functools import partial
 
 from zmqtriton.broker.ensembles.plan import Step, fit_batch_dimension
@@ -16,8 +15,8 @@ from zmqtriton.broker.ensembles.runs import (
     SEQUENCE_FLAGS,
     Call,
     EnsembleRun,
-    SequenceMarks,
     TensorSet,
+    changed_marks,
     size_of,
     tensor_block,
 )
@@ -73,8 +72,8 @@ class EnsembleScheduler:
         self._cache_lookup = cache_lookup
         self._begun = begun
         self._last_id = 0
-        #: In the order in which they began.
-        self._runs: dict[EnsembleRun, None] = {}
+        #: By the requests to the ensembles, in the order in which they began.
+        self._runs: dict[InflightRequest, EnsembleRun] = {}
 
     # ------------------------------------------------------------ what happens
 
@@ -95,8 +94,8 @@ class EnsembleScheduler:
         except ZmqTritonError as error:
             self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
             return
-        request.ensemble_run = run = EnsembleRun(request, plan, body, self._begun)
-        self._runs[run] = None
+        self._runs[request] = run = EnsembleRun(request, plan, body)
+        request.steps = run.calls
         given = {tensor.name: tensor for tensor in plan.reshaping.given(body.inputs)}
         run.holds += 1
         root = run.tensor_sets[0]
@@ -120,26 +119,27 @@ class EnsembleScheduler:
         self, member: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
         """Take the answer of a step, or one response of several."""
-        call = member.call
-        assert call is not None
-        run, wave = call.run, call.wave
-        run.note_answer()
+        assert member.parent is not None
+        run = self._runs[member.parent]
+        call = run.calls[member]
+        wave = call.wave
+        self._begun.note_answer(member.root.key)
         run.holds += 1
         is_final = bool(outcome.flags & wire.FINAL)
         if is_final:
-            del run.open[member.row.id]
+            del run.calls[member]
             run.unanswered[call.step.number] -= 1
             run.add_step_times(member, now_ns)
         if outcome.code:
             self._fail(run, from_number(outcome.code, outcome.text), now_ns)
         if body and run.error is None:
-            self._take_response(call, member, outcome, body, now_ns)
+            self._take_response(call, outcome, body, now_ns)
         else:
             self._release(outcome.blocks)
             if not is_final:
-                self._acknowledge_response(member)
+                self._acknowledge_response(call)
                 call.arrived += 1
-                self._pass_on(member)
+                self._pass_on(call)
         if is_final:
             self._release(wave.release_inputs(call.step))
             self._release_set(run, wave)
@@ -150,16 +150,19 @@ class EnsembleScheduler:
         run.holds -= 1
         self._end_if_over(run, now_ns)
 
-    def cancel_run(self, run: EnsembleRun, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+    def cancel_run(
+        self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
+    ) -> None:
         """Cancel a run: no other step begins, and running ones are told."""
-        if run.error is not None:
+        run = self._runs.get(request)
+        if run is None or run.error is not None:
             return
         run.error, run.reason = error, reason
         run.holds += 1
         for wave in itertools.chain(*run.waiting.values()):
             self._release_set(run, wave)
         run.waiting.clear()
-        for member in list(run.open.values()):
+        for member in list(run.calls):
             self._lifecycle.abandon(member, _DROPPED, statistics.CANCELED, now_ns)
         run.holds -= 1
         self._end_if_over(run, now_ns)
@@ -169,23 +172,36 @@ class EnsembleScheduler:
 
         They end once their steps have stopped.
         """
-        for run in [run for run in self._runs if run.request.generation is generation]:
-            self.cancel_run(run, error, statistics.OTHER, now_ns)
+        for request in [one for one in self._runs if one.generation is generation]:
+            self.cancel_run(request, error, statistics.OTHER, now_ns)
 
-    def acknowledge_responses(self, run: EnsembleRun, responses: int, passed: int) -> None:
+    def acknowledge_responses(self, request: InflightRequest, responses: int, passed: int) -> None:
         """Take note of how many responses the client of a decoupled ensemble has read.
 
         With what was told before its steps learn that it goes on.
         """
+        run = self._runs.get(request)
+        if run is None:
+            return
         run.consume(responses, passed)
         if not run.is_stalled:
             stalled, run.stalled = run.stalled, []
-            for member in stalled:
-                self._acknowledge_response(member)
+            for call in stalled:
+                self._acknowledge_response(call)
         if run.has_byte_window:
-            for member in list(run.open.values()):
-                if member.row.flags & wire.BYTE_WINDOW:
-                    self._pass_on(member)
+            for call in list(run.calls.values()):
+                if call.request.row.flags & wire.BYTE_WINDOW:
+                    self._pass_on(call)
+
+    def inputs(self, request: InflightRequest) -> list[wire.Tensor | None]:
+        """Return the inputs of a request to an ensemble that has begun."""
+        run = self._runs[request]
+        return [run.tensor_sets[0].tensors.get(name) for name in run.plan.inputs]
+
+    def stage_times(self, request: InflightRequest, now_ns: int) -> wire.StageTimes:
+        """Return the times of the steps of a request whose client wants to know them."""
+        run = self._runs[request]
+        return wire.StageTimes(request.row.id, run.queue_ns, 0, run.compute_ns, 0)
 
     # -------------------------------------------------------------- the steps
 
@@ -215,8 +231,8 @@ class EnsembleScheduler:
             if self._cache_lookup.cache is not None and self._is_hashed(run, step):
                 row = row._replace(flags=row.flags | wire.WANT_DIGESTS)
             member = InflightRequest(BROKER, row, body, generation, now_ns)
-            member.call = Call(run, wave, step)
-            run.open[own_id] = member
+            member.parent = run.request
+            run.calls[member] = Call(member, run, wave, step)
             run.unanswered[step.number] += 1
             wave.holds += 1
             self._lifecycle.submit(member, now_ns)
@@ -249,11 +265,9 @@ class EnsembleScheduler:
                 return False
         return True
 
-    def _take_response(
-        self, call: Call, member: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
-    ) -> None:
+    def _take_response(self, call: Call, outcome: wire.Outcome, body: bytes, now_ns: int) -> None:
         """Pass the outputs of a step on to their readers."""
-        run, step = call.run, call.step
+        member, run, step = call.request, call.run, call.step
         try:
             response = wire.decode_response(body)
             if not outcome.flags & wire.HAS_REFERENCES and _refers(response.outputs):
@@ -267,11 +281,11 @@ class EnsembleScheduler:
             call.arrived_bytes += size_of(body, response.outputs)
         wave = call.wave
         if member.generation.is_decoupled:
-            wave = TensorSet(run.selection, member)
+            wave = TensorSet(run.selection, call)
             run.tensor_sets.append(wave)
         named = [(step.outputs[t.name], t) for t in response.outputs if t.name in step.outputs]
         own = (member.row.flags & SEQUENCE_FLAGS, member.row.correlation)
-        sequence = _changed(response.parameters, own) if response.parameters else own
+        sequence = changed_marks(response.parameters, own) if response.parameters else own
         if sequence != run.sequence:
             wave.sequences.update((name, sequence) for name, _ in named)
         self._release(wave.lease(outcome.blocks, named))
@@ -287,11 +301,11 @@ class EnsembleScheduler:
         self._release_set(run, wave)
         # what it has become counts now
         if call.arrived_bytes >= _PASSED_BYTES and not run.is_stalled:
-            self._pass_on(member)
+            self._pass_on(call)
 
     def _fail(self, run: EnsembleRun, error: ZmqTritonError, now_ns: int) -> None:
         """Fail the run with the first error of a step, and cancel its other steps."""
-        self.cancel_run(run, _named(run, error), statistics.OTHER, now_ns)
+        self.cancel_run(run.request, run.named(error), statistics.OTHER, now_ns)
 
     # ---------------------------------------------------------------- the end
 
@@ -310,40 +324,37 @@ class EnsembleScheduler:
         else:
             run.stalled.append(wave.producer)
 
-    def _acknowledge_response(self, member: InflightRequest) -> None:
+    def _acknowledge_response(self, call: Call) -> None:
         """Allow a decoupled step to send another response."""
-        call = member.call
-        assert call is not None
         call.taken += 1
         if call.taken - call.granted < wire.STREAM_WINDOW // 2:
             return
         call.granted = call.taken
-        self._grant(member, call.taken, 0)
+        self._grant(call.request, call.taken, 0)
 
-    def _pass_on(self, member: InflightRequest) -> None:
+    def _pass_on(self, call: Call) -> None:
         """Let the bytes that have come of a step no longer count, unless the client is behind."""
-        call = member.call
-        assert call is not None
         if not call.run.is_stalled:
             call.arrived_bytes = 0
             call.passed = call.arrived
-        self._grant(member, call.granted, call.passed)
+        self._grant(call.request, call.granted, call.passed)
 
     def _grant(self, member: InflightRequest, taken: int, passed: int) -> None:
-        if member.ensemble_run is not None:
-            self.acknowledge_responses(member.ensemble_run, taken, passed)
+        if member.steps is not None:
+            self.acknowledge_responses(member, taken, passed)
         elif member.instance is not None:
             grants = self._outbox.stream_acks.setdefault(member.instance.serial, [])
             grants.append(wire.StreamAck(*member.key, taken, passed))
 
     def _end_if_over(self, run: EnsembleRun, now_ns: int) -> None:
-        if run.holds or run.open or run.is_over:
+        if run.holds or run.calls or run.is_over:
             return
         run.is_over = True
-        del self._runs[run]
         self._answer(run, now_ns)
-        if run.place is not None:
-            self._outbox.once_delivered.append(partial(self._begun.remove, run.place))
+        del self._runs[run.request]
+        place = self._begun.end_run(run.request.key)
+        if place is not None:
+            self._outbox.once_delivered.append(partial(self._begun.remove, place))
 
     def _answer(self, run: EnsembleRun, now_ns: int) -> None:
         error = run.error
@@ -353,7 +364,7 @@ class EnsembleScheduler:
             try:
                 outputs = _outputs(run, root)
             except ZmqTritonError as failed:
-                error, run.reason = _named(run, failed), statistics.OTHER
+                error, run.reason = run.named(failed), statistics.OTHER
         if error is not None:
             self._lifecycle.refuse(run.request, error, run.reason, now_ns)
             self._release(root.take_all_leases())
@@ -382,9 +393,9 @@ class EnsembleScheduler:
         """Send the outputs of a tensor set as a response."""
         request = run.request
         blocks = wave.take_leases(block for tensor in tensors if (block := tensor_block(tensor)))
-        if request.call is None:
+        if request.parent is None:
             self._blocks.hand_over(request.peer, blocks)
-        told, correlation = _sequence(run, wave, run.selection.outputs)
+        told, correlation = run.marks_for(wave, run.selection.outputs)
         parameters = {
             "sequence_id": correlation,
             "sequence_start": bool(told & wire.SEQUENCE_START),
@@ -404,10 +415,6 @@ class EnsembleScheduler:
 
 def _refers(tensors: list[wire.Tensor]) -> bool:
     return any(type(tensor.data) is wire.Reference for tensor in tensors)
-
-
-def _named(run: EnsembleRun, error: ZmqTritonError) -> ZmqTritonError:
-    return from_number(error.number, f"in ensemble '{run.plan.model}', {error.text}")
 
 
 def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
@@ -460,7 +467,7 @@ def _request(
     wanted = run.selection.used_outputs[step.number]
     body = wire.RequestBody(run.request_id, run.parameters, wanted, tensors)
     size, key = signature.admit(tensors)
-    flags, correlation = _sequence(run, wave, step.reads)
+    flags, correlation = run.marks_for(wave, step.reads)
     priority, timeout_us = asked.priority, asked.timeout_us
     flags |= wire.UNCHECKED | asked.flags & wire.TRACE_TENSORS
     flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
@@ -470,29 +477,3 @@ def _request(
         trace=run.request.trace,
     )
     return row, wire.encode_body(body)
-
-
-def _sequence(run: EnsembleRun, wave: TensorSet, tensors: Iterable[str]) -> SequenceMarks:
-    """Return the flags and the sequence for a step.
-
-    They are the client's, unless an earlier step changed them.
-    """
-    if not wave.sequences:
-        return run.sequence
-    changed = [wave.sequences[name] for name in tensors if name in wave.sequences]
-    return changed[-1] if changed else run.sequence
-
-
-def _changed(parameters: dict[str, object], sequence: SequenceMarks) -> SequenceMarks:
-    """Return the sequence marks that a step's response sets for the steps after it."""
-    flags, correlation = sequence
-    named = parameters.get("sequence_id")
-    if isinstance(named, (int, str)) and (isinstance(named, str) or 0 <= named < 2**64):
-        correlation = named
-    for name, flag in (
-        ("sequence_start", wire.SEQUENCE_START),
-        ("sequence_end", wire.SEQUENCE_END),
-    ):
-        if isinstance(parameters.get(name), bool):
-            flags = flags | flag if parameters[name] else flags & ~flag
-    return flags, correlation

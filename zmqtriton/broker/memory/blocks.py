@@ -133,16 +133,17 @@ class Blocks:
         else:
             self.release(BROKER, blocks)
 
-    def keep(self, dead: int, requests: Iterable[InflightRequest]) -> None:
-        """Keep the inputs of requests that outlive the process that made them.
+    def keep_inputs(
+        self, dead: int, request: InflightRequest, inputs: Iterable[Tensor | None]
+    ) -> None:
+        """Keep the inputs of a request that outlives the process that made it.
 
         It may have passed on blocks that it was given itself, and was bound to keep those from
         being reused meanwhile.
         """
-        for request in requests:
-            blocks = [block for tensor in _inputs(request) if (block := tensor_block(tensor))]
-            request.retained_blocks = [block for block in blocks if block.owner != dead]
-            self.grant_lease(BROKER, request.retained_blocks)
+        blocks = [block for tensor in inputs if (block := tensor_block(tensor))]
+        request.retained_blocks = [block for block in blocks if block.owner != dead]
+        self.grant_lease(BROKER, request.retained_blocks)
 
     def release_kept(self, request: InflightRequest) -> None:
         """Release the inputs that were kept for a request, which is now answered."""
@@ -157,11 +158,9 @@ class Blocks:
             self._outbox.releases.setdefault(block.owner, []).append(block)
 
 
-def _inputs(request: InflightRequest) -> list[Tensor | None]:
-    run = request.ensemble_run
-    if run is not None:
-        return [run.tensor_sets[0].tensors.get(name) for name in run.plan.inputs]
+def inputs_in(body: bytes) -> list[Tensor]:
+    """Return the inputs in a request's body; none if it is malformed."""
     try:
-        return [*decode_request(request.body).inputs]
+        return decode_request(body).inputs
     except ProtocolError:
         return []

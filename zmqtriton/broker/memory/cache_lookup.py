@@ -103,14 +103,14 @@ class CacheLookup:
         self._lifecycle.deliver(request, outcome, entry.body, now_ns)
 
     def _key(self, request: InflightRequest) -> CacheKey | None:
-        if request.call is None:
+        if request.parent is None:
             ensemble, asker, asked = 0, self._calling_generation(request), request.row.cache_key
         else:
             # A step's inputs are the ensemble's and the outputs of other steps. Large ones have
             # digests if they were made for a model with a cache.
             body = wire.decode_request(request.body)
             has_digests = any(type(tensor.data) is wire.Reference for tensor in body.inputs)
-            ensemble = request.call.run.request.generation.number
+            ensemble = request.parent.generation.number
             # Without digests the key covers the data itself, and nobody can have lied about it.
             asker = self._calling_generation(request) if has_digests else 0
             asked = self._keys.of_placed(body)
@@ -123,9 +123,7 @@ class CacheLookup:
 
         0 for a client.
         """
-        while request.call is not None:
-            request = request.call.run.request
-        instance = self._instances.get(request.peer)
+        instance = self._instances.get(request.root.peer)
         return 0 if instance is None else instance.generation
 
     def store(

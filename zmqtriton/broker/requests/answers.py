@@ -36,6 +36,8 @@ class Answers:
         limits: Limits,
         blocks: Blocks,
         deadlocks: Deadlocks,
+        *,
+        begun: BegunRequests,
     ) -> None:
         self._outbox = outbox
         self._peers = peers
@@ -44,7 +46,7 @@ class Answers:
         self._blocks = blocks
         self._deadlocks = deadlocks
         self.traces = Traces()
-        self.begun = BegunRequests()
+        self._begun = begun
         #: Called when a retired generation has answered everything.
         self.on_drained: Callable[[Generation], None]
         #: The places of answered requests whose answers are kept back.
@@ -58,7 +60,7 @@ class Answers:
         else:
             leaving = order.pass_on(request, (request.peer, reply, body))
             if not leaving and reply.flags & wire.FINAL:
-                self._kept_back[request.key] = self.begun.add(request.key)
+                self._kept_back[request.key] = self._begun.add(request.key)
             self._send_kept(leaving)
 
     def _send_kept(self, leaving: Iterable[Addressed]) -> None:
@@ -67,7 +69,7 @@ class Answers:
             self._send([(peer, reply, body)])
             place = self._kept_back.pop((peer, reply.id), None)
             if place is not None:
-                self._outbox.once_delivered.append(partial(self.begun.remove, place))
+                self._outbox.once_delivered.append(partial(self._begun.remove, place))
 
     def reply_early(self, request: InflightRequest, error: ZmqTritonError) -> None:
         """Tell the asking peer that nothing more comes; the final reply follows nevertheless.

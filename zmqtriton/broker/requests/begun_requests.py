@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton_floor.progress import RequestKey
 
@@ -31,11 +31,21 @@ _STEP_AT = 16
 _NOWHERE = 0
 
 
+class _BegunRun(NamedTuple):
+    """A run of this broker's own of which a step was sent."""
+
+    place: int
+    #: 0 once more than the first step was sent, or anything answered.
+    first_step: int
+
+
 class BegunRequests:
     """One broker's view of the memory: what it found there, and what it has written itself."""
 
     def __init__(self) -> None:
         """Begin with memory of its own, in which nothing is written."""
+        #: By the requests of clients and models; those of a run's own members are a part of it.
+        self._runs: dict[RequestKey, _BegunRun] = {}
         self.adopt(bytearray(_OWN_BYTES))
 
     def adopt(self, memory: Any) -> None:
@@ -96,6 +106,26 @@ class BegunRequests:
         """Note that the request has begun, whatever becomes of the step that it was added with."""
         if place != _NOWHERE:
             _STEP.pack_into(self._memory, place + _STEP_AT, 0)
+
+    def begin_step(self, run: RequestKey, step: int) -> None:
+        """Write down that a step of a run is about to be sent."""
+        begun = self._runs.get(run)
+        if begun is None:
+            self._runs[run] = _BegunRun(self.add(run, step), step)
+        elif begun.first_step != step:
+            self.note_answer(run)
+
+    def note_answer(self, run: RequestKey) -> None:
+        """Write down, if it is not, that some step of a run has begun for certain."""
+        begun = self._runs.get(run)
+        if begun is not None and begun.first_step:
+            self._runs[run] = _BegunRun(begun.place, 0)
+            self.confirm(begun.place)
+
+    def end_run(self, run: RequestKey) -> int | None:
+        """Return the place of a run that is answered; None if nothing was written of it."""
+        begun = self._runs.pop(run, None)
+        return None if begun is None else begun.place
 
     def remove(self, place: int) -> None:
         """Forget a request whose answer has left, so that nobody repeats it."""

@@ -14,9 +14,9 @@ def overdue(request: InflightRequest, now_ns: int) -> DeadlineExceeded:
 
 def _where(request: InflightRequest, now_ns: int) -> str:
     model = request.generation.model
-    if request.ensemble_run is not None:
+    if request.steps is not None:
         within = f"in ensemble '{model}', "
-        steps = [_where(step, now_ns) for step in request.ensemble_run.open.values()]
+        steps = [_where(step, now_ns) for step in request.steps]
         return within + (steps[0] if steps else "the request waited for a step")
     if request.state is RequestState.EXECUTING and _has_begun(request):
         took = _seconds(now_ns - request.dispatched_ns)

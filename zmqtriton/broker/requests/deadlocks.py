@@ -206,8 +206,8 @@ def _ways_by_instance(
 
     An empty way means that it will run by itself.
     """
-    if request.ensemble_run is not None:
-        return [[list(request.ensemble_run.open.values())]]
+    if request.steps is not None:
+        return [[list(request.steps)]]
     instance = request.instance
     if instance is not None and request.state is RequestState.QUEUED:
         return [_ways_to_begin(instance, supposed)]

@@ -8,13 +8,13 @@ methods here and by nobody else. Knows neither clocks nor sockets.
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor import spans
 from zmqtriton_floor.wire import SEQUENCE_START, BatchedRequest, Block, Request, make
 
 if TYPE_CHECKING:
-    from zmqtriton.broker.ensembles.runs import Call, EnsembleRun
     from zmqtriton.broker.memory.response_cache import CacheKey
     from zmqtriton.broker.scheduling.generation import Generation
     from zmqtriton.broker.scheduling.instances import Batch, Instance
@@ -35,11 +35,9 @@ class InflightRequest:
         "batch",
         "body",
         "brokered_responses",
-        "call",
         "caller",
         "dispatched_ns",
         "elements",
-        "ensemble_run",
         "error",
         "generation",
         "has_failed",
@@ -52,12 +50,14 @@ class InflightRequest:
         "key",
         "level",
         "miss",
+        "parent",
         "peer",
         "queued_ns",
         "retained_blocks",
         "row",
         "size",
         "state",
+        "steps",
     )
 
     def __init__(
@@ -97,14 +97,14 @@ class InflightRequest:
         self.error = ""
         #: It was executed at least once, and will be again.
         self.has_run = False
-        #: The run of a request to an ensemble.
-        self.ensemble_run: EnsembleRun | None = None
+        #: For a request to an ensemble that has begun: the unanswered requests that execute it.
+        self.steps: Collection[InflightRequest] | None = None
+        #: For such a step: the request to the ensemble.
+        self.parent: InflightRequest | None = None
         #: The blocks of its inputs, if the process that asked has died and holds nothing any more.
         self.retained_blocks: list[Block] = []
         #: After a cache miss: where to keep its answer, and how long the lookup took.
         self.miss: tuple[CacheKey, int] | None = None
-        #: For a member request of an ensemble: its place in the run.
-        self.call: Call | None = None
         #: The requests with which it was executed last.
         self.batch: Batch | None = None
         #: For a request of a model: the batch that it was made for.
@@ -114,6 +114,14 @@ class InflightRequest:
     def trace(self) -> str:
         """The traceparent of its own span; "" if it is not traced."""
         return spans.below(self.row.trace, self.peer, self.row.id) if self.row.trace else ""
+
+    @property
+    def root(self) -> InflightRequest:
+        """The request of a client or a model that this one is executed for; itself if it is one."""
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        return root
 
     def work(self, batch: int) -> BatchedRequest:
         """The message that its stub gets."""
@@ -127,8 +135,6 @@ class InflightRequest:
 
     def dispatch(self, instance: Instance, now_ns: int, batch: Batch | None = None) -> None:
         assert self.state is RequestState.QUEUED, self.state
-        if self.call is not None:
-            self.call.run.begin_step(self.row.id)
         self.state = RequestState.EXECUTING
         self.instance = instance
         self.batch = batch

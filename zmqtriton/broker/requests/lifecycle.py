@@ -83,9 +83,9 @@ class Lifecycle:
         generation.statistics.last_arrival_ns = now_ns
         if generation.is_cached and self._cache_lookup.answer_from_cache(request, now_ns):
             return
-        if row.deadline_ns and request.call is None:  # steps end with their ensemble
+        if row.deadline_ns and request.parent is None:  # steps end with their ensemble
             self._timers.start(row.deadline_ns, request=request)
-        if request.peer in self._instances or request.call is not None:
+        if request.peer in self._instances or request.parent is not None:
             self._deadlocks.add(request, now_ns)
         is_resent = bool(row.flags & wire.RESENT)
         if generation.plan is not None and not (is_resent and self._recovery.doubts(request)):
@@ -163,8 +163,8 @@ class Lifecycle:
             self._cancel_calls(request, error, now_ns)
         if request.state is RequestState.QUEUED:
             self.refuse(request, error, reason, now_ns)
-        elif request.ensemble_run is not None:
-            self._ensembles.cancel_run(request.ensemble_run, error, reason, now_ns)
+        elif request.steps is not None:
+            self._ensembles.cancel_run(request, error, reason, now_ns)
         elif request.instance is not None:
             self._outbox.cancel_execution(request.instance.serial, request.key)
 
@@ -185,7 +185,9 @@ class Lifecycle:
         if request.generation.is_decoupled or counters.times_responses:
             counters.record_response(request, outcome, bool(body or outcome.code), now_ns)
         if request.row.flags & wire.WANT_STAGES:
-            self._outbox.stage_times.append((request.peer, stage_times.of(request, now_ns)))
+            is_run = request.steps is not None
+            of = self._ensembles.stage_times if is_run else stage_times.of
+            self._outbox.stage_times.append((request.peer, of(request, now_ns)))
         if outcome.flags & wire.FINAL:
             if request.state is RequestState.QUEUED:  # it was to be executed again; that is over
                 request.generation.leave_queue(request)
@@ -194,7 +196,7 @@ class Lifecycle:
             else:
                 counters.record_success(request, now_ns)
             self._answers.finish(request)
-        if request.call is not None:
+        if request.parent is not None:
             self._ensembles.take_outcome(request, outcome, body, now_ns)
             return
         row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
@@ -204,7 +206,7 @@ class Lifecycle:
         self, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
         """Hand a finished request's outcome to its maker: a peer or an ensemble."""
-        if request.call is not None:
+        if request.parent is not None:
             self._ensembles.take_outcome(request, outcome, body, now_ns)
         else:
             row = (outcome.id, outcome.code, outcome.text, outcome.flags)

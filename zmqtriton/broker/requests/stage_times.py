@@ -1,4 +1,4 @@
-"""The stages of a request whose client wants to know them.
+"""The stages of a request to a model whose client wants to know them.
 
 Asked when a reply is made, for requests with WANT_STAGES alone. Knows what the stub reports in the
 same message as the reply; of what it reports later only the sum is known.
@@ -12,9 +12,7 @@ from zmqtriton_floor.wire import StageTimes
 
 def of(request: InflightRequest, now_ns: int) -> StageTimes:
     """Return the times up to now."""
-    own_id, run, instance = request.row.id, request.ensemble_run, request.instance
-    if run is not None:
-        return StageTimes(own_id, run.queue_ns, 0, run.compute_ns, 0)
+    own_id, instance = request.row.id, request.instance
     queue_ns = max(0, request.dispatched_ns - request.arrived_ns)
     if instance is not None:
         for executed in instance.reported:

@@ -10,6 +10,7 @@ import itertools
 
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
+from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import EARLIER, Batch, Instance, InstanceState
@@ -23,10 +24,13 @@ _MAY_RUN_OUT = (InstanceState.BUSY, InstanceState.ABSENT, InstanceState.LEAVING)
 
 
 class Dispatch:
-    def __init__(self, outbox: Outbox, timers: Timers, rates: RateLimiter) -> None:
+    def __init__(
+        self, outbox: Outbox, timers: Timers, rates: RateLimiter, *, begun: BegunRequests
+    ) -> None:
         self._outbox = outbox
         self._timers = timers
         self._rates = rates
+        self._begun = begun
         #: Generations that may have something to dispatch since the last time.
         self.marked: dict[int, Generation] = {}
         self._epoch = 0
@@ -114,6 +118,9 @@ class Dispatch:
                 return False
             instance, requests = chosen
             number, fillers = next(self._numbers), 0
+            for request in requests:
+                if request.parent is not None:
+                    self._begun.begin_step(request.root.key, request.row.id)
             rows = self._outbox.batched_requests.setdefault(instance.serial, [])
             if sequences is None:
                 for request in requests:

@@ -82,9 +82,7 @@ class SequenceAdmission:
 
         A step counts as the ensemble's client's.
         """
-        while request.call is not None:
-            request = request.call.run.request
-        peer = self._peers.get(request.peer)
+        peer = self._peers.get(request.root.peer)
         return peer is not None and peer.role != "stub"
 
     def _close_elsewhere(self, generation: Generation, correlation: wire.Correlation) -> None:
