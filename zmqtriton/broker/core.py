@@ -22,14 +22,14 @@ from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.deadlocks import Deadlocks
-from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
+from zmqtriton.broker.requests.inflight import Batch, InflightRequest, RequestState
 from zmqtriton.broker.requests.lifecycle import Lifecycle
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
-from zmqtriton.broker.scheduling.instances import EARLIER, Batch, ExecutionProgress, Instance
+from zmqtriton.broker.scheduling.instances import EARLIER, ExecutionProgress, Instance
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.rescheduling import Rescheduling
 from zmqtriton.broker.scheduling.retirement import Retirement
@@ -69,7 +69,14 @@ class Core:
         self.deadlocks = deadlocks = Deadlocks(lifecycle, outbox, self.peers, self.instances)
         self.rate_limiter.is_urgent = deadlocks.is_awaited
         self.answers = answers = Answers(
-            outbox, self.peers, generations, limits, blocks, deadlocks, begun=begun
+            outbox,
+            self.peers,
+            self.instances,
+            generations,
+            limits=limits,
+            blocks=blocks,
+            deadlocks=deadlocks,
+            begun=begun,
         )
         self.cache_lookup = CacheLookup(lifecycle, answers, blocks, self.peers, self.instances)
         self.recovery = Recovery(
@@ -412,6 +419,6 @@ class Core:
                 continue
             if request.steps is not None:
                 self.ensembles.acknowledge_responses(request, ack.responses, ack.passed)
-            elif request.instance is not None:
-                acks = self.outbox.stream_acks.setdefault(request.instance.serial, [])
+            elif request.stub:
+                acks = self.outbox.stream_acks.setdefault(request.stub, [])
                 acks.append(ack._replace(peer=serial))

@@ -198,7 +198,7 @@ class EnsembleScheduler:
         run = self._runs[request]
         return [run.tensor_sets[0].tensors.get(name) for name in run.plan.inputs]
 
-    def stage_times(self, request: InflightRequest, now_ns: int) -> wire.StageTimes:
+    def stage_times(self, request: InflightRequest) -> wire.StageTimes:
         """Return the times of the steps of a request whose client wants to know them."""
         run = self._runs[request]
         return wire.StageTimes(request.row.id, run.queue_ns, 0, run.compute_ns, 0)
@@ -342,8 +342,8 @@ class EnsembleScheduler:
     def _grant(self, member: InflightRequest, taken: int, passed: int) -> None:
         if member.steps is not None:
             self.acknowledge_responses(member, taken, passed)
-        elif member.instance is not None:
-            grants = self._outbox.stream_acks.setdefault(member.instance.serial, [])
+        elif member.stub:
+            grants = self._outbox.stream_acks.setdefault(member.stub, [])
             grants.append(wire.StreamAck(*member.key, taken, passed))
 
     def _end_if_over(self, run: EnsembleRun, now_ns: int) -> None:

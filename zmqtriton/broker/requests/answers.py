@@ -20,6 +20,7 @@ from zmqtriton.broker.requests.response_order import Addressed
 from zmqtriton.broker.requests.traces import Traces
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import OVERLOADED, Cancelled, ProtocolError, Unavailable, ZmqTritonError
 from zmqtriton_floor.progress import RequestKey
@@ -32,15 +33,17 @@ class Answers:
         self,
         outbox: Outbox,
         peers: dict[int, Peer],
+        instances: dict[int, Instance],
         generations: GenerationRegistry,
+        *,
         limits: Limits,
         blocks: Blocks,
         deadlocks: Deadlocks,
-        *,
         begun: BegunRequests,
     ) -> None:
         self._outbox = outbox
         self._peers = peers
+        self._instances = instances
         self._generations = generations
         self._limits = limits
         self._blocks = blocks
@@ -99,8 +102,9 @@ class Answers:
     def finish(self, request: InflightRequest) -> None:
         """End a request: all that counted or kept it lets it go."""
         generation = request.generation
-        if request.instance is not None:
-            request.instance.open_requests.pop(request.key, None)
+        instance = self._instances.get(request.stub)
+        if instance is not None:
+            instance.open_requests.pop(request.key, None)
         if self._deadlocks.open_calls:
             self._deadlocks.discard(request)
         if request.row.trace:

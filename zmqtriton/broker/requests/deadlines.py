@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.errors import DeadlineExceeded
 from zmqtriton_floor.wire import RESENT
 
 
-def overdue(request: InflightRequest, now_ns: int) -> DeadlineExceeded:
+def overdue(
+    request: InflightRequest, instances: Mapping[int, Instance], now_ns: int
+) -> DeadlineExceeded:
     """Return the error; to be called while the request is where it was."""
-    return DeadlineExceeded(f"deadline exceeded: {_where(request, now_ns)}")
+    return DeadlineExceeded(f"deadline exceeded: {_where(request, instances, now_ns)}")
 
 
-def _where(request: InflightRequest, now_ns: int) -> str:
+def _where(request: InflightRequest, instances: Mapping[int, Instance], now_ns: int) -> str:
     model = request.generation.model
     if request.steps is not None:
         within = f"in ensemble '{model}', "
-        steps = [_where(step, now_ns) for step in request.steps]
+        steps = [_where(step, instances, now_ns) for step in request.steps]
         return within + (steps[0] if steps else "the request waited for a step")
-    if request.state is RequestState.EXECUTING and _has_begun(request):
+    if request.state is RequestState.EXECUTING and _has_begun(request, instances):
         took = _seconds(now_ns - request.dispatched_ns)
         # an earlier broker may have had it for long
         took = f"at least {took}" if request.row.flags & RESENT and not request.batch else took
@@ -32,12 +37,10 @@ def _where(request: InflightRequest, now_ns: int) -> str:
     return f"the request waited for {waited} in the queue of '{model}'"
 
 
-def _has_begun(request: InflightRequest) -> bool:
+def _has_begun(request: InflightRequest, instances: Mapping[int, Instance]) -> bool:
     """True unless the request was sent ahead and waits in its stub for the batch before."""
-    instance, batch = request.instance, request.batch
-    if instance is None or instance.concurrency > 1 or batch is None:
-        return True
-    return batch.number not in instance.batches or batch is next(iter(instance.batches.values()))
+    instance, batch = instances.get(request.stub), request.batch
+    return instance is None or batch is None or instance.has_begun(batch)
 
 
 def _seconds(ns: int) -> str:

@@ -10,28 +10,20 @@ that cannot, and is waited for itself, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.protocols import Refuses
+from zmqtriton.broker.requests.wait_graph import WaitGraph
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.instances import Instance, InstanceState
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument
 
-#: Larger graphs than this are not searched.
-_MOST = 10_000
 #: The first pause between two searches; it grows while something stays queued.
 _FIRST_LOOK_NS = 100_000_000
 _LAST_LOOK_NS = 1_600_000_000
-#: Instances in these states will end and be replaced.
-_ENDING = (InstanceState.OVERDUE, InstanceState.LEAVING, InstanceState.DYING)
-
-#: The alternatives by which a request may come to run; each needs all the requests that it lists.
-_Ways = dict[InflightRequest, list[list[InflightRequest]]]
 
 
 class Deadlocks:
@@ -46,6 +38,7 @@ class Deadlocks:
         self._outbox = outbox
         self._peers = peers
         self._instances = instances
+        self._graph = WaitGraph(instances)
         #: The unanswered calls of models, with the instance that made them.
         self.open_calls: dict[tuple[int, int], Instance] = {}
         #: Those of the unanswered calls, and of the steps of ensembles, that may still be queued.
@@ -89,7 +82,9 @@ class Deadlocks:
         """Refuse those of the new calls that can never run."""
         fresh, self.fresh = self.fresh, []
         for request in fresh:
-            if request.state is RequestState.QUEUED and request in _find_deadlock(request, None):
+            if request.state is RequestState.QUEUED and request in self._graph.find_deadlock(
+                request
+            ):
                 self._refuse(request, now_ns)
 
     def next_due_ns(self) -> int | None:
@@ -105,7 +100,7 @@ class Deadlocks:
         self._pause_ns = min(2 * self._pause_ns, _LAST_LOOK_NS)
         doubtful: set[int] = set()
         for requests in waiting:
-            _find_deadlock(requests[0], doubtful)
+            self._graph.find_deadlock(requests[0], doubtful)
         self._outbox.asides += [(serial, wire.WaitReport([])) for serial in sorted(doubtful)]
         self._break_deadlocks(now_ns)
 
@@ -129,7 +124,7 @@ class Deadlocks:
         self.timed = {r: one for r, one in self.timed.items() if one.state is queued}
         found: dict[int, list[InflightRequest]] = {}
         for one in self.timed.values():
-            if one.instance is None:
+            if not one.stub:
                 found.setdefault(one.generation.number, []).append(one)
         return list(found.values())
 
@@ -139,7 +134,7 @@ class Deadlocks:
             closing = [
                 one
                 for requests in self._queued_by_generation()
-                for stuck in [_find_deadlock(requests[0], None)]
+                for stuck in [self._graph.find_deadlock(requests[0])]
                 for one in requests
                 if one in stuck
             ]
@@ -148,126 +143,7 @@ class Deadlocks:
             self._refuse(max(closing, key=lambda one: one.arrived_ns), now_ns)
 
     def _refuse(self, request: InflightRequest, now_ns: int) -> None:
-        self._lifecycle.refuse(request, _error(request), statistics.OTHER, now_ns)
-
-
-def _find_deadlock(request: InflightRequest, doubtful: set[int] | None) -> set[InflightRequest]:
-    """Return the request, and all that it needs that cannot run either, if it can never run.
-
-    With `doubtful`, everybody who may wait is assumed to wait; the serials of those on whom the
-    result depends are added to it.
-    """
-    supposed: set[int] | None = None if doubtful is None else set()
-    ways = _build_wait_graph(request, supposed)
-    running: set[InflightRequest] = set()
-    is_growing = ways is not None
-    while is_growing and ways is not None:
-        before = len(running)
-        for one, alternatives in ways.items():
-            if any(all(needed in running for needed in way) for way in alternatives):
-                running.add(one)
-        is_growing = len(running) > before
-    if ways is None or request in running:
-        return set()
-    if doubtful is not None and supposed is not None:
-        doubtful |= supposed
-    found: set[InflightRequest] = set()
-    waiting = [request]
-    while waiting:
-        needed = {n for way in ways[waiting.pop()] for n in way if n not in running}
-        waiting += needed - found
-        found |= needed
-    return found
-
-
-def _build_wait_graph(request: InflightRequest, supposed: set[int] | None) -> _Ways | None:
-    """Return everything that a request may have to wait for, with the ways each may come to run.
-
-    None if that is too much to search.
-    """
-    ways: _Ways = {}
-    waiting = [request]
-    while waiting:
-        one = waiting.pop()
-        if one in ways:
-            continue
-        ways[one] = [way for place in _ways_by_instance(one, supposed) for way in place]
-        if [] not in ways[one]:
-            waiting += [needed for way in ways[one] for needed in way]
-        if len(ways) > _MOST:
-            return None
-    return ways
-
-
-def _ways_by_instance(
-    request: InflightRequest, supposed: set[int] | None = None
-) -> Iterable[list[list[InflightRequest]]]:
-    """Return where a request may run, with the ways to get there.
-
-    An empty way means that it will run by itself.
-    """
-    if request.steps is not None:
-        return [[list(request.steps)]]
-    instance = request.instance
-    if instance is not None and request.state is RequestState.QUEUED:
-        return [_ways_to_begin(instance, supposed)]
-    if instance is not None:
-        for batch in instance.batches.values():
-            if request in batch.requests:
-                return [_ways_to_return(instance, batch.number, supposed)]
-        return [[[]]]  # it is not in the hands of an execute()
-    instances = [i for i in request.generation.instances.values() if i.state not in _ENDING]
-    if len(instances) < request.generation.expected:
-        return [[[]]]  # the missing instance may come
-    return [_ways_to_begin(instance, supposed) for instance in instances]
-
-
-def _ways_to_begin(instance: Instance, supposed: set[int] | None) -> list[list[InflightRequest]]:
-    """Return what an instance needs to begin another batch."""
-    if instance.blocking_calls:
-        return [list(instance.blocking_calls.values())]
-    if instance.free_slots > 0 or not instance.batches:
-        shared = instance.membership
-        holders = shared.blockers() if shared is not None else []
-        # Whichever of them ends first may free enough.
-        ways = [
-            w for one in holders for n in one.batches for w in _ways_to_return(one, n, supposed)
-        ]
-        return ways or [[]]
-    return [
-        way for number in instance.batches for way in _ways_to_return(instance, number, supposed)
-    ]
-
-
-def _ways_to_return(
-    instance: Instance, batch: int, supposed: set[int] | None
-) -> list[list[InflightRequest]]:
-    """Return what the execute() of a batch needs to return, or to go on."""
-    if instance.blocking_calls:
-        return [list(instance.blocking_calls.values())]
-    awaited = instance.find_awaited_requests(batch)
-    if awaited is None and supposed is not None and instance.open_calls:
-        supposed.add(instance.serial)
-        awaited = list(instance.open_calls.values())
-    return [[]] if awaited is None else [[one] for one in awaited]
-
-
-def _error(request: InflightRequest) -> ZmqTritonError:
-    """Build the error that names the circle. To be called while it is closed."""
-    start, names, seen = request, [request.generation.model], {request}
-    while True:
-        needed: list[InflightRequest] = []
-        for place in _ways_by_instance(request):
-            everything = [one for way in place for one in way]
-            # Any one of them is enough, unless all of them are needed.
-            needed += (
-                place[0] if len(place) == 1 else [start if start in everything else place[0][0]]
-            )
-        # Go on to a request that was not seen yet, so that the whole circle is named.
-        request = next((one for one in needed if one not in seen), needed[0])
-        names.append(request.generation.model)
-        if request in seen:
-            break
-        seen.add(request)
-    where = f"Model {names[0]} - Error when running inference: "
-    return InvalidArgument(f"{where}BLS calls would deadlock: {' -> '.join(names)}")
+        names = self._graph.name_circle(request)
+        where = f"Model {names[0]} - Error when running inference: "
+        error = InvalidArgument(f"{where}BLS calls would deadlock: {' -> '.join(names)}")
+        self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from zmqtriton_floor import spans
 from zmqtriton_floor.wire import SEQUENCE_START, BatchedRequest, Block, Request, make
@@ -17,7 +17,6 @@ from zmqtriton_floor.wire import SEQUENCE_START, BatchedRequest, Block, Request,
 if TYPE_CHECKING:
     from zmqtriton.broker.memory.response_cache import CacheKey
     from zmqtriton.broker.scheduling.generation import Generation
-    from zmqtriton.broker.scheduling.instances import Batch, Instance
     from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
 
 
@@ -25,6 +24,22 @@ class RequestState(enum.Enum):
     QUEUED = "queued"
     EXECUTING = "executing"
     ANSWERED = "answered"
+
+
+class Batch(NamedTuple):
+    """The requests of one call of execute()."""
+
+    number: int
+    requests: list[InflightRequest]
+    dispatched_ns: int
+    #: padding requests for empty slots, which the model computes too
+    fillers: int = 0
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True if nobody waits any more for what its requests lead to."""
+        answered = RequestState.ANSWERED
+        return all(one.is_cancelled or one.state is answered for one in self.requests)
 
 
 class InflightRequest:
@@ -42,7 +57,6 @@ class InflightRequest:
         "generation",
         "has_failed",
         "has_run",
-        "instance",
         "is_abandoned",
         "is_cancelled",
         "is_late",
@@ -58,6 +72,7 @@ class InflightRequest:
         "size",
         "state",
         "steps",
+        "stub",
     )
 
     def __init__(
@@ -77,7 +92,8 @@ class InflightRequest:
         #: Since when it has waited for its next execution.
         self.queued_ns = now_ns
         self.dispatched_ns = 0
-        self.instance: Instance | None = None
+        #: The serial of the stub that has it; 0 for none.
+        self.stub = 0
         self.state = RequestState.QUEUED
         #: The client has given it up; it still gets its final answer.
         self.is_cancelled = False
@@ -133,10 +149,11 @@ class InflightRequest:
         )
         return make(BatchedRequest, fields)
 
-    def dispatch(self, instance: Instance, now_ns: int, batch: Batch | None = None) -> None:
+    def dispatch(self, stub: int, now_ns: int, batch: Batch | None = None) -> None:
+        """Note that a stub gets it; the batch is not known if an earlier broker has sent it."""
         assert self.state is RequestState.QUEUED, self.state
         self.state = RequestState.EXECUTING
-        self.instance = instance
+        self.stub = stub
         self.batch = batch
         self.dispatched_ns = now_ns
 
@@ -144,7 +161,7 @@ class InflightRequest:
         """Take back a request that a dead stub had not begun."""
         assert self.state is RequestState.EXECUTING, self.state
         self.state = RequestState.QUEUED
-        self.instance = self.batch = None
+        self.stub, self.batch = 0, None
 
     def reschedule(self, now_ns: int) -> None:
         """Queue it for another execution, as its stub has asked."""
@@ -162,13 +179,9 @@ class InflightRequest:
         body, self.body = self.body, b""
         return body
 
-    def resume(self, instance: Instance, now_ns: int) -> None:
-        """Resume a request that an earlier broker had dispatched: the stub has it, or had it."""
-        self.dispatch(instance, now_ns)
-        instance.open_requests[self.key] = self
-
     def answer(self) -> None:
         assert self.state is not RequestState.ANSWERED
         self.state = RequestState.ANSWERED
-        self.instance = self.batch = self.caller = None
+        self.stub = 0
+        self.batch = self.caller = None
         self.body = b""

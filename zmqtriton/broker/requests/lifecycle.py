@@ -125,7 +125,7 @@ class Lifecycle:
         """End a request whose deadline has passed."""
         if not (request.is_abandoned or request.state is RequestState.ANSWERED):
             request.generation.statistics.deadlines += 1
-            error = overdue(request, now_ns)
+            error = overdue(request, self._instances, now_ns)
             if request.state is RequestState.QUEUED:
                 error = request.generation.refusal(error)
             self.end_early(request, error, statistics.REJECTED, now_ns)
@@ -142,7 +142,7 @@ class Lifecycle:
 
     def _cancel_calls(self, request: InflightRequest, error: ZmqTritonError, now_ns: int) -> None:
         """Cancel what its model has asked of others for this request and for nobody else."""
-        batch, instance = request.batch, request.instance
+        batch, instance = request.batch, self._instances.get(request.stub)
         if batch is None or instance is None or not batch.is_cancelled:
             return
         self._waiting_for_load.cancel_calls(instance.serial, batch, _CALLER_CANCELLED)
@@ -158,15 +158,15 @@ class Lifecycle:
         """Cancel a request that nobody waits for any more; its final answer still comes."""
         request.is_cancelled = True
         self._answers.leave_order(request)
-        instance = request.instance
+        instance = self._instances.get(request.stub)
         if instance is not None and (instance.open_calls or self._waiting_for_load.timed):
             self._cancel_calls(request, error, now_ns)
         if request.state is RequestState.QUEUED:
             self.refuse(request, error, reason, now_ns)
         elif request.steps is not None:
             self._ensembles.cancel_run(request, error, reason, now_ns)
-        elif request.instance is not None:
-            self._outbox.cancel_execution(request.instance.serial, request.key)
+        elif request.stub:
+            self._outbox.cancel_execution(request.stub, request.key)
 
     def respond(
         self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
@@ -185,9 +185,8 @@ class Lifecycle:
         if request.generation.is_decoupled or counters.times_responses:
             counters.record_response(request, outcome, bool(body or outcome.code), now_ns)
         if request.row.flags & wire.WANT_STAGES:
-            is_run = request.steps is not None
-            of = self._ensembles.stage_times if is_run else stage_times.of
-            self._outbox.stage_times.append((request.peer, of(request, now_ns)))
+            times = self._stage_times(request, now_ns)
+            self._outbox.stage_times.append((request.peer, times))
         if outcome.flags & wire.FINAL:
             if request.state is RequestState.QUEUED:  # it was to be executed again; that is over
                 request.generation.leave_queue(request)
@@ -201,6 +200,11 @@ class Lifecycle:
             return
         row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
         self._answers.reply(request, wire.make(wire.Reply, row), body)
+
+    def _stage_times(self, request: InflightRequest, now_ns: int) -> wire.StageTimes:
+        if request.steps is not None:
+            return self._ensembles.stage_times(request)
+        return stage_times.of(request, self._instances.get(request.stub), now_ns)
 
     def deliver(
         self, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
@@ -222,8 +226,8 @@ class Lifecycle:
         request.error = error.text
         if request.state is RequestState.QUEUED:
             generation.leave_queue(request)
-            if request.instance is not None:  # and will not be executed again
-                self._outbox.cancel_execution(request.instance.serial, request.key)
+            if request.stub:  # and will not be executed again
+                self._outbox.cancel_execution(request.stub, request.key)
         self._answers.finish(request)
         outcome = wire.Outcome(*request.key, error.number, error.text, wire.FINAL)
         self.deliver(request, outcome, b"", now_ns)

@@ -276,7 +276,7 @@ class Recovery:
             return
         if instance is not None:
             generation.leave_queue(request)
-            request.resume(instance, now_ns)
+            instance.resume(request, now_ns)
         for source, outcome, body in said:
             self._lifecycle.respond(source, request, outcome, body, now_ns)
         if instance is None and request.state is not RequestState.ANSWERED:

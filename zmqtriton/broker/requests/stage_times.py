@@ -7,12 +7,13 @@ same message as the reply; of what it reports later only the sum is known.
 from __future__ import annotations
 
 from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.wire import StageTimes
 
 
-def of(request: InflightRequest, now_ns: int) -> StageTimes:
-    """Return the times up to now."""
-    own_id, instance = request.row.id, request.instance
+def of(request: InflightRequest, instance: Instance | None, now_ns: int) -> StageTimes:
+    """Return the times up to now; the instance is the one that has the request."""
+    own_id = request.row.id
     queue_ns = max(0, request.dispatched_ns - request.arrived_ns)
     if instance is not None:
         for executed in instance.reported:

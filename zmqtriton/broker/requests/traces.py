@@ -34,7 +34,7 @@ class Traces:
             "is_root": is_client,
             "model": generation.model,
             "version": generation.version,
-            "executed": request.instance is not None,
+            "executed": request.stub != 0,
             "marks": marks,
         }
         if request.error:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
+from zmqtriton.broker.requests.inflight import Batch
 from zmqtriton.broker.requests.protocols import Infers
 from zmqtriton.broker.scheduling.generations import GenerationRegistry, NotServed
-from zmqtriton.broker.scheduling.instances import Batch
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
 from zmqtriton_floor.settings.broker import OnDemand

@@ -11,9 +11,9 @@ import itertools
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.begun_requests import BegunRequests
-from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.instances import EARLIER, Batch, Instance, InstanceState
+from zmqtriton.broker.scheduling.instances import EARLIER, Instance, InstanceState
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire

@@ -18,9 +18,9 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
+from zmqtriton.broker.requests.inflight import Batch, InflightRequest, RequestState
 from zmqtriton.config.resources import ResourceNeed
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.progress import FENCE_NS, RequestKey
@@ -99,22 +99,6 @@ class ImpossibleTransition(ZmqTritonError):
 #: The number of batches that an earlier broker had dispatched.
 EARLIER = 0
 _OPEN = (InstanceState.IDLE, InstanceState.BUSY)
-
-
-class Batch(NamedTuple):
-    """The requests of one call of execute()."""
-
-    number: int
-    requests: list[InflightRequest]
-    dispatched_ns: int
-    #: padding requests for empty slots, which the model computes too
-    fillers: int = 0
-
-    @property
-    def is_cancelled(self) -> bool:
-        """True if nobody waits any more for what its requests lead to."""
-        answered = RequestState.ANSWERED
-        return all(one.is_cancelled or one.state is answered for one in self.requests)
 
 
 class RateLimiterMember:
@@ -298,8 +282,19 @@ class Instance:
             self._busy_from_ns = batch.dispatched_ns
         self.batches[batch.number] = batch
         for request in batch.requests:
-            request.dispatch(self, batch.dispatched_ns, batch)
+            request.dispatch(self.serial, batch.dispatched_ns, batch)
             self.open_requests[request.key] = request
+
+    def resume(self, request: InflightRequest, now_ns: int) -> None:
+        """Take back a request that an earlier broker had dispatched to it."""
+        request.dispatch(self.serial, now_ns)
+        self.open_requests[request.key] = request
+
+    def has_begun(self, batch: Batch) -> bool:
+        """True unless a batch was sent ahead and waits for the one before it."""
+        if self.concurrency > 1 or batch.number not in self.batches:
+            return True
+        return batch is next(iter(self.batches.values()))
 
     def finish_batch(self, batch: int, now_ns: int) -> tuple[Batch, int]:
         """Note that execute() has returned; return the batch, and the execution time to count.
