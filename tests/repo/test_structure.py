@@ -31,7 +31,6 @@ CIRCLES = {
     frozenset(
         {
             "zmqtriton.broker.requests.inflight",
-            "zmqtriton.broker.requests.response_order",
             "zmqtriton.broker.scheduling.batching",
             "zmqtriton.broker.scheduling.generation",
             "zmqtriton.broker.scheduling.instances",

@@ -29,7 +29,7 @@ class Timer(NamedTuple):
     @property
     def is_running(self) -> bool:
         if self.request is not None and self.in_queue:
-            return self.request.level is not None and not self.request.is_late
+            return self.request.place is not None and not self.request.is_late
         if self.request is not None:
             return self.request.state is not RequestState.ANSWERED
         if self.generation is not None:

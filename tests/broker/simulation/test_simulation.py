@@ -220,9 +220,9 @@ class Day:
             return one.row.priority if 0 < one.row.priority <= levels else 2
 
         for one in waiting:
-            assert one.level is not None
-            expiry_ns = one.level.policy.expiry_ns(one)
-            assert one.is_late or not expiry_ns or expiry_ns > self.world.now
+            assert one.place is not None
+            expiry_ns = generation.expiry_ns(one)
+            assert not expiry_ns or expiry_ns > self.world.now
             overtaking = [
                 r
                 for r in running

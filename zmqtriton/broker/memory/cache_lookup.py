@@ -92,7 +92,7 @@ class CacheLookup:
         if entry.blocks:
             self._blocks.grant_lease(request.peer, entry.blocks)
         if generation.order is not None:
-            generation.order.add(request)
+            generation.order.add(request.peer, row)
         self._send(request, entry, now_ns)
         return True
 

@@ -61,7 +61,7 @@ class Answers:
         if order is None:
             self._outbox.replies.setdefault(request.peer, []).append((reply, body))
         else:
-            leaving = order.pass_on(request, (request.peer, reply, body))
+            leaving = order.pass_on((request.peer, reply, body))
             if not leaving and reply.flags & wire.FINAL:
                 self._kept_back[request.key] = self._begun.add(request.key)
             self._send_kept(leaving)
@@ -92,7 +92,7 @@ class Answers:
         """Let no other answer wait for that of this request, which nobody reads."""
         order = request.generation.order
         if order is not None:
-            self._send_kept(order.leave(request))
+            self._send_kept(order.leave(request.key))
 
     def _send(self, leaving: Iterable[Addressed]) -> None:
         replies = self._outbox.replies

@@ -8,6 +8,7 @@ methods here and by nobody else. Knows neither clocks nor sockets.
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,6 @@ from zmqtriton_floor.wire import SEQUENCE_START, BatchedRequest, Block, Request,
 if TYPE_CHECKING:
     from zmqtriton.broker.memory.response_cache import CacheKey
     from zmqtriton.broker.scheduling.generation import Generation
-    from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
 
 
 class RequestState(enum.Enum):
@@ -42,6 +42,14 @@ class Batch(NamedTuple):
         return all(one.is_cancelled or one.state is answered for one in self.requests)
 
 
+class Place(ABC):
+    """A part of a queue, as the requests that wait in it know it."""
+
+    @abstractmethod
+    def leave(self, request: InflightRequest) -> None:
+        """Let a request go that is answered without being executed."""
+
+
 class InflightRequest:
     """An admitted request. It ends in ANSWERED, once."""
 
@@ -62,10 +70,10 @@ class InflightRequest:
         "is_late",
         "is_undecided",
         "key",
-        "level",
         "miss",
         "parent",
         "peer",
+        "place",
         "queued_ns",
         "retained_blocks",
         "row",
@@ -99,8 +107,8 @@ class InflightRequest:
         self.is_cancelled = False
         #: Whoever asked was told that nothing more comes, and waits no longer.
         self.is_abandoned = False
-        #: Its place in a queue; None if it is in no queue.
-        self.level: PriorityLevel | None = None
+        #: What it waits in; None if it is in no queue.
+        self.place: Place | None = None
         #: It has waited for longer than it may, and now waits behind the others.
         self.is_late = False
         #: Its responses that came through the broker, not straight from the stub.

@@ -22,6 +22,7 @@ from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
 from zmqtriton.broker.sequences.admission import SequenceAdmission
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
@@ -96,17 +97,17 @@ class Lifecycle:
             generation.hold(request)
             self._recovery.take_resent(request, now_ns)
         else:
-            generation.enqueue(request)
-            if request.level is not None and request.level.is_limited:
-                self._limit(request, now_ns)
+            level = generation.enqueue(request)
+            if level.is_limited:
+                self._limit(request, level, now_ns)
         self._dispatch.marked[generation.number] = generation  # mark_for_dispatch(), but no call
         if request.caller is not None and request.caller.is_cancelled:
             self.end_early(request, _CALLER_CANCELLED, statistics.CANCELED, now_ns)
 
-    def _limit(self, request: InflightRequest, now_ns: int) -> None:
+    def _limit(self, request: InflightRequest, level: PriorityLevel, now_ns: int) -> None:
         """Apply the limits of the request's queue to it."""
         self._dispatch.start_queue_timer(request)
-        if not self._dispatch.has_room(request, now_ns):
+        if not self._dispatch.has_room(request, level, now_ns):
             self._answers.leave_order(request)  # order is kept among admitted requests only
             error = request.generation.refusal(overload_error(request))
             self.refuse(request, error, statistics.REJECTED, now_ns)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
-from zmqtriton_floor.wire import UNCHECKED, Reply
+from zmqtriton_floor.progress import RequestKey
+from zmqtriton_floor.wire import FINAL, UNCHECKED, Reply, Request
 
 #: A reply with its body, on its way to a peer.
 Addressed = tuple[int, Reply, bytes]
@@ -21,23 +21,24 @@ class ResponseOrder:
 
     def __init__(self) -> None:
         #: By request, in order of arrival, the replies that are kept back.
-        self._held_replies: OrderedDict[InflightRequest, list[Addressed]] = OrderedDict()
+        self._held_replies: OrderedDict[RequestKey, list[Addressed]] = OrderedDict()
 
-    def add(self, request: InflightRequest) -> None:
-        if not request.row.flags & UNCHECKED:
-            self._held_replies[request] = []
+    def add(self, peer: int, row: Request) -> None:
+        if not row.flags & UNCHECKED:
+            self._held_replies[peer, row.id] = []
 
-    def pass_on(self, request: InflightRequest, reply: Addressed) -> list[Addressed]:
+    def pass_on(self, addressed: Addressed) -> list[Addressed]:
         """Take a reply, and return the replies that may leave now."""
-        kept = self._held_replies.get(request)
+        peer, reply, _ = addressed
+        kept = self._held_replies.get((peer, reply.id))
         if kept is None:
-            return [reply]
-        kept.append(reply)
+            return [addressed]
+        kept.append(addressed)
         return self._leaving()
 
-    def leave(self, request: InflightRequest) -> list[Addressed]:
+    def leave(self, key: RequestKey) -> list[Addressed]:
         """Forget a request whose answer nobody reads; return the replies that may leave now."""
-        own = self._held_replies.pop(request, [])
+        own = self._held_replies.pop(key, [])
         return own + self._leaving()
 
     def _leaving(self) -> list[Addressed]:
@@ -47,12 +48,12 @@ class ResponseOrder:
         """
         leaving: list[Addressed] = []
         while self._held_replies:
-            request, kept = next(iter(self._held_replies.items()))
+            key, kept = next(iter(self._held_replies.items()))
             leaving += kept
-            kept.clear()
-            if request.state is not RequestState.ANSWERED:
+            if not kept or not kept[-1][1].flags & FINAL:
+                kept.clear()
                 break
-            del self._held_replies[request]
+            del self._held_replies[key]
         return leaving
 
 

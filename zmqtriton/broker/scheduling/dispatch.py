@@ -14,6 +14,7 @@ from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import EARLIER, Instance, InstanceState
+from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
@@ -45,30 +46,29 @@ class Dispatch:
         """Note that a generation got a request or an idle stub."""
         self.marked[generation.number] = generation
 
-    def has_room(self, request: InflightRequest, now_ns: int) -> bool:
+    def has_room(self, request: InflightRequest, level: PriorityLevel, now_ns: int) -> bool:
         """True if a request may stay in its queue.
 
         Requests that came with it and can be dispatched at once take no room.
         """
-        if request.level is not None and request.level.is_crowded:
+        if level.is_crowded:
             if request.generation.placement.is_limited:
                 while self._dispatch_limited(now_ns):
                     pass
             else:
                 self._dispatch(request.generation, now_ns)
-        return request.level is None or not request.level.is_crowded
+        return request.place is None or not level.is_crowded
 
     def start_queue_timer(self, request: InflightRequest) -> None:
         """Start the timer of a request in its queue, perhaps not for the first time."""
-        expiry_ns = request.level.policy.expiry_ns(request) if request.level is not None else 0
-        if expiry_ns and not request.is_late:
+        expiry_ns = request.generation.expiry_ns(request)
+        if expiry_ns:
             self._timers.start(expiry_ns, request=request, in_queue=True)
 
     def delay(self, request: InflightRequest) -> bool:
         """Act on a queue timeout: True if the request may wait on behind the others."""
-        if request.level is None or not request.level.policy.delays:
+        if not request.generation.delay(request):
             return False
-        request.level.demote(request)
         self.mark_for_dispatch(request.generation)
         return True
 

@@ -18,6 +18,7 @@ from zmqtriton.broker.scheduling.batching import queue_of
 from zmqtriton.broker.scheduling.execution_pace import MAX_EXECUTIONS, ExecutionPace, Refusal
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement
+from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.signature import Signature, takes_gpu
@@ -168,11 +169,14 @@ class Generation:
             return self.sequences.due_ns
         return self._queue.due_ns if self.placement.may_have_room else 0
 
-    def enqueue(self, request: InflightRequest) -> None:
+    def enqueue(self, request: InflightRequest) -> PriorityLevel:
+        """Queue a request; return the level in which it waits."""
         if self.order is not None:
-            self.order.add(request)
-        self._queue.levels.of(request).add(request)
+            self.order.add(request.peer, request.row)
+        level = self._queue.levels.of(request)
+        level.add(request)
         self.pending += 1
+        return level
 
     def reschedule(self, request: InflightRequest, now_ns: int) -> bool:
         """Queue a request for its next step, which the same stub executes.
@@ -186,7 +190,7 @@ class Generation:
     def hold(self, request: InflightRequest) -> None:
         """Count a request as pending while it waits elsewhere until its fate is clear."""
         if self.order is not None:
-            self.order.add(request)
+            self.order.add(request.peer, request.row)
         self.pending += 1
 
     def requeue(self, request: InflightRequest) -> None:
@@ -204,8 +208,22 @@ class Generation:
     def leave_queue(self, request: InflightRequest) -> None:
         """Drop a queued request that was answered without being executed."""
         self.pending -= 1
-        if request.level is not None:
-            request.level.leave(request)
+        if request.place is not None:
+            request.place.leave(request)
+
+    def expiry_ns(self, request: InflightRequest) -> int:
+        """Return when a request has waited in the queue for as long as it may; 0 is never."""
+        if request.place is None or request.is_late:
+            return 0
+        return self._queue.levels.of(request).policy.expiry_ns(request)
+
+    def delay(self, request: InflightRequest) -> bool:
+        """Act on a queue timeout: True if the request may wait on behind the others."""
+        level = self._queue.levels.of(request)
+        if request.place is not level or not level.policy.delays:
+            return False
+        level.demote(request)
+        return True
 
     def put_back(self, requests: list[InflightRequest]) -> None:
         """Queue requests again that were sent ahead to a stub that died before it began them."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.requests.inflight import InflightRequest, Place
 
 #: With more levels than this, empty ones are dropped.
 _FEW = 64
@@ -45,7 +45,7 @@ class QueuePolicy(NamedTuple):
         return request.arrived_ns + timeout_ns if timeout_ns else 0
 
 
-class PriorityLevel:
+class PriorityLevel(Place):
     """All waiting requests of one priority: first those in time, then the late ones."""
 
     def __init__(self, policy: QueuePolicy) -> None:
@@ -63,13 +63,13 @@ class PriorityLevel:
         return 0 < self.policy.max_queue_size < self.size
 
     def add(self, request: InflightRequest) -> None:
-        request.level = self
+        request.place = self
         self.size += 1
         self._in_time.append(request)
 
     def put_back(self, request: InflightRequest) -> None:
         """Put a request that was taken back before all others."""
-        request.level = self
+        request.place = self
         self.size += 1
         (self._late if request.is_late else self._in_time).appendleft(request)
 
@@ -80,32 +80,32 @@ class PriorityLevel:
 
     def leave(self, request: InflightRequest) -> None:
         """Drop a request that is not wanted any more."""
-        request.level = None
+        request.place = None
         self.size -= 1
         if len(self._in_time) + len(self._late) > 2 * self.size + 64:
             self._in_time = deque(self._waiting_in_time())
-            self._late = deque(r for r in self._late if r.level is self)
+            self._late = deque(r for r in self._late if r.place is self)
 
     def pop(self) -> InflightRequest:
         """Take the next request, which must be there."""
         in_time, late = self._in_time, self._late
-        while in_time and (in_time[0].level is not self or in_time[0].is_late):
+        while in_time and (in_time[0].place is not self or in_time[0].is_late):
             in_time.popleft()
-        while not in_time and late[0].level is not self:
+        while not in_time and late[0].place is not self:
             late.popleft()
         request = in_time.popleft() if in_time else late.popleft()
-        request.level = None
+        request.place = None
         self.size -= 1
         return request
 
     def _waiting_in_time(self) -> Iterator[InflightRequest]:
-        return (r for r in self._in_time if r.level is self and not r.is_late)
+        return (r for r in self._in_time if r.place is self and not r.is_late)
 
     def __iter__(self) -> Iterator[InflightRequest]:
         """Iterate over the waiting requests, in their order."""
         yield from self._waiting_in_time()
         for request in self._late:
-            if request.level is self:
+            if request.place is self:
                 yield request
 
 
