@@ -383,9 +383,9 @@ def test_a_stub_with_short_executions_is_sent_the_next_ones_ahead(world: BrokerH
 
 def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(world: BrokerHarness) -> None:
     _quick(world)
-    generation = world.core.generations[1]
-    while generation.placement._mean_ns < 1_200_000:
-        generation.placement.finish_batch(generation.instances[S], 2_000_000)
+    scheduler = world.core.generations.schedulers[1]
+    while scheduler.placement._mean_ns < 1_200_000:
+        scheduler.placement.finish_batch(scheduler.instances[S], 2_000_000)
 
     world.infer(F, request(2), request(3), request(4))
 
@@ -394,8 +394,8 @@ def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(world: Brok
 
 def test_one_with_longer_executions_is_not(world: BrokerHarness) -> None:
     _quick(world)
-    generation = world.core.generations[1]
-    generation.placement.finish_batch(generation.instances[S], 10**9)
+    scheduler = world.core.generations.schedulers[1]
+    scheduler.placement.finish_batch(scheduler.instances[S], 10**9)
 
     world.infer(F, request(2), request(3))
 
@@ -434,15 +434,15 @@ def test_what_was_sent_ahead_is_counted_as_waiting_until_nobody_wants_it(
     world: BrokerHarness,
 ) -> None:
     _quick(world)
-    generation = world.core.generations[1]
+    scheduler = world.core.generations.schedulers[1]
 
     world.infer(F, *(request(i) for i in range(2, 22)))
-    assert (4, 19) == (generation.pending, generation.waiting)
+    assert (4, 19) == (scheduler.pending, scheduler.waiting)
 
     world.cancel(F, 3, 21)
-    assert 17 == generation.waiting
+    assert 17 == scheduler.waiting
     world.finish_batch(S)
-    assert 17 == generation.waiting, "the one that was cancelled has begun"
+    assert 17 == scheduler.waiting, "the one that was cancelled has begun"
 
 
 def test_nothing_is_sent_ahead_where_another_stub_could_be_free_first(world: BrokerHarness) -> None:

@@ -55,69 +55,56 @@ class Core:
         self.peers: dict[int, Peer] = {}
         self.instances: dict[int, Instance] = {}
         self.generations = generations = GenerationRegistry()
+        peers, instances, schedulers = self.peers, self.instances, generations.schedulers
         self.limits = limits = Limits()
         self.traffic = traffic = Traffic()
-        self.model_metrics = ModelMetrics(outbox)
-        self.blocks = blocks = Blocks(outbox, self.peers)
+        self.model_metrics = metrics = ModelMetrics(outbox)
+        self.blocks = blocks = Blocks(outbox, peers)
         self.begun = begun = BegunRequests()
-        self._timers = Timers()
-        self.rate_limiter = RateLimiter(generations)
-        self._dispatch = Dispatch(outbox, self._timers, self.rate_limiter, begun=begun)
+        self._timers = timers = Timers()
+        self.rate_limiter = rates = RateLimiter(schedulers)
+        self._dispatch = dispatch = Dispatch(outbox, timers, rates, schedulers, begun=begun)
         self._lifecycle = lifecycle = Lifecycle(
-            outbox, self._timers, self._dispatch, limits, self.instances, blocks
+            outbox, timers, dispatch, limits, instances, schedulers, blocks=blocks
         )
-        self.deadlocks = deadlocks = Deadlocks(lifecycle, outbox, self.peers, self.instances)
-        self.rate_limiter.is_urgent = deadlocks.is_awaited
+        self.deadlocks = deadlocks = Deadlocks(lifecycle, outbox, peers, instances, schedulers)
+        rates.is_urgent = deadlocks.is_awaited
         self.answers = answers = Answers(
-            outbox,
-            self.peers,
-            self.instances,
-            generations,
-            limits=limits,
-            blocks=blocks,
-            deadlocks=deadlocks,
-            begun=begun,
+            outbox, peers, instances, generations, limits, blocks, deadlocks=deadlocks, begun=begun
         )
-        self.cache_lookup = CacheLookup(lifecycle, answers, blocks, self.peers, self.instances)
-        self.recovery = Recovery(
-            lifecycle, outbox, self.peers, generations, self.instances, blocks, begun=begun
+        self.cache_lookup = cache_lookup = CacheLookup(lifecycle, answers, blocks, peers, instances)
+        self.recovery = recovery = Recovery(
+            lifecycle, outbox, peers, generations, instances, blocks, begun=begun
         )
         self.ensembles = EnsembleScheduler(
-            lifecycle, outbox, generations, limits, blocks, self.cache_lookup, begun=begun
+            lifecycle, outbox, generations, limits, blocks, cache_lookup, begun=begun
         )
         self._sequence_admission = SequenceAdmission(
             lifecycle,
             outbox,
-            peers=self.peers,
-            generations=generations,
-            limits=limits,
-            blocks=blocks,
+            peers,
+            generations,
+            limits,
+            blocks,
             answers=answers,
-            recovery=self.recovery,
+            recovery=recovery,
         )
         self.waiting_for_load = WaitingForLoad(self, answers, outbox, generations)
         lifecycle.connect(
             answers=answers,
-            cache_lookup=self.cache_lookup,
+            cache_lookup=cache_lookup,
             deadlocks=deadlocks,
             ensembles=self.ensembles,
-            recovery=self.recovery,
+            recovery=recovery,
             sequence_admission=self._sequence_admission,
             waiting_for_load=self.waiting_for_load,
         )
-        self._rescheduling = Rescheduling(lifecycle, outbox, generations, self.recovery, traffic)
+        self._rescheduling = Rescheduling(lifecycle, outbox, schedulers, recovery, traffic)
         self._retirement = Retirement(
-            outbox, generations, self.instances, answers, self.cache_lookup, self.recovery
+            outbox, generations, instances, answers, cache_lookup, recovery
         )
         self._reports = Reports(
-            self.peers,
-            generations,
-            traffic=traffic,
-            limits=limits,
-            blocks=blocks,
-            cache_lookup=self.cache_lookup,
-            rate_limiter=self.rate_limiter,
-            model_metrics=self.model_metrics,
+            peers, generations, traffic, limits, blocks, cache_lookup, rates=rates, metrics=metrics
         )
 
     def configure(
@@ -174,8 +161,9 @@ class Core:
                 progress.close()
             return  # the stub was removed, or died, before this message arrived
         instance = Instance(message.serial, message.instance, message.generation, progress)
-        generation.instances[instance.serial] = instance
-        self.rate_limiter.join(instance, generation, message.resources)
+        scheduler = self.generations.schedulers[message.generation]
+        scheduler.instances[instance.serial] = instance
+        self.rate_limiter.join(instance, scheduler, message.resources)
         self.instances[instance.serial] = instance
         if peer.is_connected:
             self._arrive(instance, now_ns)
@@ -183,8 +171,8 @@ class Core:
             self._dispatch.await_hello(instance, generation, now_ns)
 
     def _arrive(self, instance: Instance, now_ns: int) -> None:
-        generation = self.generations[instance.generation]
-        self._dispatch.arrive(instance, generation, self.peers[instance.serial], now_ns)
+        scheduler = self.generations.schedulers[instance.generation]
+        self._dispatch.arrive(instance, scheduler, self.peers[instance.serial], now_ns)
         self.recovery.resolve_waiting(now_ns)
         if instance.is_dismissed:
             self._retirement.dismiss(instance)
@@ -200,18 +188,20 @@ class Core:
         self._retirement.close(generation)
         self._reports.generation_removed(generation)
         error = Unavailable(message.reason)
-        self.ensembles.remove(generation, error, now_ns)
-        for request in generation.queued():
-            if request.state is RequestState.QUEUED:  # not dropped with another step
-                self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
-        for instance in generation.instances.values():
+        scheduler = self.generations.schedulers[generation.number]
+        for instance in scheduler.instances.values():
             self.instances.pop(instance.serial, None)
             if not instance.has_arrived:
                 self.recovery.note_silent_death(generation, None)
             for request in itertools.chain(*instance.die()):
                 self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
         self._retirement.tell_settled(generation)
-        self.recovery.resolve_waiting(now_ns)
+        self.recovery.resolve_waiting(now_ns)  # what it queues is refused like the rest
+        self.ensembles.remove(generation, error, now_ns)
+        for request in scheduler.queued():
+            if request.state is RequestState.QUEUED:  # not dropped with another step
+                self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
+        del self.generations.schedulers[generation.number]
         self._dispatch.dispatch_marked(now_ns)
 
     def stop_giving_to(self, serial: int) -> None:
@@ -228,8 +218,9 @@ class Core:
         instance = self.instances.pop(message.serial, None)
         error = Unavailable(message.reason)
         if instance is not None:
-            generation = self.generations[instance.generation]
-            generation.instances.pop(instance.serial, None)
+            scheduler = self.generations.schedulers[instance.generation]
+            generation = scheduler.generation
+            scheduler.instances.pop(instance.serial, None)
             generation.busy_ns += instance.take_busy_ns(now_ns)
             error = instance.loss(message.reason)
             if not instance.has_arrived:
@@ -257,14 +248,14 @@ class Core:
 
     def _put_back(self, lost: Instance, requests: list[InflightRequest], now_ns: int) -> None:
         """Queue requests again that were sent ahead but not begun, unless they were cancelled."""
-        generation = self.generations[lost.generation]
-        generation.put_back(requests)
+        scheduler = self.generations.schedulers[lost.generation]
+        scheduler.put_back(requests)
         for request in requests:
             if request.is_cancelled:
                 self._lifecycle.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
             else:
                 self._dispatch.start_queue_timer(request)
-        self._dispatch.mark_for_dispatch(generation)
+        self._dispatch.mark_for_dispatch(scheduler.generation)
         self._dispatch.dispatch_marked(now_ns)
 
     # ------------------------------------------------------------- requests
@@ -327,7 +318,7 @@ class Core:
         instance = self.instances.get(serial)
         if instance is None or len(bodies) != len(message.outcomes):
             raise ProtocolError(f"Results: {serial} has no instance, or sent too few bodies")
-        generation = self.generations.by_number[instance.generation]
+        scheduler = self.generations.schedulers[instance.generation]
         instance.note_beginnings(message.executed, now_ns)
         # Each row is checked by itself, so that a malformed one does not cost the others.
         for outcome, body in zip(message.outcomes, bodies, strict=True):
@@ -339,16 +330,16 @@ class Core:
         if message.rescheduled:
             self._rescheduling.reschedule(instance, message.rescheduled, now_ns)
         if message.response_counts:
-            generation.count_responses(message.response_counts)
+            scheduler.generation.count_responses(message.response_counts)
         for executed in message.executed:
             if instance.batches.keys().isdisjoint((executed.batch, EARLIER)):
                 self.traffic.malformed += 1
             else:
-                self._dispatch.finish_batch(instance, generation, executed, now_ns)
+                self._dispatch.finish_batch(instance, scheduler, executed, now_ns)
         if instance.is_dismissed:
             self._retirement.check(instance)
-        if generation.pending or generation.sequences is not None:
-            self._dispatch.mark_for_dispatch(generation)
+        if scheduler.pending or scheduler.sequences is not None:
+            self._dispatch.mark_for_dispatch(scheduler.generation)
 
     def _take_strange_outcome(
         self, serial: int, outcome: wire.Outcome, body: bytes, now_ns: int
@@ -394,17 +385,18 @@ class Core:
                 break
             if timer.request is not None and timer.in_queue:
                 if not self._dispatch.delay(timer.request):
-                    error = timer.request.generation.refusal(_EXPIRED)
+                    scheduler = self.generations.schedulers[timer.request.generation.number]
+                    error = scheduler.refusal(_EXPIRED)
                     self._lifecycle.refuse(timer.request, error, statistics.REJECTED, now_ns)
             elif timer.request is not None:
                 self._lifecycle.expire(timer.request, now_ns)
             elif timer.instance is not None:
                 generation = self.generations[timer.instance.generation]
                 self._dispatch.run_out(timer.instance, generation)
-            elif timer.generation is not None:
-                timer.generation.timer_ns = 0
-                self._sequence_admission.check_timeouts(timer.generation, now_ns)
-                self._dispatch.mark_for_dispatch(timer.generation)
+            elif timer.scheduler is not None:
+                timer.scheduler.timer_ns = 0
+                self._sequence_admission.check_timeouts(timer.scheduler, now_ns)
+                self._dispatch.mark_for_dispatch(timer.scheduler.generation)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, *times_ns: int) -> None:
         """Answer a request for counters. The times are described at `Reports.answer`."""

@@ -7,8 +7,8 @@ import itertools
 from typing import NamedTuple
 
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
-from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 
 
 class Timer(NamedTuple):
@@ -24,7 +24,7 @@ class Timer(NamedTuple):
     in_queue: bool  # which has waited in its queue for as long as it may; or
     instance: Instance | None  # whose batch has had its time; or
     batch: int
-    generation: Generation | None  # whose queue has waited long enough for a larger batch
+    scheduler: Scheduler | None  # whose queue has waited long enough for a larger batch
 
     @property
     def is_running(self) -> bool:
@@ -32,8 +32,8 @@ class Timer(NamedTuple):
             return self.request.place is not None and not self.request.is_late
         if self.request is not None:
             return self.request.state is not RequestState.ANSWERED
-        if self.generation is not None:
-            return self.generation.timer_ns == self.at_ns
+        if self.scheduler is not None:
+            return self.scheduler.timer_ns == self.at_ns
         return self.instance is not None and self.batch in self.instance.batches
 
 
@@ -57,9 +57,9 @@ class Timers:
         in_queue: bool = False,
         instance: Instance | None = None,
         batch: int = 0,
-        generation: Generation | None = None,
+        scheduler: Scheduler | None = None,
     ) -> None:
-        timer = Timer(at_ns, next(self._order), request, in_queue, instance, batch, generation)
+        timer = Timer(at_ns, next(self._order), request, in_queue, instance, batch, scheduler)
         heapq.heappush(self.timed, timer)
         if len(self.timed) > self._clean_at:
             self.timed = [timer for timer in self.timed if timer.is_running]

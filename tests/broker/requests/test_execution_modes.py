@@ -140,7 +140,7 @@ def test_a_cancelled_request_is_not_executed_again_and_its_stub_is_told() -> Non
     assert [] == _ids(world, S)
     assert 1 == len(world.finals(F, 1))
     assert [(S, wire.RequestKey(F, 1))] * 2 == world.cancelled_executions
-    assert 0 == world.core.generations[1].pending
+    assert 0 == world.core.generations.schedulers[1].pending
 
 
 def test_what_was_executed_dies_with_its_stub_also_while_it_waits() -> None:
@@ -153,7 +153,7 @@ def test_what_was_executed_dies_with_its_stub_also_while_it_waits() -> None:
 
     [final] = world.finals(F, 1)
     assert final.text.endswith("(killed by SIGKILL)")
-    assert 0 == world.core.generations[1].pending
+    assert 0 == world.core.generations.schedulers[1].pending
 
 
 def test_where_the_model_is_not_iterative_it_is_not_executed_again() -> None:

@@ -260,7 +260,7 @@ def test_a_waiting_request_can_be_cancelled_and_expire(world: BrokerHarness) -> 
     assert "until the instances of 'm' would tell" in expired.text
     assert not world.batched_requests
     assert 0 == world.core.limits.unanswered
-    assert 0 == world.core.generations[1].pending
+    assert 0 == world.core.generations.schedulers[1].pending
 
 
 def test_responses_of_a_stream_wait_in_order_for_their_asker(world: BrokerHarness) -> None:
@@ -526,4 +526,18 @@ def test_what_waits_for_the_word_of_stubs_is_refused_with_their_generation(
     world.drain_outbox()
 
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
+    assert 0 == world.core.limits.unanswered
+
+
+def test_what_waits_for_stubs_of_another_generation_is_refused_when_its_own_is_removed(
+    world: BrokerHarness,
+) -> None:
+    world.add_generation(generation=2)
+    world.infer(F, request(1, generation=2, flags=wire.RESENT))
+    assert [] == world.finals(F, 1)
+
+    world.core.remove(wire.RemoveGeneration(2, "gave up"), world.now)
+    world.drain_outbox()
+
+    assert [Unavailable.number] == [reply.code for reply in world.finals(F, 1)]
     assert 0 == world.core.limits.unanswered

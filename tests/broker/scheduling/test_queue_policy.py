@@ -134,7 +134,7 @@ def test_statistics_count_who_was_refused_in_the_queue() -> None:
     counters = world.core.generations[1].statistics
 
     assert {"REJECTED": 2, "CANCELED": 0, "BACKEND": 0, "OTHER": 0} == counters.failures
-    assert 0 == world.core.generations[1].pending
+    assert 0 == world.core.generations.schedulers[1].pending
 
 
 def test_what_a_dead_stub_had_not_begun_has_no_more_time_than_before() -> None:
@@ -321,7 +321,7 @@ def test_priorities_that_nobody_uses_any_more_take_no_room() -> None:
         world.infer(F, request(number, priority=number))
         world.finish_batch(S)
 
-    levels = world.core.generations[1]._queue.levels.by_priority
+    levels = world.core.generations.schedulers[1]._queue.levels.by_priority
     assert len(levels) <= 64
 
 

@@ -291,7 +291,7 @@ def test_where_one_instance_needs_something_all_take_turns() -> None:
 def test_a_sequence_of_who_shares_is_over_when_it_was_idle_for_as_long_as_it_may() -> None:
     config = {"sequence_batching": {"direct": {}, "max_sequence_idle_microseconds": "5"}}
     world = world_of(demand(R=1), config=config)
-    sequences = world.core.generations[1].sequences
+    sequences = world.core.generations.schedulers[1].sequences
     ask(world, 1, 1, correlation=7, flags=wire.SEQUENCE_START)
     world.finish_batch(A)
     assert sequences is not None

@@ -72,8 +72,9 @@ def test_steps_of_several_requests_share_a_batch_each_in_its_place() -> None:
     _return(world, batch, 1, 3)
 
     assert [1, 1, 1] == [len(world.finals(F, i)) for i in (1, 2, 3)]
-    generation = world.core.generations[1]
-    assert (0, 0, 0) == (generation.pending, generation.unanswered, world.core.traffic.malformed)
+    scheduler = world.core.generations.schedulers[1]
+    unanswered, malformed = scheduler.generation.unanswered, world.core.traffic.malformed
+    assert (0, 0, 0) == (scheduler.pending, unanswered, malformed)
 
 
 @pytest.mark.row("E76")
@@ -201,7 +202,7 @@ def test_what_ends_while_it_waits_to_be_executed_again_leaves_its_place() -> Non
     world.finish_batch(S)
 
     assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
-    assert 0 == world.core.generations[1].pending
+    assert 0 == world.core.generations.schedulers[1].pending
     assert [] == world.executing_ids()
 
 
@@ -235,13 +236,17 @@ def test_a_request_that_nobody_has_begun_outlives_a_broker() -> None:
     assert world.batched_requests[S][0].correlation == 2 << 40
 
 
-def test_a_step_that_an_earlier_broker_asked_for_has_no_other() -> None:
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_a_step_that_an_earlier_broker_asked_for_has_no_other(is_reloaded: bool) -> None:
     world = SequenceHarness(_iterative(), epoch=2)
     world.kill_peer(S)
     world.core.expect(wire.ExpectPeer(4, b"t" * 16, "stub", "m_4", 0))
     hello = wire.Hello(4, b"t" * 16, 2, [wire.RequestKey(F, 1)], [], 1)
     world.core.connected(hello, [], world.now)
     world.core.attach(wire.AttachInstance(1, 4, "m_4"), world.now, None)
+    if is_reloaded:  # then the request is the next generation's, which has no stub yet
+        world.add_generation(2, config=_iterative())
+        world.core.retire(wire.Retire(1))
     world.send(0, wire.RESENT)
 
     results = wire.Results([], [wire.Executed(77, 1, 1, 1)], [wire.RequestKey(F, 1)])
@@ -250,7 +255,7 @@ def test_a_step_that_an_earlier_broker_asked_for_has_no_other() -> None:
 
     assert world.error(1)[1].endswith("could be executed again")
     assert [(4, wire.RequestKey(F, 1))] == world.cancelled_executions
-    assert 0 == world.core.generations[1].pending
+    assert {0} == {one.pending for one in world.core.generations.schedulers.values()}
 
 
 def test_states_of_such_requests_need_no_word_when_they_are_over() -> None:

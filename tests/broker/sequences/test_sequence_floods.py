@@ -19,7 +19,7 @@ def _flood(world: SequenceHarness, count: int = MANY) -> list[int]:
 
 def _kept(world: SequenceHarness) -> int:
     """Return what the broker keeps of sequences and requests."""
-    sequences = world.core.generations[1].sequences
+    sequences = world.core.generations.schedulers[1].sequences
     assert sequences is not None
     waiting = len(sequences._left)
     waiting += len(sequences.assignment._backlog) + len(sequences.assignment._expiries)

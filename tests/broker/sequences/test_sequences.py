@@ -35,7 +35,7 @@ def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
 
     text = "inference request to model 'm' must specify a non-zero or non-empty correlation ID"
     assert (InvalidArgument.number, text) == world.error(own_id)
-    assert 0 == world.core.generations[1].pending
+    assert 0 == world.core.generations.schedulers[1].pending
 
 
 @pytest.mark.row("E70")
@@ -254,7 +254,7 @@ def test_a_wait_that_is_over_wakes_nobody() -> None:
     world = SequenceHarness(sequence_config())
     world.send(5, START | END)
     world.send(6, START, timeout_us=1000)
-    batcher = world.core.generations[1].sequences
+    batcher = world.core.generations.schedulers[1].sequences
     assert batcher is not None
     waiting_until = batcher.due_ns
 

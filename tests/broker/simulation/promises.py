@@ -359,8 +359,8 @@ class Invariants:
 
     def check_sequences(self) -> None:
         """Nothing was asked for long."""
-        for generation in self._world.core.generations:
-            sequences = generation.sequences
+        for scheduler in self._world.core.generations.schedulers.values():
+            sequences = scheduler.sequences
             if sequences is not None and not sequences.is_iterative:
                 waiting = {request.row.correlation for request in sequences.waiting()}
                 assert sequences.count == len(waiting), "an idle sequence is still open"

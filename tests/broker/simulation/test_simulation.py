@@ -12,7 +12,7 @@ import pytest
 from tests.broker.ensemble_world import ensemble, model, step, tensor
 from tests.broker.world import BrokerHarness, Page, request
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton_floor import wire
 
 #: Ensembles of m: in a row, side by side, and one in another; one tensor is read twice.
@@ -205,23 +205,23 @@ class Day:
         assert all(count == 1 for count in self.executed.values())
         waiting = [i for i in self.world.core.instances.values() if i.is_idle]
         for instance in waiting:
-            generation = self.world.core.generations[instance.generation]
-            assert not generation.queued() or generation.due_ns > self.world.now
-        for generation in self.world.core.generations:
-            self.check_queue(generation)
+            scheduler = self.world.core.generations.schedulers[instance.generation]
+            assert not scheduler.queued() or scheduler.due_ns > self.world.now
+        for scheduler in self.world.core.generations.schedulers.values():
+            self.check_queue(scheduler)
 
-    def check_queue(self, generation: Generation) -> None:
+    def check_queue(self, scheduler: Scheduler) -> None:
         """Nobody who was never dispatched is overtaken within a priority, or waits too long."""
-        waiting = [r for r in generation.queued() if not r.dispatched_ns]
-        running = [r for i in generation.instances.values() for r in i.open_requests.values()]
-        levels = self.levels.get(generation.number, 0)
+        waiting = [r for r in scheduler.queued() if not r.dispatched_ns]
+        running = [r for i in scheduler.instances.values() for r in i.open_requests.values()]
+        levels = self.levels.get(scheduler.generation.number, 0)
 
         def level(one: InflightRequest) -> int:
             return one.row.priority if 0 < one.row.priority <= levels else 2
 
         for one in waiting:
             assert one.place is not None
-            expiry_ns = generation.expiry_ns(one)
+            expiry_ns = scheduler.expiry_ns(one)
             assert not expiry_ns or expiry_ns > self.world.now
             overtaking = [
                 r
@@ -229,7 +229,7 @@ class Day:
                 if level(r) == level(one) and r.arrived_ns > one.arrived_ns and not one.is_late
             ]
             assert not overtaking, (one.key, [r.key for r in overtaking])
-        assert generation.pending == len(generation.queued())
+        assert scheduler.pending == len(scheduler.queued())
 
     def end(self) -> None:
         """Every model is removed, so everything must be answered now."""

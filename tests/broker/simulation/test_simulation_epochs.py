@@ -479,7 +479,7 @@ class Epochs:
             assert all(times == 1 for times in frontend.finals.values())
         assert 0 == core.limits.unanswered
         assert 0 == core.limits.unanswered_bytes
-        assert {0} == {generation.pending for generation in core.generations}
+        assert {0} == {one.pending for one in core.generations.schedulers.values()}
         assert all(not peer.requests for peer in core.peers.values())
         assert 0 == core.blocks.leases.count
         assert {p.serial: 0 for p in self.processes.values()} == {

@@ -177,10 +177,10 @@ class Day:
         self.world.tick(IDLE_NS)
 
         assert {1} == {len(self.world.finals(F, own_id)) for own_id in self.rows}
-        generation = core.generations[1]
-        assert (0, 0) == (generation.pending, generation.unanswered)
-        assert (0, 0) == (core.traffic.malformed, generation.due_ns)
-        assert [] == generation.queued()
+        scheduler = core.generations.schedulers[1]
+        assert (0, 0) == (scheduler.pending, scheduler.generation.unanswered)
+        assert (0, 0) == (core.traffic.malformed, scheduler.due_ns)
+        assert [] == scheduler.queued()
 
 
 @pytest.mark.parametrize("seed", range(8))

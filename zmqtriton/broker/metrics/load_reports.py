@@ -66,8 +66,9 @@ class LoadReports:
         return {"loads": loads, "unanswered": limits.unanswered, "limit": most}
 
     def _load(self, generation: Generation, now_ns: int) -> dict[str, Any]:
-        ready = [one for one in generation.instances.values() if one.is_open]
-        waiting = generation.waiting
+        scheduler = self._generations.schedulers[generation.number]
+        ready = [one for one in scheduler.instances.values() if one.is_open]
+        waiting = scheduler.waiting
         recent = self._recent.setdefault(generation.number, RecentTimes())
         return {
             "name": generation.model,

@@ -71,15 +71,22 @@ class Readings:
             has_grown = before[:2] != (counters.success.count, counters.fail.count)
             if has_grown or generation.unanswered:
                 now = self._known[generation] = _Counters.of(counters)
-                rows.append(_row(generation, _Counters(*map(sub, now, before))))
+                pending, grown = self._pending(generation), _Counters(*map(sub, now, before))
+                rows.append(_row(generation, pending, grown))
             elif generation in known:
                 self._known[generation] = before
                 counters.latencies_mask = 0
         self._removed.clear()
         return {"seconds": seconds, "readings": rows if seconds else []}
 
+    def _pending(self, generation: Generation) -> int:
+        scheduler = self._generations.schedulers.get(generation.number)
+        if scheduler is None or scheduler.generation is not generation:
+            return 0  # it was removed, and has perhaps come back
+        return scheduler.waiting
 
-def _row(generation: Generation, grown: _Counters) -> dict[str, Any]:
+
+def _row(generation: Generation, pending: int, grown: _Counters) -> dict[str, Any]:
     counters = generation.statistics
     latencies_ns = sorted(counters.latencies_ns)
     counters.latencies_ns.clear()
@@ -88,7 +95,7 @@ def _row(generation: Generation, grown: _Counters) -> dict[str, Any]:
     return {
         "model": generation.model,
         "version": generation.version,
-        "pending": generation.waiting,
+        "pending": pending,
         **grown._asdict(),
         "p50_ns": _quantile(latencies_ns, 0.5),
         "p99_ns": _quantile(latencies_ns, 0.99),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton.broker.memory.blocks import Blocks
@@ -13,9 +14,9 @@ from zmqtriton.broker.metrics.readings import Readings
 from zmqtriton.broker.metrics.traffic import Traffic
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.limits import Limits
-from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -25,22 +26,23 @@ class Reports:
         self,
         peers: dict[int, Peer],
         generations: GenerationRegistry,
-        *,
         traffic: Traffic,
         limits: Limits,
         blocks: Blocks,
         cache_lookup: CacheLookup,
-        rate_limiter: RateLimiter,
-        model_metrics: ModelMetrics,
+        *,
+        rates: RateLimiter,
+        metrics: ModelMetrics,
     ) -> None:
         self._peers = peers
         self._generations = generations
+        self._schedulers = generations.schedulers
         self._traffic = traffic
         self._limits = limits
         self._blocks = blocks
         self._cache_lookup = cache_lookup
-        self._rate_limiter = rate_limiter
-        self._model_metrics = model_metrics
+        self._rates = rates
+        self._metrics = metrics
         self._loads = LoadReports(generations, limits)
         self._readings = Readings(generations)
         self.generation_removed = self._readings.generation_removed
@@ -65,32 +67,24 @@ class Reports:
         if message.model and not chosen:
             text = self._why_uncounted(message.model)
             return wire.Statistics(message.id, InvalidArgument.number, text, "")
-        entries = [
-            g.statistics.as_dict(g.model, g.version, g.waiting, wall_offset_ns) for g in chosen
-        ]
-        for generation, entry in zip(chosen, entries, strict=True):
-            sequences, last_ns = generation.sequences, generation.statistics.last_arrival_ns
-            entry["zmqtriton"]["sequences"] = 0 if sequences is None else sequences.count
-            entry["zmqtriton"]["last_arrival_ns"] = last_ns
-            entry["zmqtriton"] |= _occupancy(generation, now_ns)
-            if generation.pace is not None:
-                entry["zmqtriton"]["pace"] = generation.pace.report(now_ns)
+        schedulers = [self._schedulers[generation.number] for generation in chosen]
+        entries = [_entry(scheduler, wall_offset_ns, now_ns) for scheduler in schedulers]
         own: dict[str, Any] = {
             "malformed": self._traffic.malformed + self._blocks.forged,
             "leases": self._blocks.leases.count,
             "received_bytes": self._traffic.received_bytes,
             "sent_bytes": self._traffic.sent_bytes,
-            "resources": self._rate_limiter.report(),
+            "resources": self._rates.report(),
             "refused": self._limits.refused,
             "unanswered": self._limits.unanswered,
-            "in_flight": _in_flight(self._generations),
+            "in_flight": _in_flight(self._schedulers),
             "unconnected": [serial for serial, peer in self._peers.items() if peer.is_awaited],
             **self._cache_lookup.report(),
         }
         document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}
         peer = self._peers.get(serial)
         if peer is not None and peer.role == "metrics":
-            document["measures"] = self._model_metrics.page()
+            document["measures"] = self._metrics.page()
         return wire.Statistics(message.id, 0, "", json.dumps(document))
 
     def _why_uncounted(self, model: str) -> str:
@@ -100,18 +94,32 @@ class Reports:
         return f"requested model '{model}' is not available"
 
 
-def _in_flight(generations: GenerationRegistry) -> dict[str, int]:
+def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, Any]:
+    """Return the entry of a generation in `model_stats`."""
+    generation, waiting = scheduler.generation, scheduler.waiting
+    counters, model, version = generation.statistics, generation.model, generation.version
+    entry = counters.as_dict(model, version, waiting, wall_offset_ns)
+    entry["zmqtriton"]["sequences"] = scheduler.sequence_count
+    entry["zmqtriton"]["last_arrival_ns"] = counters.last_arrival_ns
+    entry["zmqtriton"] |= _occupancy(scheduler, now_ns)
+    if scheduler.pace is not None:
+        entry["zmqtriton"]["pace"] = scheduler.pace.report(now_ns)
+    return entry
+
+
+def _in_flight(schedulers: Mapping[int, Scheduler]) -> dict[str, int]:
     """Return how many requests each instance has that is not idle, by serial number."""
     return {
         str(instance.serial): len(instance.open_requests)
-        for generation in generations.by_number.values()
-        for instance in generation.instances.values()
+        for scheduler in schedulers.values()
+        for instance in scheduler.instances.values()
         if instance.open_requests
     }
 
 
-def _occupancy(generation: Generation, now_ns: int) -> dict[str, int]:
-    present = [one for one in generation.instances.values() if one.has_arrived]
+def _occupancy(scheduler: Scheduler, now_ns: int) -> dict[str, int]:
+    generation = scheduler.generation
+    present = [one for one in scheduler.instances.values() if one.has_arrived]
     return {
         "unanswered": generation.unanswered,
         "instances": len(present),

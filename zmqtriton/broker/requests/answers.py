@@ -35,9 +35,9 @@ class Answers:
         peers: dict[int, Peer],
         instances: dict[int, Instance],
         generations: GenerationRegistry,
-        *,
         limits: Limits,
         blocks: Blocks,
+        *,
         deadlocks: Deadlocks,
         begun: BegunRequests,
     ) -> None:
@@ -112,8 +112,10 @@ class Answers:
             is_client = asker is not None and asker.role != "stub"
             self.traces.finished(request, is_client=is_client)
         request.answer()
-        if generation.sequences is not None:
-            generation.sequences.finish_request(request)
+        if generation.has_sequences:
+            scheduler = self._generations.schedulers.get(generation.number)
+            if scheduler is not None:
+                scheduler.finish_in_sequence(request)
         limits = self._limits
         limits.unanswered -= 1
         limits.unanswered_bytes -= request.size
@@ -128,9 +130,9 @@ class Answers:
 
     def check_drained(self, generation: Generation) -> None:
         """Tell the supervisor once a retired generation has nothing left to answer."""
-        sequences, generations = generation.sequences, self._generations
-        is_over = sequences is None or not sequences.count
-        if not is_over and generations.has_successor(generation):
+        scheduler = self._generations.schedulers.get(generation.number)
+        is_over = scheduler is None or not scheduler.sequence_count
+        if not is_over and self._generations.has_successor(generation):
             return  # their next requests still come here
         if not generation.unanswered and not generation.is_drained:
             generation.is_drained = True

@@ -40,7 +40,9 @@ def _where(request: InflightRequest, instances: Mapping[int, Instance], now_ns: 
 def _has_begun(request: InflightRequest, instances: Mapping[int, Instance]) -> bool:
     """True unless the request was sent ahead and waits in its stub for the batch before."""
     instance, batch = instances.get(request.stub), request.batch
-    return instance is None or batch is None or instance.has_begun(batch)
+    if instance is None or instance.concurrency > 1 or batch is None:
+        return True
+    return batch.number not in instance.batches or batch is next(iter(instance.batches.values()))
 
 
 def _seconds(ns: int) -> str:

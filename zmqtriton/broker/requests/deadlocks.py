@@ -18,6 +18,7 @@ from zmqtriton.broker.requests.protocols import Refuses
 from zmqtriton.broker.requests.wait_graph import WaitGraph
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -33,12 +34,13 @@ class Deadlocks:
         outbox: Outbox,
         peers: dict[int, Peer],
         instances: dict[int, Instance],
+        schedulers: dict[int, Scheduler],
     ) -> None:
         self._lifecycle = lifecycle
         self._outbox = outbox
         self._peers = peers
         self._instances = instances
-        self._graph = WaitGraph(instances)
+        self._graph = WaitGraph(instances, schedulers)
         #: The unanswered calls of models, with the instance that made them.
         self.open_calls: dict[tuple[int, int], Instance] = {}
         #: Those of the unanswered calls, and of the steps of ensembles, that may still be queued.

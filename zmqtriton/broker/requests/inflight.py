@@ -2,7 +2,10 @@
 
 QUEUED ──dispatched──▶ EXECUTING ──answered──▶ ANSWERED; a queued request may be answered directly,
 and one that is executed step by step goes back from EXECUTING to QUEUED. `state` is written by the
-methods here and by nobody else. Knows neither clocks nor sockets.
+methods here and by nobody else.
+
+A request refers to its generation and to other requests, and to nothing that holds it: its stub it
+names by number, and what it waits in is a `Place`. Knows neither clocks nor sockets.
 """
 
 from __future__ import annotations
@@ -10,14 +13,12 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from zmqtriton.broker.memory.response_cache import CacheKey
+from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton_floor import spans
 from zmqtriton_floor.wire import SEQUENCE_START, BatchedRequest, Block, Request, make
-
-if TYPE_CHECKING:
-    from zmqtriton.broker.memory.response_cache import CacheKey
-    from zmqtriton.broker.scheduling.generation import Generation
 
 
 class RequestState(enum.Enum):

@@ -22,7 +22,7 @@ from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.admission import SequenceAdmission
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
@@ -39,6 +39,8 @@ class Lifecycle:
         dispatch: Dispatch,
         limits: Limits,
         instances: dict[int, Instance],
+        schedulers: dict[int, Scheduler],
+        *,
         blocks: Blocks,
     ) -> None:
         self._outbox = outbox
@@ -46,6 +48,7 @@ class Lifecycle:
         self._dispatch = dispatch
         self._limits = limits
         self._instances = instances
+        self._schedulers = schedulers
         self._blocks = blocks
         self._answers: Answers
         self._cache_lookup: CacheLookup
@@ -78,6 +81,7 @@ class Lifecycle:
     def submit(self, request: InflightRequest, now_ns: int) -> None:
         """Admit a request; it is dispatched at the end of the current event."""
         row, generation, limits = request.row, request.generation, self._limits
+        scheduler = self._schedulers[generation.number]
         limits.unanswered += 1
         limits.unanswered_bytes += request.size
         generation.unanswered += 1
@@ -91,30 +95,29 @@ class Lifecycle:
         is_resent = bool(row.flags & wire.RESENT)
         if generation.plan is not None and not (is_resent and self._recovery.doubts(request)):
             self._ensembles.start(request, now_ns)
-        elif generation.sequences is not None:
+        elif generation.has_sequences:
             self._sequence_admission.admit(request, now_ns)
         elif is_resent:
-            generation.hold(request)
+            scheduler.hold(request)
             self._recovery.take_resent(request, now_ns)
         else:
-            level = generation.enqueue(request)
-            if level.is_limited:
-                self._limit(request, level, now_ns)
-        self._dispatch.marked[generation.number] = generation  # mark_for_dispatch(), but no call
+            if scheduler.enqueue(request):
+                self._limit(request, now_ns)
+        self._dispatch.marked[generation.number] = scheduler  # mark_for_dispatch(), but no call
         if request.caller is not None and request.caller.is_cancelled:
             self.end_early(request, _CALLER_CANCELLED, statistics.CANCELED, now_ns)
 
-    def _limit(self, request: InflightRequest, level: PriorityLevel, now_ns: int) -> None:
+    def _limit(self, request: InflightRequest, now_ns: int) -> None:
         """Apply the limits of the request's queue to it."""
         self._dispatch.start_queue_timer(request)
-        if not self._dispatch.has_room(request, level, now_ns):
+        if not self._dispatch.has_room(request, now_ns):
             self._answers.leave_order(request)  # order is kept among admitted requests only
-            error = request.generation.refusal(overload_error(request))
+            error = self._schedulers[request.generation.number].refusal(overload_error(request))
             self.refuse(request, error, statistics.REJECTED, now_ns)
 
     def begin_run(self, request: InflightRequest, now_ns: int) -> None:
         """Begin a run of an ensemble that was held."""
-        request.generation.leave_queue(request)
+        self._schedulers[request.generation.number].leave_queue(request)
         self._ensembles.start(request, now_ns)
 
     def await_turn(self, request: InflightRequest) -> None:
@@ -128,7 +131,7 @@ class Lifecycle:
             request.generation.statistics.deadlines += 1
             error = overdue(request, self._instances, now_ns)
             if request.state is RequestState.QUEUED:
-                error = request.generation.refusal(error)
+                error = self._schedulers[request.generation.number].refusal(error)
             self.end_early(request, error, statistics.REJECTED, now_ns)
 
     def end_early(
@@ -190,7 +193,7 @@ class Lifecycle:
             self._outbox.stage_times.append((request.peer, times))
         if outcome.flags & wire.FINAL:
             if request.state is RequestState.QUEUED:  # it was to be executed again; that is over
-                request.generation.leave_queue(request)
+                self._schedulers[request.generation.number].leave_queue(request)
             if request.has_failed:
                 counters.record_failure(request, statistics.BACKEND, now_ns)
             else:
@@ -221,12 +224,13 @@ class Lifecycle:
         self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
     ) -> None:
         """Answer a request finally with an error of the broker's own."""
-        generation, sequences = request.generation, request.generation.sequences
-        later = sequences.abort_after(request, error) if sequences is not None else []
+        generation, scheduler = request.generation, self._schedulers.get(request.generation.number)
+        later = scheduler.abort_sequence_after(request, error) if scheduler is not None else []
         generation.statistics.record_failure(request, reason, now_ns)
         request.error = error.text
         if request.state is RequestState.QUEUED:
-            generation.leave_queue(request)
+            if scheduler is not None:
+                scheduler.leave_queue(request)
             if request.stub:  # and will not be executed again
                 self._outbox.cancel_execution(request.stub, request.key)
         self._answers.finish(request)

@@ -65,4 +65,4 @@ class Limits:
         """Count a request that there is no room for; return its error."""
         self.refused += 1
         generation.statistics.record_rejection()
-        return generation.refusal(Unavailable(OVERLOADED))
+        return Unavailable(OVERLOADED)

@@ -261,6 +261,7 @@ class Recovery:
 
     def _decide(self, request: InflightRequest, now_ns: int) -> None:
         generation, request.is_undecided = request.generation, False
+        scheduler = self._generations.schedulers[generation.number]
         said = self._early_outcomes.pop(request.key, [])
         stub = self._received.pop(request.key, None)
         # It may be an instance of an earlier generation, or of the next.
@@ -271,11 +272,11 @@ class Recovery:
             elif self._may_have_been_begun_unheard(request):
                 self._lifecycle.refuse(request, _UNHEARD, statistics.BACKEND, now_ns)
             else:
-                generation.requeue(request)
+                scheduler.requeue(request)
                 self._lifecycle.await_turn(request)
             return
         if instance is not None:
-            generation.leave_queue(request)
+            scheduler.leave_queue(request)
             instance.resume(request, now_ns)
         for source, outcome, body in said:
             self._lifecycle.respond(source, request, outcome, body, now_ns)

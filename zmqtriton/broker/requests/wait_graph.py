@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.scheduling.instances import Instance, InstanceState
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 
 #: Larger graphs than this are not searched.
 _MAX_REQUESTS = 10_000
@@ -21,8 +22,11 @@ _Ways = dict[InflightRequest, list[list[InflightRequest]]]
 
 
 class WaitGraph:
-    def __init__(self, instances: Mapping[int, Instance]) -> None:
+    def __init__(
+        self, instances: Mapping[int, Instance], schedulers: Mapping[int, Scheduler]
+    ) -> None:
         self._instances = instances
+        self._schedulers = schedulers
 
     def find_deadlock(
         self, request: InflightRequest, doubtful: set[int] | None = None
@@ -107,7 +111,8 @@ class WaitGraph:
                 if request in batch.requests:
                     return [_ways_to_return(instance, batch.number, supposed)]
             return [[[]]]  # it is not in the hands of an execute()
-        instances = [i for i in request.generation.instances.values() if i.state not in _ENDING]
+        of_model = self._schedulers[request.generation.number].instances.values()
+        instances = [one for one in of_model if one.state not in _ENDING]
         if len(instances) < request.generation.expected:
             return [[[]]]  # the missing instance may come
         return [_ways_to_begin(instance, supposed) for instance in instances]
@@ -136,8 +141,25 @@ def _ways_to_return(
     """Return what the execute() of a batch needs to return, or to go on."""
     if instance.blocking_calls:
         return [list(instance.blocking_calls.values())]
-    awaited = instance.find_awaited_requests(batch)
+    awaited = _find_awaited(instance, batch)
     if awaited is None and supposed is not None and instance.open_calls:
         supposed.add(instance.serial)
         awaited = list(instance.open_calls.values())
     return [[]] if awaited is None else [[one] for one in awaited]
+
+
+def _find_awaited(instance: Instance, batch: int) -> list[InflightRequest] | None:
+    """Return the calls of which any one lets a batch go on; None if it may wait for nothing.
+
+    A report of the process holds until it gets a reply that it did not have then.
+    """
+    reported = instance.reported_waits.get(batch) or instance.reported_waits.get(0) or [None]
+    awaited = [
+        one[0]
+        for one in reported
+        if one is not None
+        and one[0].brokered_responses == one[1]
+        and one[0].state is not RequestState.ANSWERED
+        and not one[0].is_abandoned
+    ]
+    return awaited if len(awaited) == len(reported) else None

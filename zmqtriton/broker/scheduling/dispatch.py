@@ -7,6 +7,7 @@ share a batch.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
@@ -14,8 +15,9 @@ from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import EARLIER, Instance, InstanceState
-from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
+from zmqtriton.broker.scheduling.scheduler import Scheduler
+from zmqtriton.broker.sequences.batcher import SequenceBatcher
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.progress import EPOCH_SHIFT
@@ -26,14 +28,21 @@ _MAY_RUN_OUT = (InstanceState.BUSY, InstanceState.ABSENT, InstanceState.LEAVING)
 
 class Dispatch:
     def __init__(
-        self, outbox: Outbox, timers: Timers, rates: RateLimiter, *, begun: BegunRequests
+        self,
+        outbox: Outbox,
+        timers: Timers,
+        rates: RateLimiter,
+        schedulers: Mapping[int, Scheduler],
+        *,
+        begun: BegunRequests,
     ) -> None:
         self._outbox = outbox
         self._timers = timers
         self._rates = rates
+        self._schedulers = schedulers
         self._begun = begun
-        #: Generations that may have something to dispatch since the last time.
-        self.marked: dict[int, Generation] = {}
+        #: Those that may have something to dispatch since the last time, by generation.
+        self.marked: dict[int, Scheduler] = {}
         self._epoch = 0
         self._numbers = itertools.count(1)
 
@@ -43,31 +52,34 @@ class Dispatch:
         self._numbers = itertools.count(epoch << EPOCH_SHIFT)
 
     def mark_for_dispatch(self, generation: Generation) -> None:
-        """Note that a generation got a request or an idle stub."""
-        self.marked[generation.number] = generation
+        """Note that a generation, if it was not removed, got a request or an idle stub."""
+        scheduler = self._schedulers.get(generation.number)
+        if scheduler is not None:
+            self.marked[generation.number] = scheduler
 
-    def has_room(self, request: InflightRequest, level: PriorityLevel, now_ns: int) -> bool:
+    def has_room(self, request: InflightRequest, now_ns: int) -> bool:
         """True if a request may stay in its queue.
 
         Requests that came with it and can be dispatched at once take no room.
         """
-        if level.is_crowded:
-            if request.generation.placement.is_limited:
+        scheduler = self._schedulers[request.generation.number]
+        if scheduler.is_crowded(request):
+            if scheduler.placement.is_limited:
                 while self._dispatch_limited(now_ns):
                     pass
             else:
-                self._dispatch(request.generation, now_ns)
-        return request.place is None or not level.is_crowded
+                self._dispatch(scheduler, now_ns)
+        return not scheduler.is_crowded(request)
 
     def start_queue_timer(self, request: InflightRequest) -> None:
         """Start the timer of a request in its queue, perhaps not for the first time."""
-        expiry_ns = request.generation.expiry_ns(request)
+        expiry_ns = self._schedulers[request.generation.number].expiry_ns(request)
         if expiry_ns:
             self._timers.start(expiry_ns, request=request, in_queue=True)
 
     def delay(self, request: InflightRequest) -> bool:
         """Act on a queue timeout: True if the request may wait on behind the others."""
-        if not request.generation.delay(request):
+        if not self._schedulers[request.generation.number].delay(request):
             return False
         self.mark_for_dispatch(request.generation)
         return True
@@ -76,11 +88,11 @@ class Dispatch:
         """Dispatch all ready requests in all generations that were marked."""
         while self.marked:
             marked, self.marked = self.marked, {}
-            for generation in marked.values():
-                if generation.placement.is_limited:
-                    self._end_idle_sequences(generation, now_ns)
+            for scheduler in marked.values():
+                if scheduler.placement.is_limited:
+                    self._end_idle_sequences(scheduler, now_ns)
                 else:
-                    self._dispatch(generation, now_ns)
+                    self._dispatch(scheduler, now_ns)
         while self._rates.limited and self._dispatch_limited(now_ns):
             pass
 
@@ -91,30 +103,30 @@ class Dispatch:
 
         What one instance has given back may be what any other waits for, so all are looked at.
         """
-        for generation, instance in self._rates.candidates(now_ns):
+        for scheduler, instance in self._rates.candidates(now_ns):
             membership = instance.membership
             assert membership is not None
             membership.is_its_turn = True
-            has_begun = self._dispatch(generation, now_ns, is_one=True)
-            self._await_due(generation)
+            has_begun = self._dispatch(scheduler, now_ns, is_one=True)
+            self._await_due(scheduler)
             membership.is_its_turn = False
             if has_begun:
                 self._rates.began(instance)
                 return True
         return False
 
-    def _dispatch(self, generation: Generation, now_ns: int, *, is_one: bool = False) -> bool:
+    def _dispatch(self, scheduler: Scheduler, now_ns: int, *, is_one: bool = False) -> bool:
         """Dispatch the batches of a generation for which there is a stub, or just one of them.
 
         False if there was none at the end.
         """
-        sequences = generation.sequences
-        while generation.pending or sequences is not None or is_one:
-            chosen = generation.next_dispatch(now_ns)
+        sequences = scheduler.sequences
+        while scheduler.pending or sequences is not None or is_one:
+            chosen = scheduler.next_dispatch(now_ns)
             if sequences is not None:
-                self._notify_ended_sequences(generation)
+                self._notify_ended_sequences(sequences)
             if chosen is None:
-                self._await_due(generation)
+                self._await_due(scheduler)
                 return False
             instance, requests = chosen
             number, fillers = next(self._numbers), 0
@@ -131,30 +143,29 @@ class Dispatch:
                 rows.extend(works)
             batch = wire.make(Batch, (number, requests, now_ns, fillers))
             instance.dispatch(batch)
-            if generation.max_execution_ns:
-                self._start_execution_timer(instance, generation, batch)
+            if scheduler.generation.max_execution_ns:
+                self._start_execution_timer(instance, scheduler.generation, batch)
             if is_one:
                 return True
         return False
 
-    def _end_idle_sequences(self, generation: Generation, now_ns: int) -> None:
+    def _end_idle_sequences(self, scheduler: Scheduler, now_ns: int) -> None:
         """End sequences whose idle time is over, whether or not it is anybody's turn."""
-        if generation.sequences is not None:
-            generation.sequences.end_idle(now_ns)
-            self._notify_ended_sequences(generation)
-            self._await_due(generation)
+        if scheduler.sequences is not None:
+            scheduler.sequences.end_idle(now_ns)
+            self._notify_ended_sequences(scheduler.sequences)
+            self._await_due(scheduler)
 
-    def _await_due(self, generation: Generation) -> None:
+    def _await_due(self, scheduler: Scheduler) -> None:
         """Look at a generation again when its next batch has waited long enough."""
-        due_ns = generation.due_ns
-        if due_ns and not 0 < generation.timer_ns <= due_ns:  # otherwise that timer comes first
-            generation.timer_ns = due_ns
-            self._timers.start(due_ns, generation=generation)
+        due_ns = scheduler.due_ns
+        if due_ns and not 0 < scheduler.timer_ns <= due_ns:  # otherwise that timer comes first
+            scheduler.timer_ns = due_ns
+            self._timers.start(due_ns, scheduler=scheduler)
 
-    def _notify_ended_sequences(self, generation: Generation) -> None:
+    def _notify_ended_sequences(self, sequences: SequenceBatcher) -> None:
         """Tell stubs of ended sequences before they are given more of any."""
-        assert generation.sequences is not None
-        for serial, work in generation.sequences.pop_ended():
+        for serial, work in sequences.pop_ended():
             self._outbox.batched_requests.setdefault(serial, []).append((work, b""))
 
     def _start_execution_timer(
@@ -172,7 +183,7 @@ class Dispatch:
         instance.await_hello(now_ns, self._epoch)
         self._start_execution_timer(instance, generation, instance.batches[EARLIER])
 
-    def arrive(self, instance: Instance, generation: Generation, peer: Peer, now_ns: int) -> None:
+    def arrive(self, instance: Instance, scheduler: Scheduler, peer: Peer, now_ns: int) -> None:
         """Take in a stub after its hello. It may be executing an earlier broker's batch."""
         since_ns = instance.batches[EARLIER].dispatched_ns if instance.batches else now_ns
         instance.arrive(peer.concurrency)
@@ -180,23 +191,23 @@ class Dispatch:
             instance.earlier = peer.executing
             batch = Batch(EARLIER, [], since_ns)
             instance.dispatch(batch)
-            self._start_execution_timer(instance, generation, batch)
+            self._start_execution_timer(instance, scheduler.generation, batch)
         elif instance.is_idle:
-            generation.placement.become_idle(instance)
-        self.mark_for_dispatch(generation)
+            scheduler.placement.become_idle(instance)
+        self.mark_for_dispatch(scheduler.generation)
 
     def finish_batch(
-        self, instance: Instance, generation: Generation, executed: wire.Executed, now_ns: int
+        self, instance: Instance, scheduler: Scheduler, executed: wire.Executed, now_ns: int
     ) -> None:
         """Take note that the execute() of a batch has returned."""
         batch, busy_ns = instance.finish_batch(executed.batch, now_ns)
-        generation.busy_ns += busy_ns
+        scheduler.generation.busy_ns += busy_ns
         if not instance.has_executed:
             instance.has_executed = True
             self._outbox.supervisor.append(wire.FirstExecutionDone(instance.serial))
-        generation.statistics.record_execution(batch, executed)
+        scheduler.generation.statistics.record_execution(batch, executed)
         execution_ns = executed.input_ns + executed.infer_ns + executed.output_ns
-        generation.placement.finish_batch(instance, execution_ns)
+        scheduler.placement.finish_batch(instance, execution_ns)
         if instance.batches:
             instance.begin_next(now_ns)
 

@@ -13,6 +13,7 @@ from zmqtriton.broker.metrics.latencies import StatisticsFactory
 from zmqtriton.broker.scheduling.execution_pace import ExecutionPace, Pacemaker
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import Unavailable, Unsupported
@@ -34,6 +35,8 @@ class NotServed(Unavailable):
 class GenerationRegistry:
     def __init__(self) -> None:
         self.by_number: dict[int, Generation] = {}
+        #: By the same numbers. That of a removed one stays until its requests have been refused.
+        self.schedulers: dict[int, Scheduler] = {}
         self._by_name: dict[str, dict[int, Generation]] = {}
         self._latencies = StatisticsFactory(MetricsConfig(), no_clock)
         #: A model with a batcher begins when so many of its requests wait.
@@ -72,10 +75,11 @@ class GenerationRegistry:
             return known
         new = Generation(message.generation, message.model, message.version, message.config)
         new.measure(self._latencies)
-        new.hold_back(self._held_requests)
+        scheduler = Scheduler(new)
+        scheduler.hold_back(self._held_requests)
         if new.max_executions_per_second:
-            new.pace = ExecutionPace(self._pacemaker(new))
-        self.by_number[new.number] = new
+            scheduler.pace = ExecutionPace(self._pacemaker(new))
+        self.by_number[new.number], self.schedulers[new.number] = new, scheduler
         self.any_takes_gpu |= new.takes_gpu
         versions = self._by_name.setdefault(new.model, {})
         old = versions.get(new.version)
@@ -87,7 +91,8 @@ class GenerationRegistry:
     def _pacemaker(self, new: Generation) -> Pacemaker:
         """Return the pacemaker of all generations of a model, at the newest one's pace."""
         per_second = new.max_executions_per_second
-        paces = (g.pace for g in self if g.model == new.model and g.pace is not None)
+        siblings = (s for s in self.schedulers.values() if s.generation.model == new.model)
+        paces = (s.pace for s in siblings if s.pace is not None)
         pacemaker = next((pace.pacemaker for pace in paces), None) or Pacemaker(per_second)
         pacemaker.per_second = per_second
         return pacemaker
@@ -133,14 +138,14 @@ class GenerationRegistry:
 
     def silent_instances(self, model: str) -> list[Instance]:
         """Return the stubs of a model that may still have to report about an earlier broker."""
-        generations = (g for g in self.by_number.values() if g.model == model)
-        return [i for g in generations for i in g.instances.values() if not i.has_arrived]
+        schedulers = (s for s in self.schedulers.values() if s.generation.model == model)
+        return [i for s in schedulers for i in s.instances.values() if not i.has_arrived]
 
     def find(self, row: wire.Request) -> Generation:
         """Find the generation that a request goes to. Raises Triton's errors."""
         known = self.by_number.get(row.generation)
         generation = self._find(row, known) if known is None or known.is_drained else known
-        if generation.sequences is None:
+        if not generation.has_sequences:
             return generation
         return self._find_sequence_generation(row, generation)
 
@@ -175,12 +180,11 @@ class GenerationRegistry:
             while generation.is_retired and generation.number in self._successors:
                 generation = self._successors[generation.number]
             return generation
-        if generation.sequences is not None and generation.sequences.knows(row.correlation):
+        if self.schedulers[generation.number].knows_sequence(row.correlation):
             return generation
         for earlier in reversed(self.by_number.values()):
-            sequences = earlier.sequences
             is_kin = self.share_sequences(earlier, generation)
-            if is_kin and sequences is not None and sequences.knows(row.correlation):
+            if is_kin and self.schedulers[earlier.number].knows_sequence(row.correlation):
                 return generation if earlier.is_drained else earlier
         return generation
 

@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Callable
 from typing import Protocol
 
-from zmqtriton.broker.requests.inflight import Batch, InflightRequest, RequestState
+from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.config.resources import ResourceNeed
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.progress import FENCE_NS, RequestKey
@@ -238,22 +238,6 @@ class Instance:
             return 0
         return self.free_slots
 
-    def find_awaited_requests(self, batch: int) -> list[InflightRequest] | None:
-        """Return the calls of which any one lets this batch go on; None if it may wait for nothing.
-
-        A report of the process holds until it gets a reply that it did not have then.
-        """
-        said = self.reported_waits.get(batch) or self.reported_waits.get(0) or [None]
-        awaited = [
-            one[0]
-            for one in said
-            if one is not None
-            and one[0].brokered_responses == one[1]
-            and one[0].state is not RequestState.ANSWERED
-            and not one[0].is_abandoned
-        ]
-        return awaited if len(awaited) == len(said) else None
-
     def await_hello(self, now_ns: int, epoch: int) -> None:
         """Wait for its hello: it may be executing what an earlier broker had asked for.
 
@@ -289,12 +273,6 @@ class Instance:
         """Take back a request that an earlier broker had dispatched to it."""
         request.dispatch(self.serial, now_ns)
         self.open_requests[request.key] = request
-
-    def has_begun(self, batch: Batch) -> bool:
-        """True unless a batch was sent ahead and waits for the one before it."""
-        if self.concurrency > 1 or batch.number not in self.batches:
-            return True
-        return batch is next(iter(self.batches.values()))
 
     def finish_batch(self, batch: int, now_ns: int) -> tuple[Batch, int]:
         """Note that execute() has returned; return the batch, and the execution time to count.

@@ -10,12 +10,12 @@ knows neither queues nor clocks.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.config.resources import NO_DEVICE, ResourceKey, ResourceNeed, ResourcePool
 from zmqtriton_floor.settings.broker import RateLimits
 
@@ -23,11 +23,11 @@ _NOTHING = ResourceNeed({}, 1)
 
 
 class RateLimiter:
-    def __init__(self, generations: GenerationRegistry) -> None:
-        self._generations = generations
+    def __init__(self, schedulers: Mapping[int, Scheduler]) -> None:
+        self._schedulers = schedulers
         self._supply = ResourcePool(RateLimits())
-        #: The generations whose instances wait for their turn.
-        self.limited: dict[int, Generation] = {}
+        #: Those whose instances wait for their turn, by generation.
+        self.limited: dict[int, Scheduler] = {}
         self._counter = itertools.count(1)
         #: The points of the member that was chosen last. A new or idle member begins with as many,
         #: so that it catches up on nobody.
@@ -39,43 +39,43 @@ class RateLimiter:
     def configure(self, limits: RateLimits) -> None:
         self._supply = ResourcePool(limits)
 
-    def join(self, instance: Instance, generation: Generation, demand: str) -> None:
+    def join(self, instance: Instance, scheduler: Scheduler, demand: str) -> None:
         """Add an instance before it is given anything.
 
         If no instance of a model has a demand, all are unrestricted; if one has, even those without
         a demand take turns.
         """
-        if demand and not generation.placement.is_limited:
-            generation.placement.limit()
-            self.limited[generation.number] = generation
-            for other in generation.instances.values():
+        if demand and not scheduler.placement.is_limited:
+            scheduler.placement.limit()
+            self.limited[scheduler.generation.number] = scheduler
+            for other in scheduler.instances.values():
                 other.membership = RateLimiterMember(_NOTHING, self.blockers, self._points)
-        if generation.placement.is_limited:
+        if scheduler.placement.is_limited:
             needs = ResourceNeed.from_json(demand) if demand else _NOTHING
             instance.membership = RateLimiterMember(needs, self.blockers, self._points)
 
     # -------------------------------------------------------------- choosing
 
-    def candidates(self, now_ns: int) -> Iterator[tuple[Generation, Instance]]:
+    def candidates(self, now_ns: int) -> Iterator[tuple[Scheduler, Instance]]:
         """Return the members that may begin something now, in their order.
 
         To be called again after one has begun.
         """
         free = self._free()
         #: By generation, for one batch: it may have no more, and any of its instances may take it.
-        kept: dict[Generation, ResourceNeed] = {}
-        for generation, instance, membership in self._in_order():
+        kept: dict[Scheduler, ResourceNeed] = {}
+        for scheduler, instance, membership in self._in_order():
             needs = membership.resource_need.amounts.items()
-            others = [demand for keeper, demand in kept.items() if keeper is not generation]
+            others = [demand for keeper, demand in kept.items() if keeper is not scheduler]
             is_free = all(free[key] >= count for key, count in needs)
             is_kept = any(
                 free[key] - sum(other.amounts.get(key, 0) for other in others) < count
                 for key, count in needs
             )
-            if is_free and (not is_kept or self.is_urgent(generation)):
-                yield generation, instance
-            elif generation not in kept and generation.has_ready(instance, now_ns):
-                kept[generation] = membership.resource_need
+            if is_free and (not is_kept or self.is_urgent(scheduler.generation)):
+                yield scheduler, instance
+            elif scheduler not in kept and scheduler.has_ready(instance, now_ns):
+                kept[scheduler] = membership.resource_need
 
     def began(self, instance: Instance) -> None:
         membership = instance.membership
@@ -83,28 +83,28 @@ class RateLimiter:
             self._points = max(self._points, membership.points)
             membership.points += membership.resource_need.priority
 
-    def _in_order(self) -> list[tuple[Generation, Instance, RateLimiterMember]]:
+    def _in_order(self) -> list[tuple[Scheduler, Instance, RateLimiterMember]]:
         waiting = []
-        for generation, instance, membership in self._members():
-            if not generation.pending:
+        for scheduler, instance, membership in self._members():
+            if not scheduler.pending:
                 membership.waits_since = 0
                 continue
             if not membership.waits_since:
                 membership.waits_since = next(self._counter)
                 membership.points = max(membership.points, self._points)
             if instance.free_slots > 0:
-                waiting.append((generation, instance, membership))
+                waiting.append((scheduler, instance, membership))
         waiting.sort(key=lambda one: (one[2].points, one[2].waits_since))
         return waiting
 
-    def _members(self) -> Iterator[tuple[Generation, Instance, RateLimiterMember]]:
-        for number, generation in list(self.limited.items()):
-            if self._generations.get(number) is not generation:
+    def _members(self) -> Iterator[tuple[Scheduler, Instance, RateLimiterMember]]:
+        for number, scheduler in list(self.limited.items()):
+            if self._schedulers.get(number) is not scheduler:
                 del self.limited[number]
                 continue
-            for instance in generation.instances.values():
+            for instance in scheduler.instances.values():
                 if instance.membership is not None:
-                    yield generation, instance, instance.membership
+                    yield scheduler, instance, instance.membership
 
     # ------------------------------------------------------------- resources
 
@@ -130,13 +130,13 @@ class RateLimiter:
         members = list(self._members())
         limits = self._supply.limits(membership.resource_need for _, _, membership in members)
         found = {key: _entry(key, limit) for key, limit in sorted(limits.items())}
-        for generation, instance, membership in members:
+        for scheduler, instance, membership in members:
             for key, count in membership.resource_need.amounts.items():
                 entry = found[key]
                 if instance.batch_count:
                     entry["holders"][instance.name] = count * instance.batch_count
                     entry["in_use"] += count * instance.batch_count
-                elif generation.pending:
+                elif scheduler.pending:
                     entry["waiting"].append(instance.name)
         return list(found.values())
 

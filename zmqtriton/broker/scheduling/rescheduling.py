@@ -6,6 +6,8 @@ and may be cancelled; but since it has run, it dies with its stub.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.metrics.traffic import Traffic
 from zmqtriton.broker.outbox import Outbox
@@ -13,8 +15,8 @@ from zmqtriton.broker.requests.answers import CANCELLED
 from zmqtriton.broker.requests.inflight import RequestState
 from zmqtriton.broker.requests.protocols import Refuses
 from zmqtriton.broker.requests.recovery import Recovery
-from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
@@ -26,19 +28,19 @@ class Rescheduling:
         self,
         lifecycle: Refuses,
         outbox: Outbox,
-        generations: GenerationRegistry,
+        schedulers: Mapping[int, Scheduler],
         recovery: Recovery,
         traffic: Traffic,
     ) -> None:
         self._lifecycle = lifecycle
         self._outbox = outbox
-        self._generations = generations
+        self._schedulers = schedulers
         self._recovery = recovery
         self._traffic = traffic
 
     def reschedule(self, instance: Instance, routes: list[wire.RequestKey], now_ns: int) -> None:
         """Queue requests again, as their stub has asked."""
-        generation = self._generations[instance.generation]
+        scheduler = self._schedulers[instance.generation]
         for route in routes:
             request = instance.open_requests.get(route)
             if request is None:
@@ -47,11 +49,12 @@ class Rescheduling:
                 if not self._recovery.keep(instance.serial, outcome, b"", now_ns):
                     self._traffic.malformed += 1
                 self._outbox.cancel_execution(instance.serial, route)
-            elif request.state is not RequestState.EXECUTING or not generation.is_iterative:
+            elif (
+                request.state is not RequestState.EXECUTING or not scheduler.generation.is_iterative
+            ):
                 self._traffic.malformed += 1
-            else:
-                is_queued = generation.reschedule(request, now_ns)
-                if request.is_cancelled:
-                    self._lifecycle.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
-                elif not is_queued:
-                    self._lifecycle.refuse(request, _LOST, statistics.BACKEND, now_ns)
+            elif not scheduler.reschedule(request, now_ns):
+                self._outbox.cancel_execution(instance.serial, route)
+                self._lifecycle.refuse(request, _LOST, statistics.BACKEND, now_ns)
+            elif request.is_cancelled:
+                self._lifecycle.refuse(request, CANCELLED, statistics.CANCELED, now_ns)

@@ -37,14 +37,15 @@ class Retirement:
         self.is_last_call = False
 
     def retire(self, message: wire.Retire) -> None:
-        generation, serial = self._generations.get(message.generation), message.serial
+        generation = self._generations.get(message.generation)
+        instance = self._instances.get(message.serial)
         if not message.generation:
             self.is_last_call = True
             self.check_last_call()
-        elif generation is None or serial not in (0, *generation.instances):
+        elif generation is None or (message.serial and instance is None):
             self._outbox.supervisor.append(wire.Drained(*message))
-        elif serial:
-            self.dismiss(generation.instances[serial])
+        elif instance is not None:
+            self.dismiss(instance)
         else:
             self.close(generation)
             self._answers.check_drained(generation)
@@ -65,7 +66,8 @@ class Retirement:
 
         To be called after each event while it is the last call.
         """
-        if not any(g.sequences and g.sequences.has_open_client_sequence for g in self._generations):
+        every = (scheduler.sequences for scheduler in self._generations.schedulers.values())
+        if not any(sequences and sequences.has_open_client_sequence for sequences in every):
             self.is_last_call = False
             self._outbox.supervisor.append(wire.Drained(0))
 

@@ -18,6 +18,7 @@ from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.controls import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
@@ -32,11 +33,11 @@ class SequenceAdmission:
         self,
         lifecycle: Refuses,
         outbox: Outbox,
-        *,
         peers: dict[int, Peer],
         generations: GenerationRegistry,
         limits: Limits,
         blocks: Blocks,
+        *,
         answers: Answers,
         recovery: Recovery,
     ) -> None:
@@ -44,6 +45,7 @@ class SequenceAdmission:
         self._outbox = outbox
         self._peers = peers
         self._generations = generations
+        self._schedulers = generations.schedulers
         self._limits = limits
         self._blocks = blocks
         self._answers = answers
@@ -52,26 +54,28 @@ class SequenceAdmission:
         self.epoch = 1
 
     def serve(self, generation: Generation) -> None:
-        if generation.sequences is not None and self.epoch > 1:
-            generation.sequences.assume_earlier_lost(_LOST, self.epoch << 40)
+        sequences = self._schedulers[generation.number].sequences
+        if sequences is not None and self.epoch > 1:
+            sequences.assume_earlier_lost(_LOST, self.epoch << 40)
 
     def admit(self, request: InflightRequest, now_ns: int) -> None:
         """Queue a request in its sequence, or refuse it."""
         generation = request.generation
-        assert generation.sequences is not None
-        generation.pending += 1
+        scheduler = self._schedulers[generation.number]
+        assert scheduler.sequences is not None
+        scheduler.pending += 1
         is_resent = bool(request.row.flags & wire.RESENT)
         if is_resent and not generation.is_iterative:
             # What was sent after it may have been executed.
             self._lifecycle.refuse(request, _LOST, statistics.OTHER, now_ns)
             return
         try:
-            generation.sequences.check(request.row)
+            scheduler.sequences.check(request.row)
             if is_resent:
                 self._recovery.take_resent(request, now_ns)
                 return
             warnings, is_clients = self._outbox.warnings, self._is_clients(request)
-            generation.sequences.admit(request, now_ns, warnings, is_clients=is_clients)
+            scheduler.sequences.admit(request, now_ns, warnings, is_clients=is_clients)
             if request.row.flags & wire.SEQUENCE_START and not generation.is_iterative:
                 self._close_elsewhere(generation, request.row.correlation)
         except ZmqTritonError as error:
@@ -92,20 +96,22 @@ class SequenceAdmission:
         """
         for other in list(self._generations):
             is_kin = self._generations.share_sequences(other, generation)
-            if other is not generation and is_kin and other.sequences:
+            if other is not generation and is_kin and other.has_sequences:
                 self._end_in(other, correlation)
 
     def _end_in(self, generation: Generation, correlation: wire.Correlation) -> None:
-        assert generation.sequences is not None
-        generation.sequences.close(correlation)
+        sequences = self._schedulers[generation.number].sequences
+        assert sequences is not None
+        sequences.close(correlation)
         if generation.is_retired:
             self._answers.check_drained(generation)
 
     def overload(self, generation: Generation, row: wire.Request) -> Unavailable:
         """Return the error of a request that there is no room for; its sequence cannot go on."""
-        error = self._limits.refuse(generation)
-        if generation.sequences is not None and not generation.is_iterative:
-            generation.sequences.close_after_refusal(row.correlation, error)
+        scheduler = self._schedulers[generation.number]
+        error = scheduler.refusal(self._limits.refuse(generation))
+        if scheduler.sequences is not None and not generation.is_iterative:
+            scheduler.sequences.close_after_refusal(row.correlation, error)
             if row.flags & wire.SEQUENCE_START:
                 self._close_elsewhere(generation, row.correlation)
             if generation.is_retired:
@@ -123,7 +129,7 @@ class SequenceAdmission:
 
         Of a sequence that was begun none goes on, since what became of those before it is lost.
         """
-        sequences = self._generations[instance.generation].sequences
+        sequences = self._schedulers[instance.generation].sequences
         if sequences is None:
             return begun, waiting
         if sequences.is_iterative:
@@ -132,15 +138,15 @@ class SequenceAdmission:
             return begun + sequences.remove_instance(instance, error), waiting
         return begun + waiting + sequences.remove_instance(instance, error), []
 
-    def check_timeouts(self, generation: Generation, now_ns: int) -> None:
+    def check_timeouts(self, scheduler: Scheduler, now_ns: int) -> None:
         """Refuse requests that have waited for a slot too long, and end idle sequences."""
-        if generation.sequences is None:
+        if scheduler.sequences is None:
             return
-        for request in generation.sequences.pop_expired(now_ns):
+        for request in scheduler.sequences.pop_expired(now_ns):
             self._lifecycle.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
-        generation.sequences.end_idle(now_ns)
-        if generation.is_retired:
-            self._answers.check_drained(generation)
+        scheduler.sequences.end_idle(now_ns)
+        if scheduler.generation.is_retired:
+            self._answers.check_drained(scheduler.generation)
 
     def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
         """True if an outcome is that of a padding request, which nobody waits for."""

@@ -1,0 +1,199 @@
+"""The scheduler of one generation: its queue, its instances, and the next batch for each.
+
+Any idle instance takes what the queue gives; `batching` decides what goes together.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.scheduling.batching import queue_of
+from zmqtriton.broker.scheduling.execution_pace import ExecutionPace, Refusal
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.placement import Placement
+from zmqtriton.broker.sequences.batcher import SequenceBatcher
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import Correlation
+
+
+class Scheduler:
+    """The requests that wait for a generation, and the instances that execute them."""
+
+    def __init__(self, generation: Generation) -> None:
+        config = generation.config
+        self.generation = generation
+        self.instances: dict[int, Instance] = {}
+        #: Assigns sequences to instances; None if requests are not parts of sequences.
+        self.sequences: SequenceBatcher | None = None
+        if generation.has_sequences:
+            self.sequences = SequenceBatcher(generation.model, config)
+        self.placement = Placement(
+            self.instances,
+            has_dynamic_batching="dynamic_batching" in config,
+            has_concurrent_batches="MAX_INFLIGHT" in config.get("parameters", {}),
+            has_sequences=generation.has_sequences,
+        )
+        #: Set if executions per second are limited.
+        self.pace: ExecutionPace | None = None
+        self._queue = queue_of(config)
+        #: Requests in the queue that are still wanted.
+        self.pending = 0
+        #: Nothing is dispatched before so many requests wait; 0 from then on.
+        self._held_until = 0
+        #: When the queue's timer fires; 0 if there is none.
+        self.timer_ns = 0
+
+    def hold_back(self, requests: int) -> None:
+        """Dispatch nothing before so many requests wait, if the model has a batcher."""
+        if "dynamic_batching" in self.generation.config or self.sequences is not None:
+            self._held_until = requests
+
+    @property
+    def sequence_count(self) -> int:
+        return 0 if self.sequences is None else self.sequences.count
+
+    def knows_sequence(self, correlation: Correlation) -> bool:
+        """True if it has a sequence that takes further requests."""
+        return self.sequences is not None and self.sequences.knows(correlation)
+
+    @property
+    def due_ns(self) -> int:
+        """When to call next_dispatch() again though nothing else happens; 0 is never."""
+        if self._held_until:
+            return 0
+        if self.pace is not None and self.pace.is_waiting:
+            return self.pace.due_ns
+        if self.sequences is not None:
+            return self.sequences.due_ns
+        return self._queue.due_ns if self.placement.may_have_room else 0
+
+    def enqueue(self, request: InflightRequest) -> bool:
+        """Queue a request; return True if its time there, or the room, is limited."""
+        if self.generation.order is not None:
+            self.generation.order.add(request.peer, request.row)
+        level = self._queue.levels.of(request)
+        level.add(request)
+        self.pending += 1
+        return level.is_limited
+
+    def is_crowded(self, request: InflightRequest) -> bool:
+        """True if a request is in the queue, and more like it are than may be."""
+        return request.place is not None and self._queue.levels.of(request).is_crowded
+
+    def reschedule(self, request: InflightRequest, now_ns: int) -> bool:
+        """Queue a request for its next step, which the same stub executes.
+
+        False if it can have none, because an earlier broker has begun the request.
+        """
+        if self.sequences is None or not self.sequences.reschedule(request):
+            return False
+        request.reschedule(now_ns)
+        self.pending += 1
+        return True
+
+    def hold(self, request: InflightRequest) -> None:
+        """Count a request as pending while it waits elsewhere until its fate is clear."""
+        if self.generation.order is not None:
+            self.generation.order.add(request.peer, request.row)
+        self.pending += 1
+
+    def requeue(self, request: InflightRequest) -> None:
+        """Queue a request that was held and must be executed."""
+        if self.sequences is not None:
+            self.sequences.begin_steps(request)
+        else:
+            self._queue.levels.of(request).add(request)
+
+    @property
+    def waiting(self) -> int:
+        """Return the requests that are wanted and not begun: queued, or sent ahead."""
+        return self.pending + sum(one.waiting for one in self.instances.values())
+
+    def leave_queue(self, request: InflightRequest) -> None:
+        """Drop a queued request that was answered without being executed."""
+        self.pending -= 1
+        if request.place is not None:
+            request.place.leave(request)
+
+    def expiry_ns(self, request: InflightRequest) -> int:
+        """Return when a request has waited in the queue for as long as it may; 0 is never."""
+        if request.place is None or request.is_late:
+            return 0
+        return self._queue.levels.of(request).policy.expiry_ns(request)
+
+    def delay(self, request: InflightRequest) -> bool:
+        """Act on a queue timeout: True if the request may wait on behind the others."""
+        level = self._queue.levels.of(request)
+        if request.place is not level or not level.policy.delays:
+            return False
+        level.demote(request)
+        return True
+
+    def finish_in_sequence(self, request: InflightRequest) -> None:
+        """Take note of the final answer of a request that may be part of a sequence."""
+        if self.sequences is not None:
+            self.sequences.finish_request(request)
+
+    def abort_sequence_after(
+        self, request: InflightRequest, error: ZmqTritonError
+    ) -> list[InflightRequest]:
+        """Abort the sequence of a request that is refused; return what else has to be refused."""
+        return [] if self.sequences is None else self.sequences.abort_after(request, error)
+
+    def put_back(self, requests: list[InflightRequest]) -> None:
+        """Queue requests again that were sent ahead to a stub that died before it began them."""
+        for request in requests:
+            request.recall()
+        if self.sequences is None:  # otherwise they are queued already
+            self._queue.put_back(requests)
+        self.pending += len(requests)
+
+    def has_ready(self, instance: Instance, now_ns: int) -> bool:
+        """True if there is something that it could begin now or soon.
+
+        Delays of sequences do not count.
+        """
+        if self.pace is not None and not self.pace.may_begin(now_ns):
+            return False
+        if self.sequences is not None:
+            return self.sequences.assignment.has_ready(instance)
+        return self._queue.is_ready(now_ns)
+
+    def next_dispatch(self, now_ns: int) -> tuple[Instance, list[InflightRequest]] | None:
+        """Return the next batch and its stub; None while nobody is idle or nothing is due."""
+        if self.pending < self._held_until:
+            return None
+        self._held_until = 0
+        pace = self.pace
+        if pace is not None:
+            pace.is_waiting = self.pending > 0 and not pace.may_begin(now_ns)
+            if pace.is_waiting:
+                return None
+        if self.sequences is not None:
+            chosen = self.sequences.next(self.instances.values(), now_ns)
+            if chosen is not None:
+                self.pending -= len(chosen[1])
+                if pace is not None:
+                    pace.pacemaker.begin(now_ns)
+            return chosen
+        instance = self.placement.take_instance()
+        if instance is None:
+            return None
+        batch = self._queue.pop_batch(now_ns)
+        if not batch:
+            self.placement.give_back(instance)
+            return None
+        self.pending -= len(batch)
+        if pace is not None:
+            pace.pacemaker.begin(now_ns)
+        return instance, batch
+
+    def refusal(self, error: Refusal) -> Refusal:
+        """Return the error of a request that is refused; it names what held the queue up."""
+        if self.pace is None or not (self.pace.is_waiting and self.pending):
+            return error
+        return self.pace.refusal(error)
+
+    def queued(self) -> list[InflightRequest]:
+        """Return all queued requests, in the order in which they will be executed."""
+        return self._queue.waiting() if self.sequences is None else self.sequences.waiting()
