@@ -56,6 +56,14 @@ class _Failed(Exception):
     """Raised when the model could not be loaded and the supervisor has been told."""
 
 
+def _end_loop(_: wire.Finalize) -> NoReturn:
+    raise _Finished
+
+
+def _change_logs(message: wire.LogSettings) -> None:
+    this_process.wanted = decode(LogOptions, message.settings)
+
+
 class Stub:
     """The process of one instance, from its Bootstrap to its end."""
 
@@ -100,6 +108,14 @@ class Stub:
         self._has_orphans = False
         self._is_initialized = False
         self._is_backed_up = False
+        #: What takes each message of the supervisor that nothing waits for.
+        self._of_supervisor: dict[type, Callable[[Any], object]] = {
+            wire.Finalize: _end_loop,
+            wire.Sync: lambda sync: self._instance.tell(wire.Synced(sync.number)),
+            wire.StreamListener: self._listen,
+            wire.LogSettings: _change_logs,
+            wire.NewEpoch: self._change_broker,
+        }
         #: What closes a fork's copies of the connections.
         self._on_fork = [lifeline.abandon]
         #: What closes them, and the rest, in this process.
@@ -154,25 +170,22 @@ class Stub:
             self._supervisor.receive()
 
     def _handle_message(self, message: Any) -> None:
-        kind = type(message)
-        if kind is wire.Finalize:
-            raise _Finished
-        if kind is wire.Sync:
-            self._instance.tell(wire.Synced(message.number))
-        elif kind is wire.StreamListener:
-            self._listen(self._supervisor.take_descriptor(kind))
-        elif kind is wire.LogSettings:
-            this_process.wanted = decode(LogOptions, message.settings)
-        elif kind is wire.NewEpoch:
-            self._bootstrap = self._bootstrap._replace(epoch=message.epoch)
-            if self._epoch:
-                # in this order: what is held here is reported before more can come
-                self._asker.leave()
-                self._connect_broker()
-                self._asker.follow(self._bootstrap)
+        take = self._of_supervisor.get(type(message))
+        if take is not None:
+            take(message)
 
-    def _listen(self, listener: int) -> None:
-        """Take subscribers of a decoupled model at this listener from now on."""
+    def _change_broker(self, message: wire.NewEpoch) -> None:
+        """Connect to the broker that has followed the last one."""
+        self._bootstrap = self._bootstrap._replace(epoch=message.epoch)
+        if self._epoch:
+            # in this order: what is held here is reported before more can come
+            self._asker.leave()
+            self._connect_broker()
+            self._asker.follow(self._bootstrap)
+
+    def _listen(self, _: wire.StreamListener) -> None:
+        """Take subscribers of a decoupled model at another listener from now on."""
+        listener = self._supervisor.take_descriptor(wire.StreamListener)
         if listener < 0:
             return  # a later one has come, too
         if self._listener >= 0:
@@ -237,7 +250,10 @@ class Stub:
         self._instance.find_request = link.pending.get
         memory = self._instance.memory = self._memory
         self._asker = BlsClient(
-            self._bootstrap, memory, self._main_thread_handlers, link.wake, self._model.attends
+            *(self._bootstrap, memory),
+            # the duties of the main thread while the model waits for another one
+            lambda: {self._poller.fileno(): self._attend},
+            *(link.wake, self._model.attends),
         )
         self._on_fork += [link.abandon, self._asker.abandon]
         self._on_end += [link.close, self._asker.close]
@@ -372,10 +388,6 @@ class Stub:
         else:
             self._lifeline.flush()
             self._supervisor.receive()
-
-    def _main_thread_handlers(self) -> dict[int, Callable[[], None]]:
-        """Return the duties of the main thread while the model waits for another one."""
-        return {self._poller.fileno(): self._attend}
 
     def _attend(self) -> None:
         """Do everything but executing, while the model is in execute() and waits."""

@@ -11,7 +11,7 @@ import select
 import socket
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, ZmqTritonError
@@ -22,6 +22,7 @@ from zmqtriton_stub.forks.calls import Calls
 
 if TYPE_CHECKING:
     from zmqtriton_stub.broker.bls_call import BlsCall
+    from zmqtriton_stub.broker.bls_client import BlsClient
     from zmqtriton_stub.instance import Instance
 
 _PIECE = 1 << 18
@@ -38,13 +39,35 @@ class _Fork:
         #: The metrics and families that it has made.
         self.measured: set[int] = set()
 
+    def cancel(self, asker: BlsClient | None, ids: list[int]) -> None:
+        for question in filter(None, map(self.questions.get, ids)):
+            if asker is not None:
+                asker.cancel(question)
+
+    def grant(self, asker: BlsClient | None, acks: list[wire.StreamAck]) -> None:
+        """Let the models whose responses the child has read send more."""
+        for ack in acks:
+            question = self.questions.get(ack.id)
+            if asker is not None and question is not None:
+                asker.grant(question, ack.responses)
+
 
 class Relay:
     """The doors of all forks of this process, and the connections that came through them."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._calls = Calls(instance, self._answer)
+        self._calls = calls = Calls(instance, self._answer)
+        #: What takes each message of a fork, with the bodies behind it.
+        self._of_forks: dict[type, Callable[[_Fork, Any, list[bytes]], object]] = {
+            wire.Infer: self._ask,
+            wire.LogLine: lambda child, line, _: instance.tell(line),
+            wire.Call: lambda child, call, bodies: calls.take(
+                child.connection, call, bodies, child.measured
+            ),
+            wire.Cancel: lambda child, message, _: child.cancel(instance.asker, message.ids),
+            wire.StreamAcks: lambda child, message, _: child.grant(instance.asker, message.acks),
+        }
         #: The ends of doors that forks are about to get, by the thread that forks.
         self._opening: dict[int, tuple[socket.socket, socket.socket]] = {}
         self._doors: dict[int, socket.socket] = {}
@@ -211,21 +234,9 @@ class Relay:
 
     def _take(self, child: _Fork, frames: list[bytes]) -> None:
         message = wire.decode(frames[0])
-        kind, asker = type(message), self._instance.asker
-        if kind is wire.Infer and len(frames) == 2:
-            self._ask(child, message.requests[0], frames[1])
-        elif kind is wire.LogLine:
-            self._instance.tell(message)
-        elif kind is wire.Call:
-            self._calls.take(child.connection, message, frames[1:], child.measured)
-        elif asker is not None and kind is wire.Cancel:
-            for question in filter(None, map(child.questions.get, message.ids)):
-                asker.cancel(question)
-        elif asker is not None and kind is wire.StreamAcks:
-            for grant in message.acks:
-                granted = child.questions.get(grant.id)
-                if granted is not None:
-                    asker.grant(granted, grant.responses)
+        take = self._of_forks.get(type(message))
+        if take is not None:
+            take(child, message, frames[1:])
 
     def _answer(self, connection: Connection, answer: wire.CallResult) -> None:
         """Send what a call has led to; from any thread."""
@@ -239,9 +250,11 @@ class Relay:
 
     # -------------------------------------------------------------------- BLS
 
-    def _ask(self, child: _Fork, row: wire.Request, body: bytes) -> None:
+    def _ask(self, child: _Fork, infer: wire.Infer, bodies: list[bytes]) -> None:
         """Ask another model in the name of a child."""
-        asker = self._instance.asker
+        if len(bodies) != 1:
+            return
+        asker, row, body = self._instance.asker, infer.requests[0], bodies[0]
         number = row.id
         if asker is None:
             self._refuse(child, number, _NOT_SERVING)
