@@ -101,10 +101,10 @@ def prose_of(page: Path) -> str:
 
 
 def pages() -> list[Path]:
-    """Return the pages that people read: not the tables of tests, nor drawings of bytes."""
+    """Return the pages that people read: all but the protocol, which wire.py has."""
     patterns = ("*.md", "docs/**/*.md", "deploy/**/*.md", "addons/**/*.md", "zmqtriton/**/*.md")
-    left_out = {ROOT / "docs/conformance.md", ROOT / "docs/protocol.md"}
-    return sorted({path for pattern in patterns for path in ROOT.glob(pattern)} - left_out)
+    paths = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    return sorted(paths - {ROOT / "docs/protocol.md"})
 
 
 def printed_texts() -> Iterator[tuple[Path, int, str]]:
