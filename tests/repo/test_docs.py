@@ -79,6 +79,22 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in headings, f"{page.name} links to {target}"
 
 
+def _pages_behind(page: Path) -> set[Path]:
+    targets = re.findall(r"\]\(([^)\s#]+)[^)]*\)", _prose(page))
+    paths = {(page.parent / target).resolve() for target in targets if "://" not in target}
+    return {path for path in paths if path.suffix == ".md" and path.exists()}
+
+
+def test_every_page_is_at_most_two_clicks_from_the_readme() -> None:
+    first = _pages_behind(ROOT / "README.md")
+    second = {page for one in first for page in _pages_behind(one)}
+
+    for route in ("docs/tutorial.md", "docs/guides/from-triton.md", "docs/wrong.md"):
+        assert ROOT / route in first
+    pages = {*ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")}
+    assert set() == pages - first - second
+
+
 def test_the_site_has_every_page_in_its_menu() -> None:
     menu = re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
 
