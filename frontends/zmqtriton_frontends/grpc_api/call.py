@@ -68,6 +68,10 @@ class Call(Protocol):
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:
         """The client's metadata, keys in lower case; values of keys that end in -bin are bytes."""
 
+    @property
+    def has_wishes(self) -> bool:
+        """Return whether the metadata ask for more than the answer (inference/report.py)."""
+
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         """Add to the trailing metadata of the answer; for calls with one response."""
 
@@ -116,6 +120,10 @@ class GrantedCall:
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:
         return self._call.metadata
 
+    @property
+    def has_wishes(self) -> bool:
+        return self._call.has_wishes
+
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self._call.add_trailers(pairs)
 
@@ -141,3 +149,11 @@ class GrantedCall:
     @property
     def authorization(self) -> Sequence[str]:
         return self._call.authorization
+
+
+def hold_answer(call: Call, size: int) -> None:
+    """Have room for a unary answer that waits before the transport has it. Raises NoRoomError."""
+    if size > FREE_BYTES:
+        missing = size - call.answers.held
+        if missing > 0 and not call.answers.take(missing):
+            raise NoRoomError

@@ -6,7 +6,7 @@ table is not offered, and the transport answers UNIMPLEMENTED.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor.errors import Unavailable
@@ -24,9 +24,10 @@ from zmqtriton_frontends.grpc_api.control.reflection import Reflection, refuse
 from zmqtriton_frontends.grpc_api.control.repository import Repository
 from zmqtriton_frontends.grpc_api.control.settings import Settings
 from zmqtriton_frontends.grpc_api.control.shared_memory import SharedMemory
-from zmqtriton_frontends.grpc_api.inference.infer import Answer, Inference, PendingGrpcInference
+from zmqtriton_frontends.grpc_api.inference.infer import Inference
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
+from zmqtriton_frontends.grpc_api.unary import Begin, Handle, by_task
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
 
 
@@ -39,10 +40,8 @@ class Responses(Protocol):
         """End them: nobody wants more."""
 
 
-Unary = Callable[[bytes, Call], Awaitable[bytes]]
 Stream = Callable[[bytes, Call], AsyncIterator[bytes]]
 Exchange = Callable[[AsyncIterator[bytes], Call], Responses]
-Quick = Callable[[bytes, Call, Answer], PendingGrpcInference]
 
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"
@@ -59,13 +58,13 @@ class Rpc(NamedTuple):
     service: str
     method: str
     category: str
-    unary: Unary | None = None
+    unary: Begin | None = None
     #: One request, many responses.
     stream: Stream | None = None
     #: Many requests, many responses; the transport closes what it returns.
     exchange: Exchange | None = None
-    #: The same as `unary`, for transports that need no task for it.
-    quick: Quick | None = None
+    #: Its handler keeps the request until it has answered.
+    keeps_request: bool = False
     #: Its messages name models, and its handler checks whether the client's token is for them.
     names_model: bool = False
     #: Raises if the client may not ask, which the handler does, too: for transports that receive a
@@ -135,7 +134,6 @@ def _checked(rpc: Rpc, check: Callable[[Call], Call]) -> Rpc:
         unary=behind(rpc.unary),
         stream=behind(rpc.stream),
         exchange=behind(rpc.exchange),
-        quick=behind(rpc.quick),
     )
 
 
@@ -155,16 +153,12 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
     settings = Settings(gateway)
     repository, inference, streaming = Repository(gateway), Inference(gateway), Streaming(gateway)
     return [
-        Rpc(_INFERENCE, "ServerLive", "health", health.live),
-        Rpc(_INFERENCE, "ServerReady", "health", health.ready),
-        Rpc(_INFERENCE, "ModelReady", "health", health.model_ready, names_model=True),
-        Rpc(_INFERENCE, "ServerMetadata", "metadata", models.server_metadata),
-        Rpc(_INFERENCE, "ModelMetadata", "metadata", models.metadata, names_model=True),
-        Rpc(
-            *(_INFERENCE, "ModelInfer", "inference", inference.infer),
-            quick=inference.begin,
-            names_model=True,
-        ),
+        _by_task(_INFERENCE, "ServerLive", "health", health.live),
+        _by_task(_INFERENCE, "ServerReady", "health", health.ready),
+        _by_task(_INFERENCE, "ModelReady", "health", health.model_ready, names_model=True),
+        _by_task(_INFERENCE, "ServerMetadata", "metadata", models.server_metadata),
+        _by_task(_INFERENCE, "ModelMetadata", "metadata", models.metadata, names_model=True),
+        Rpc(_INFERENCE, "ModelInfer", "inference", inference.begin, names_model=True),
         Rpc(
             _INFERENCE,
             "ModelStreamInfer",
@@ -173,28 +167,36 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
             names_model=True,
             drain=streaming.drain,
         ),
-        Rpc(_INFERENCE, "ModelConfig", "model-config", models.config, names_model=True),
-        Rpc(_INFERENCE, "ModelStatistics", "statistics", models.statistics, names_model=True),
-        Rpc(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
+        _by_task(_INFERENCE, "ModelConfig", "model-config", models.config, names_model=True),
+        _by_task(_INFERENCE, "ModelStatistics", "statistics", models.statistics, names_model=True),
+        _by_task(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
         *(
-            Rpc(_INFERENCE, method, "model-repository", handle, names_model=True)
+            _by_task(_INFERENCE, method, "model-repository", handle, names_model=True)
             for method, handle in (
                 ("RepositoryModelLoad", repository.load),
                 ("RepositoryModelUnload", repository.unload),
             )
         ),
-        Rpc(_INFERENCE, "TraceSetting", "trace", settings.trace, names_model=True),
-        Rpc(_INFERENCE, "LogSettings", "logging", settings.log),
+        _by_task(_INFERENCE, "TraceSetting", "trace", settings.trace, names_model=True),
+        _by_task(_INFERENCE, "LogSettings", "logging", settings.log),
         *_shared_memory(SharedMemory(gateway, "system"), "SystemSharedMemory"),
         *_shared_memory(SharedMemory(gateway, "cuda"), "CudaSharedMemory"),
-        Rpc(_HEALTH, "Check", "health", health.check),
+        _by_task(_HEALTH, "Check", "health", health.check),
         Rpc(_HEALTH, "Watch", "health", stream=health.watch),
     ]
 
 
+def _by_task(
+    service: str, method: str, category: str, handle: Handle, *, names_model: bool = False
+) -> Rpc:
+    return Rpc(
+        *(service, method, category, by_task(handle)), keeps_request=True, names_model=names_model
+    )
+
+
 def _shared_memory(memory: SharedMemory, name: str) -> list[Rpc]:
     return [
-        Rpc(_INFERENCE, f"{name}Status", "shared-memory", memory.status),
-        Rpc(_INFERENCE, f"{name}Register", "shared-memory", memory.register),
-        Rpc(_INFERENCE, f"{name}Unregister", "shared-memory", memory.unregister),
+        _by_task(_INFERENCE, f"{name}Status", "shared-memory", memory.status),
+        _by_task(_INFERENCE, f"{name}Register", "shared-memory", memory.register),
+        _by_task(_INFERENCE, f"{name}Unregister", "shared-memory", memory.unregister),
     ]

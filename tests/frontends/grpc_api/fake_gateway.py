@@ -19,6 +19,8 @@ from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.handlers import table
+from zmqtriton_frontends.grpc_api.inference.report import WISHES
+from zmqtriton_frontends.grpc_api.unary import answered
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
@@ -118,7 +120,7 @@ class FakeGateway(Gateway):
         self.counters: dict[str, Any] = {"model_stats": []}
         self.statistics_calls: list[tuple[str, int]] = []
 
-    async def infer(self, request: CheckedRequest) -> ResponseBody:
+    async def respond_late(self, request: CheckedRequest) -> ResponseBody:
         room = self.placement_gates.get(request.body.request_id)
         if room is not None:
             await room.wait()
@@ -138,7 +140,7 @@ class FakeGateway(Gateway):
     def begin(self, request: CheckedRequest, reply: Any) -> int:
         async def answer() -> None:
             try:
-                response = await self.infer(request)
+                response = await self.respond_late(request)
                 body = encode_body(response)
                 reply.set_result(PlacedBody(body) if references_of(response) else body)
             except ZmqTritonError as error:
@@ -187,6 +189,10 @@ class FakeCall:
         self.requests = Share(Book(1 << 30))
         self.turns = 0
 
+    @property
+    def has_wishes(self) -> bool:
+        return any(name.encode() in WISHES for name, _ in self.metadata)
+
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self.trailers += pairs
 
@@ -215,6 +221,6 @@ class InMemoryTransport:
     ) -> Any:
         row = self.rows[service, method]
         assert row.unary is not None
-        data = await row.unary(request.SerializeToString(), call or FakeCall())
+        data = await answered(row.unary, request.SerializeToString(), call or FakeCall())
         kinds = {rpc.name: rpc.response for rpc in SERVICES[service]}
         return kinds[method].FromString(data)

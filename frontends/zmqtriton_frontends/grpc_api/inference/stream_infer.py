@@ -32,7 +32,7 @@ from zmqtriton_frontends.grpc_api.call import (
     kept_bytes,
 )
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import ParsedRequest, TakesLong
-from zmqtriton_frontends.grpc_api.inference.infer import (
+from zmqtriton_frontends.grpc_api.inference.infer_request import (
     check_request,
     find_in_metadata,
     parse_request,

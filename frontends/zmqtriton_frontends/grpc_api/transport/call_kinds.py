@@ -18,11 +18,11 @@ from zmqtriton_frontends.grpc_api.call import (
     FREE_REQUEST_BYTES,
     NoRequestRoomError,
     NoRoomError,
+    hold_answer,
 )
-from zmqtriton_frontends.grpc_api.inference.infer import PendingGrpcInference
 from zmqtriton_frontends.grpc_api.inference.report import WISHES
 from zmqtriton_frontends.grpc_api.transport.account import Account
-from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, TAIL, Opening
+from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, Opening
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Message,
@@ -34,7 +34,9 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
     NativeCall,
     Refused,
     packed,
+    release,
 )
+from zmqtriton_frontends.grpc_api.unary import Pending, Response
 from zmqtriton_frontends.http2.connection import Begin
 from zmqtriton_frontends.process.pace import keep_pace
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
@@ -67,14 +69,23 @@ class OneRequest(NativeCall):
             self._fail(InternalError("the request is missing"))
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
+        """Have the message answered."""
+        raise NotImplementedError
+
+    def _keep(self, message: Any) -> None:
+        """Take room for a request that is kept until its call ends. Raises NoRequestRoomError."""
         size = len(message)
-        if size > FREE_REQUEST_BYTES and type(message) is not memoryview:
-            # the task has it until it ends; what lies in the arena is none of this memory
+        if size > FREE_REQUEST_BYTES:
             self._request_room = kept = self.requests.another()
             if not kept.take(size):
-                self._fail(NoRequestRoomError())
-                return
-        self._task = self._loop.create_task(self._survive(is_compressed, message))
+                raise NoRequestRoomError
+
+    async def _inflated(self, message: Any) -> Any:
+        """Return a compressed request inflated."""
+        rpc = self._context.rpc
+        if rpc.check is not None:
+            rpc.check(self)  # before anything is made of what it sends
+        return await self._opened(message)
 
 
 class UnaryCall(OneRequest):
@@ -86,26 +97,42 @@ class UnaryCall(OneRequest):
         self._is_asking = False
         #: The request, where it lies in the arena.
         self._gathered: ArenaBuffer | None = None
-        #: What the handler has begun without a task.
-        self._asked: PendingGrpcInference | None = None
+        #: What the handler has begun.
+        self._asked: Pending | None = None
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
         if type(message) is ArenaBuffer:
             self._gathered, message = message, message.data
         context = self._context
-        quick = context.rpc.quick
-        if quick is None or is_compressed or context.compression:
-            super()._ask(is_compressed, message)
-            return
         self._is_asking = True
         try:
             context.answering.begin()
-            self._asked = quick(message, self, self)
+            if is_compressed or context.rpc.keeps_request:
+                self._keep(message)
+            if is_compressed:
+                self._task = self._loop.create_task(self._ask_inflated(message))
+            else:
+                assert context.rpc.unary is not None
+                self._asked = context.rpc.unary(message, self, self)
+        except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
+            self.set_exception(error)
+
+    async def _ask_inflated(self, message: Any) -> None:
+        try:
+            message = await self._inflated(message)
+            self._task = None
+            assert self._context.rpc.unary is not None
+            self._asked = self._context.rpc.unary(message, self, self)
         except Exception as error:  # noqa: BLE001 - an edge, as above
             self.set_exception(error)
 
-    def set_result(self, response: list[bytes | memoryview], /) -> None:
-        if self._stop_asking():
+    def set_result(self, response: Response, /, compression: str = "") -> None:
+        """Take the answer, compressed so; it is compressed first if it is to be."""
+        if compression != self._context.compression and self._is_asking:
+            self._asked = None
+            self._free()
+            self._task = self._loop.create_task(self._pack(b"".join(response)))
+        elif self._stop_asking():
             size, account = sum(map(len, response)), self._context.account
             try:
                 if size > FREE_BYTES or account.answers.held:
@@ -113,10 +140,22 @@ class UnaryCall(OneRequest):
             except NoRoomError as error:
                 self._fail(error)
                 return
-            self.connection.answer(self, HEADS[""], [prefix(False, size), *response], TAIL)
+            pieces = [prefix(bool(compression), size), *response]
+            self.connection.answer(self, HEADS[compression], pieces, self._tail)
             if self.outgoing:
                 account.answers.add(self.outgoing_bytes)
                 self._loop.call_later(PATIENCE_S, self.keep_outgoing)
+
+    async def _pack(self, response: bytes) -> None:
+        compression = self._context.compression
+        try:
+            hold_answer(self, len(response))
+            response = await packed(response, compression)
+        except Exception as error:  # noqa: BLE001 - an edge, as above
+            self.set_exception(error)
+        else:
+            self._task = None
+            self.set_result([response], compression)
 
     def set_exception(self, error: Exception, /) -> None:
         if self._stop_asking():
@@ -130,8 +169,10 @@ class UnaryCall(OneRequest):
         self._asked = None
         if self._gathered is not None:
             self._free()
-        if self._held is not None:
-            self._held.release()
+        if self._assembly.left:
+            self._assembly.drop()
+        if self._held is not None or self._encoded is not None:
+            release(self._encoded, self._held, self._request_room)
         self._context.answering.ended()
         if self._deadline is not None:
             self._deadline.cancel()
@@ -151,47 +192,22 @@ class UnaryCall(OneRequest):
         super()._end()
         self._free()
 
-    async def _answer(self, *request: Any) -> None:
-        is_compressed, message = request
-        rpc, compression, account = (
-            self._context.rpc,
-            self._context.compression,
-            self._context.account,
-        )
-        assert rpc.unary is not None
-        if is_compressed:
-            if rpc.check is not None:
-                rpc.check(self)  # before anything is made of what it sends
-            message = await self._opened(message)
-        try:
-            response = await rpc.unary(message, self)
-        finally:
-            self._free()
-        pieces = prefix(False, len(response)), response
-        if compression:
-            pieces = await packed(response, compression)
-        if self._encoded is not None:
-            self._encoded.release()
-        if self.is_open and not self.has_ended:
-            if len(response) > FREE_BYTES or account.answers.held:
-                account.check_answer(len(response))
-            self.connection.answer(self, HEADS[compression], pieces, self._tail)
-            account.answers.add(self.outgoing_bytes)
-
 
 class WatchCall(OneRequest):
     """One request, many responses. Lasts as long as the client likes, so nobody waits for it."""
 
     __slots__ = ()
 
+    def _ask(self, is_compressed: bool, message: Any) -> None:
+        self._task = self._loop.create_task(self._survive(is_compressed, message))
+
     async def _answer(self, *request: Any) -> None:
         is_compressed, message = request
         rpc = self._context.rpc
         assert rpc.stream is not None
+        self._keep(message)
         if is_compressed:
-            if rpc.check is not None:
-                rpc.check(self)
-            message = await self._opened(message)
+            message = await self._inflated(message)
         self._context.answering.ended()
         try:
             async for response in rpc.stream(bytes(message), self):
@@ -283,8 +299,7 @@ def begin_of(
     if rpc is None:
         return partial(Refused, opening.refusal)
     is_inference = rpc.category == INFERENCE
-    if rpc.quick is not None and any(name in WISHES for name, _ in opening.headers):
-        rpc = rpc._replace(quick=None)  # which has no trailers of its own
+    has_wishes = any(name in WISHES for name, _ in opening.headers)
     if compression not in opening.accepts or not is_inference:
         compression = ""
     kind: type[NativeCall] = UnaryCall
@@ -293,5 +308,7 @@ def begin_of(
     elif rpc.stream is not None:
         kind = WatchCall
     large = answering.large_body if is_inference and kind is UnaryCall else None
-    context = CallContext(opening, rpc, answering, account, compression, info, large, turn)
+    context = CallContext(
+        opening, rpc, answering, account, compression, info, large, turn, has_wishes
+    )
     return partial(kind, context)

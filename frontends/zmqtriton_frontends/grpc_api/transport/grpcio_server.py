@@ -22,6 +22,7 @@ from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
+from zmqtriton_frontends.grpc_api.inference.report import WISHES
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
 from zmqtriton_frontends.grpc_api.transport import grpcio_credentials
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
@@ -35,6 +36,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     failed,
     pushback,
 )
+from zmqtriton_frontends.grpc_api.unary import Begin, answered
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
@@ -116,6 +118,10 @@ class GrpcCall:
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:
         pairs: Sequence[tuple[str, str | bytes]] = self._context.invocation_metadata()
         return pairs
+
+    @property
+    def has_wishes(self) -> bool:
+        return any(name.encode() in WISHES for name, _ in self.metadata)
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self._context.set_trailing_metadata(tuple(pairs))
@@ -219,16 +225,14 @@ class Server:
         assert rpc.stream is not None
         return grpc.unary_stream_rpc_method_handler(self._stream(rpc, rpc.stream))
 
-    def _unary(
-        self, rpc: Rpc, handle: Callable[[bytes, Any], Awaitable[bytes]]
-    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    def _unary(self, rpc: Rpc, begin: Begin) -> Callable[[bytes, Any], Awaitable[bytes]]:
         answering = self._answering
         compression = self._compression if rpc.category == INFERENCE else None
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:
                 answering.begin()
-                answer = await handle(data, GrpcCall(context, self._answering.ledger))
+                answer = await answered(begin, data, GrpcCall(context, answering.ledger))
                 if compression is not None:
                     context.set_compression(compression)
                     # what grpc.aio itself sends with an only answer names no algorithm

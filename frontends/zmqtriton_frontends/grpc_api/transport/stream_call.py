@@ -69,6 +69,8 @@ class CallContext(NamedTuple):
     large: Callable[[int], Body] | None
     #: Waits for the client's turn, after something was done for it since then.
     turn: Callable[[float], Awaitable[None]]
+    #: The metadata ask for more than the answer.
+    has_wishes: bool
 
 
 class Refused(Stream):
@@ -84,13 +86,17 @@ class Refused(Stream):
         self.connection.finish(self, self._block)
 
 
-async def packed(message: bytes, compression: str) -> tuple[bytes, bytes]:
-    """Compress a message and return it as it is sent, after its prefix."""
+async def packed(message: bytes, compression: str) -> bytes:
+    """Return a message compressed."""
     if len(message) <= _LONG:
-        data = codecs.deflate((message,), compression)
-    else:
-        data = await asyncio.to_thread(codecs.deflate, (message,), compression)
-    return prefix(True, len(data)), data
+        return codecs.deflate((message,), compression)
+    return await asyncio.to_thread(codecs.deflate, (message,), compression)
+
+
+def release(*shares: Share | None) -> None:
+    for share in shares:
+        if share is not None:
+            share.release()
 
 
 class NativeCall(Stream):
@@ -112,11 +118,13 @@ class NativeCall(Stream):
         "_tail",
         "_task",
         "deadline_ns",
+        "has_wishes",
     )
 
     def __init__(self, context: CallContext, connection: Connection, number: int) -> None:
         super().__init__(connection, number)
         self._context = context
+        self.has_wishes = context.has_wishes
         self._assembly = Assembly(context.account.requests, context.large)
         #: The message of an RPC that takes only one has come.
         self._has_request = False
@@ -276,9 +284,7 @@ class NativeCall(Stream):
             self._task = None
             self._context.answering.ended()
             self._assembly.drop()
-            for share in (self._encoded, self._held, self._request_room):
-                if share is not None:
-                    share.release()
+            release(self._encoded, self._held, self._request_room)
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
@@ -304,7 +310,9 @@ class NativeCall(Stream):
         compression = self._context.compression
         pieces: Sequence[bytes | memoryview]
         if compression:
-            pieces = await packed(bytes(message), compression)
+            data = await packed(bytes(message), compression)
+            pieces = prefix(True, len(data)), data
+            del data
         elif type(message) is Pieces:
             pieces = prefix(False, len(message)), *message.parts
         else:

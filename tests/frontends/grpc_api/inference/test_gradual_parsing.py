@@ -20,7 +20,7 @@ from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
     ParsedRequest,
     TakesLong,
 )
-from zmqtriton_frontends.grpc_api.inference.infer import parse_request
+from zmqtriton_frontends.grpc_api.inference.infer_request import parse_request
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_protos import message
 

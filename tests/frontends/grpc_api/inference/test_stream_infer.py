@@ -169,7 +169,7 @@ def test_a_large_request_that_is_never_asked_does_not_stop_the_others() -> None:
         async def fail(request: CheckedRequest) -> ResponseBody:
             raise Unavailable("no memory")
 
-        conversation.gateway.infer = fail  # type: ignore[method-assign]
+        conversation.gateway.respond_late = fail  # type: ignore[method-assign]
         conversation.send(large("m", "large"), large("m", "last"))
         conversation.half_close()
 

@@ -88,6 +88,22 @@ def test_a_second_request_where_there_may_be_one_ends_both(server: GrpcServerThr
         eventually(lambda: server.gateway.cancelled == 1, within_s=20)
 
 
+def test_what_comes_behind_a_request_takes_no_room_once_that_is_answered(
+    server: GrpcServerThread,
+) -> None:
+    gate = server.run_function(asyncio.Event)
+    server.gateway.gate = gate
+    with connect(server) as connection:
+        behind = h2.data_frame(1, bytes(10_000), length=100_000)
+        connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, request()), behind)
+        eventually(lambda: server.ledger.requests.held >= 10_000, within_s=20)
+
+        server.run_function(gate.set)
+
+        assert status(0) in connection.read_until(status(0))
+        eventually(lambda: server.ledger.requests.held == 0, within_s=20)
+
+
 @pytest.mark.parametrize("first", [b"", b"PRI * HTTP/2", h2.PREFACE])
 def test_who_does_not_introduce_itself_is_left(
     monkeypatch: pytest.MonkeyPatch, first: bytes
