@@ -30,6 +30,8 @@ class Exchange(PendingRequest):
 
     SENDING = "GUEST_SEND"
 
+    _gateway: Gateway
+
     def __init__(
         self,
         gateway: Gateway,

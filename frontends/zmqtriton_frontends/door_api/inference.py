@@ -58,6 +58,8 @@ class DoorInference(PendingRequest):
 
     SENDING = _SENDING
 
+    _gateway: Gateway
+
     def __init__(self, gateway: Gateway, asker: Asker, number: int, request: DoorRequest) -> None:
         super().__init__(gateway)
         self._asker = asker

@@ -20,8 +20,8 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.broker_connection import BrokerConnection, Steps
 from zmqtriton_frontends.gateway.outbox import Outbox
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.questions import Questions
-from zmqtriton_frontends.gateway.replies import AwaitedReply, Reply, StageReceivers
 from zmqtriton_frontends.gateway.shadows import Shadows
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
@@ -32,11 +32,12 @@ from zmqtriton_frontends.inference.catalogue import (
     Catalogue,
     apply_settings,
 )
+from zmqtriton_frontends.inference.stage_times import StageReceivers
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload
 from zmqtriton_frontends.tensors.placement import Placement
-from zmqtriton_frontends.tensors.references import PlacedBody, is_large, read_response
+from zmqtriton_frontends.tensors.references import PlacedBody, is_large
 from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
 
 _log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class Gateway:
         self._epoch = self._welcome_epoch = 0
         self._welcomed: asyncio.Future[None]
         #: The receivers of replies; None if nobody waits any more.
-        self._replies: dict[int, Reply | ResponseStream | None] = {}
+        self._replies: dict[int, PendingRequest | ResponseStream | None] = {}
         #: Those of them whose responses are still read.
         self._streams: set[ResponseStream] = set()
         self._outbox = Outbox()
@@ -101,7 +102,9 @@ class Gateway:
             *(self._replies, self._outbox.grant, self.cancel),
             lambda body: self.payload.discard(body),
         )
-        self.shadows = Shadows(self)
+        self._shadows = Shadows(self)
+        #: Returns a request whose sending sends a copy to the canary, and that copy.
+        self.copy = self._shadows.copy
         #: The server stops: only open sequences go on; and later not even these.
         self.is_stopping = self.is_ending = False
         #: How long after the word to stop requests are still taken: of clients whose connections
@@ -153,40 +156,18 @@ class Gateway:
         self.catalogue.regions.close()
         self._supervisor.close()
         self.streams.close()
-        self.shadows.close()
+        self._shadows.close()
         if self.serial:
             self.payload.close()
         self._outbox.disconnect()
 
     # ------------------------------------------------------------ inferences
 
-    async def infer(self, request: CheckedRequest) -> wire.ResponseBody:
-        """Return the one response. Raises the error in its place."""
-        if request.places:
-            with self.catalogue.regions.claim(request.places) as claim:
-                return claim.store(await self.infer(request.without_places()))
-        if request.canary is not None:
-            return await self.shadows.infer(request)
-        own_id = await self._send(request)
-        reply = self._replies[own_id] = AwaitedReply(self._loop, self.payload.discard)
-        try:
-            data = await reply.future
-        except asyncio.CancelledError:
-            self.cancel(own_id)
-            self.payload.discard_unread(reply.future)
-            raise
-        finally:
-            del reply  # the error in it knows this frame: both would stay until a collection
-        return await self.payload.open(read_response(data))
-
-    def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
+    def begin(self, request: CheckedRequest, reply: PendingRequest) -> int | None:
         """Begin a request whose places are claimed; `reply` gets the response's body.
 
-        Returns its id; None if memory has to be made first, or another version gets a copy, which
-        is for infer() to do.
+        Returns its id; None if memory has to be made first, which begin_late() awaits.
         """
-        if request.canary is not None:
-            return None
         if is_large(request.body):
             placed = self.payload.place_now(request)
             if placed is None:
@@ -194,6 +175,12 @@ class Gateway:
             own_id = self._send_placed(request, placed)
         else:
             own_id = self._ask(request, request.body, request.cache_key)
+        self._replies[own_id] = reply
+        return own_id
+
+    async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
+        """Begin likewise when there is memory; until it is sent, cancelling this cancels it."""
+        own_id = await self._send(request)
         self._replies[own_id] = reply
         return own_id
 

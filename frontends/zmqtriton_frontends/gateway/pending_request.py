@@ -1,8 +1,8 @@
-"""A request in flight without a task or a future, unless memory has to be made first.
+"""A request with one response, in flight without a task or a future unless it needs memory first.
 
-The base of what answers most inferences over HTTP and over gRPC: the gateway gives it the reply. A
-subclass makes the answer of it, and may not block, since it is called while reading from the
-broker.
+All that wait for one response derive from it; streams.py has those with many. The gateway gives it
+the reply. A subclass makes the answer of it, and may not block, since it is called while reading
+from the broker.
 """
 
 from __future__ import annotations
@@ -10,32 +10,64 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from zmqtriton_floor.wire import ResponseBody, decode_response
-from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import Claim
 from zmqtriton_frontends.inference.request_trace import Trace
+from zmqtriton_frontends.tensors.payload import Payload
 from zmqtriton_frontends.tensors.references import PlacedBody
 
 _T = TypeVar("_T")
 
 
+class Copy(Protocol):
+    """The copy of a request, whose answer is compared with the request's."""
+
+    def take_stable(self, response: ResponseBody, /) -> None:
+        """Take the answer that the client gets."""
+
+    def drop(self) -> None:
+        """Cancel it: there is nothing to compare with."""
+
+
+class Sender(Protocol):
+    """The gateway, as far as a request needs it."""
+
+    catalogue: Catalogue
+    payload: Payload
+
+    def begin(self, request: CheckedRequest, reply: PendingRequest, /) -> int | None:
+        """Begin a request; None if memory has to be made first."""
+
+    async def begin_late(self, request: CheckedRequest, reply: PendingRequest, /) -> int:
+        """Begin it when there is memory."""
+
+    def copy(self, request: CheckedRequest, /) -> tuple[CheckedRequest, Copy]:
+        """Return the request whose sending sends a copy to the canary, and that copy."""
+
+    def cancel(self, own_id: int, /) -> None:
+        """Cancel a request."""
+
+
 class PendingRequest:
     """Calls its subclass's _respond() or _refuse() once."""
 
-    __slots__ = ("_claim", "_gateway", "_id", "_is_opening", "_task", "_trace")
+    __slots__ = ("_claim", "_copy", "_gateway", "_id", "_is_opening", "_task", "_trace")
 
     #: The name of the sending of its answer in traces.
     SENDING: ClassVar[str]
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Sender) -> None:
         self._gateway = gateway
-        #: The gateway's id for it; 0 while it waits for its model, or if a task sends it.
+        #: The gateway's id for it; 0 while it waits for its model, or for memory.
         self._id = 0
         #: Clients' shared memory for the outputs.
         self._claim: Claim | None = None
+        #: What its answer is compared with.
+        self._copy: Copy | None = None
         self._task: asyncio.Task[Any] | None = None
         #: The task maps what its response refers to.
         self._is_opening = False
@@ -45,14 +77,15 @@ class PendingRequest:
         self._trace = checked.trace
         if checked.places:
             self._claim = self._gateway.catalogue.regions.claim(checked.places)
+        if checked.canary is not None:
+            checked, self._copy = self._gateway.copy(checked)
         try:
             own_id = self._gateway.begin(checked, self)
         except BaseException:
-            self._give_back()
+            self._leave()
             raise
         if own_id is None:
-            checked = checked.without_places()  # they are claimed here
-            self._await(self._gateway.infer(checked), self._take)
+            self._await(self._begin_late(checked), lambda _: None)
         else:
             self._id = own_id
 
@@ -66,7 +99,7 @@ class PendingRequest:
         # its first step would never know what there is to release.
         if task is not None and not self._is_opening:
             task.cancel()
-        self._give_back()
+        self._leave()
 
     # -------------------------------------------------- called by the gateway
 
@@ -82,7 +115,7 @@ class PendingRequest:
                     self._await(payload.open(response), self._opened)
                     return
                 response = opened
-            if self._trace is None and self._claim is None:
+            if self._trace is None and self._claim is None and self._copy is None:
                 self._respond(response)
             else:
                 self._take(response)
@@ -90,11 +123,15 @@ class PendingRequest:
             self.set_exception(error)
 
     def set_exception(self, error: Exception, /) -> None:
-        self._give_back()
+        self._leave()
         self._end_trace(str(error))
         self._refuse(error)
 
     # ------------------------------------------------------------------ parts
+
+    async def _begin_late(self, checked: CheckedRequest) -> None:
+        # at once, and not when this task has ended: it may be cancelled before that is noticed
+        self._id = await self._gateway.begin_late(checked, self)
 
     def _await(self, awaited: Coroutine[Any, Any, _T], then: Callable[[_T], None]) -> None:
         self._task = asyncio.get_running_loop().create_task(awaited)
@@ -123,15 +160,22 @@ class PendingRequest:
     def _take(self, response: ResponseBody) -> None:
         if self._trace is not None:
             self._trace.mark("INFER_RESPONSE_COMPLETE")
+        if self._copy is not None:
+            self._copy.take_stable(response)
+            self._copy = None
         if self._claim is not None:
             response = self._claim.store(response)
-            self._give_back()
+            self._leave()
         self._respond(response)
 
-    def _give_back(self) -> None:
+    def _leave(self) -> None:
+        """Leave clients' memory, and the copy, which is compared with nothing."""
         if self._claim is not None:
             self._claim.give_back()
             self._claim = None
+        if self._copy is not None:
+            self._copy.drop()
+            self._copy = None
 
     def _end_trace(self, problem: str = "") -> None:
         if self._trace is not None:

@@ -17,13 +17,12 @@ from typing import Any, Protocol
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.gateway.replies import Reply
+from zmqtriton_frontends.gateway import pending_request
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
 from zmqtriton_frontends.inference.catalogue import Canary
 from zmqtriton_frontends.inference.client_regions import RegionContents
 from zmqtriton_frontends.tensors.comparing import find_difference
-from zmqtriton_frontends.tensors.payload import Payload
-from zmqtriton_frontends.tensors.references import PlacedBody, read_response
 
 VERB = "canary.compared"
 #: How many copies are under way at most, and what they and their answers hold.
@@ -32,21 +31,10 @@ _REPORT_AFTER_S = 0.5
 _MOST_DIFFERENCES = 5
 
 
-class Sender(Protocol):
+class Sender(pending_request.Sender, Protocol):
     """The gateway, as far as copies need it."""
 
-    payload: Payload
-
-    async def infer(self, request: CheckedRequest) -> ResponseBody:
-        """Return the one response."""
-
-    def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
-        """Begin a request; None if memory has to be made first."""
-
-    def cancel(self, own_id: int) -> None:
-        """Cancel a request."""
-
-    def call(self, verb: str, arguments: dict[str, Any]) -> Awaitable[Any]:
+    def call(self, verb: str, arguments: dict[str, Any], /) -> Awaitable[Any]:
         """Make a control call."""
 
 
@@ -65,8 +53,8 @@ class Shadows:
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def infer(self, request: CheckedRequest) -> ResponseBody:
-        """Return the stable version's response; compare it when the copy is answered, too."""
+    def copy(self, request: CheckedRequest) -> tuple[CheckedRequest, _Copy]:
+        """Return the request to the stable version, and a copy, which is sent after that."""
         copy, asked = _Copy(self, self._gateway, request), request.on_asked
 
         def on_asked() -> None:
@@ -74,14 +62,7 @@ class Shadows:
                 asked()
             copy.send()
 
-        try:
-            plain = request._replace(canary=None, on_asked=on_asked)
-            response = await self._gateway.infer(plain)
-        except BaseException:
-            copy.drop()
-            raise
-        copy.take_stable(response)
-        return response
+        return request._replace(canary=None, on_asked=on_asked), copy
 
     # ------------------------------------------------------------- for copies
 
@@ -134,17 +115,20 @@ class _Results:
         self.differences: deque[str] = deque(maxlen=_MOST_DIFFERENCES)
 
 
-class _Copy:
-    """One copy: the reply to it, and what it is compared with."""
+class _Copy(PendingRequest):
+    """One copy, and what it is compared with."""
+
+    __slots__ = (
+        *("_answer", "_canary", "_held", "_is_over", "_label", "_request", "_shadows", "_stable"),
+    )
 
     def __init__(self, shadows: Shadows, gateway: Sender, request: CheckedRequest) -> None:
         assert request.canary is not None
+        super().__init__(gateway)
         self._shadows = shadows
-        self._gateway = gateway
         self._canary = request.canary
         self._request: CheckedRequest | None = request
         self._label = request.body.request_id
-        self._id = 0
         self._held = 0
         self._is_over = False
         self._stable: ResponseBody | None = None
@@ -199,34 +183,12 @@ class _Copy:
         if self._request is not None:
             self._is_over = True  # it was never sent
             return
-        self._gateway.cancel(self._id)
+        self.cancel()
         self._end("skipped")
-
-    # ---------------------------------------------------- called by the gateway
-
-    def set_result(self, body: bytes, /) -> None:
-        """Take the canary's answer."""
-        try:
-            response = read_response(body)
-            if type(body) is PlacedBody:
-                self._shadows.run(self._open(response))
-            else:
-                self._take(response)
-        except ZmqTritonError as error:
-            self.set_exception(error)
-
-    def set_exception(self, error: Exception, /) -> None:
-        self._end("failed", str(error))
-
-    async def _open(self, response: ResponseBody) -> None:
-        try:
-            self._take(await self._gateway.payload.open(response))
-        except ZmqTritonError as error:
-            self.set_exception(error)
 
     # ------------------------------------------------------------- comparing
 
-    def _take(self, response: ResponseBody) -> None:
+    def _respond(self, response: ResponseBody) -> None:
         if self._is_over:
             return
         if self._hold(_size(response)):
@@ -234,6 +196,9 @@ class _Copy:
             self._compare()
         else:
             self._end("skipped")
+
+    def _refuse(self, error: Exception) -> None:
+        self._end("failed", str(error))
 
     def _compare(self) -> None:
         stable, answer = self._stable, self._answer

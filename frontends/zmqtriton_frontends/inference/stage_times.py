@@ -6,6 +6,7 @@ Carried by the checked request; the gateway fills in what the broker tells. Othe
 from __future__ import annotations
 
 import time
+from weakref import WeakValueDictionary
 
 from zmqtriton_floor.wire import StageTimes
 
@@ -39,6 +40,21 @@ class Stages:
                 parts.append(_part("compute_output", output_ns))
         parts.append(_part("total", time.monotonic_ns() - self._begun_ns))
         return ", ".join(parts)
+
+
+class StageReceivers:
+    """The requests whose stages are told before each reply, for as long as they live."""
+
+    def __init__(self) -> None:
+        self._by_id: WeakValueDictionary[int, Stages] = WeakValueDictionary()
+
+    def add(self, own_id: int, stages: Stages) -> None:
+        self._by_id[own_id] = stages
+
+    def take(self, times: StageTimes) -> None:
+        stages = self._by_id.get(times.id)
+        if stages is not None:
+            stages.take(times)
 
 
 def is_wish(value: str | bytes | None) -> bool:

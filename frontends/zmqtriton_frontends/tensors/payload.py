@@ -179,11 +179,6 @@ class Payload:
         if blocks:
             self.releases.add(blocks)
 
-    def discard_unread(self, reply: asyncio.Future[bytes]) -> None:
-        """Release a response that nobody will await."""
-        if reply.done() and not reply.cancelled() and reply.exception() is None:
-            self.discard(reply.result())
-
     async def _map_all(self, references: list[Reference]) -> None:
         blocks = [block_of(reference) for reference in references]
         self._opening.append(blocks)

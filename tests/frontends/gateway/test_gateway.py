@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import zmq
 
+from tests.frontends.gateway.awaited import AwaitedRequest, infer
 from tests.supervisor.settings import settings as server_settings
 from tests.support.routers import FakeRouter
 from zmqtriton_floor import endpoints, wire
@@ -110,7 +111,7 @@ class Around:
             await asyncio.sleep(0.001)
 
     def infer(self) -> asyncio.Task[wire.ResponseBody]:
-        return asyncio.ensure_future(self.gateway.infer(self.request()))
+        return asyncio.ensure_future(infer(self.gateway, self.request()))
 
     def request(self, model: str = "m", options: Options = NO_OPTIONS) -> CheckedRequest:
         return prepare(self.gateway.catalogue, self.gateway.catalogue.find(model), BODY, options)
@@ -351,22 +352,19 @@ def test_many_replies_of_one_message_leave_others_their_turns(
 ) -> None:
     turns: list[int] = []
 
-    class Noted:
+    class Noted(AwaitedRequest):
         """Notes in which turn of the loop it was answered."""
 
         turn = 0
 
-        def set_result(self, body: bytes) -> None:
+        def _respond(self, response: wire.ResponseBody) -> None:
             turns.append(Noted.turn)
-
-        def set_exception(self, error: Exception) -> None:
-            raise AssertionError(error)
 
     async def test() -> None:
         async with around(tmp_path) as world:
             loop, body = asyncio.get_running_loop(), wire.encode_body(wire.ResponseBody({}, []))
             for _ in range(20):
-                world.gateway.begin(world.request(), Noted())
+                Noted(world.gateway).begin(world.request())
             asked = await world.hear_requests()
             seconds = itertools.count()
             monkeypatch.setattr(broker_connection, "monotonic", lambda: next(seconds))
@@ -399,7 +397,7 @@ def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> 
             mark = Mark()
             left = weakref.ref(mark)
             request = world.request()._replace(on_asked=mark)
-            failing = asyncio.ensure_future(world.gateway.infer(request))
+            failing = asyncio.ensure_future(infer(world.gateway, request))
             del mark, request
             [asked] = await world.hear_requests()
             world.refuse(asked.id)
@@ -421,7 +419,7 @@ def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> 
 def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
     async def refused(world: Around, *asked: Any) -> None:
         with pytest.raises(Unavailable, match="Server is stopping, scheduler for model has"):
-            await world.gateway.infer(world.request(*asked))
+            await infer(world.gateway, world.request(*asked))
 
     async def test() -> None:
         config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
@@ -432,7 +430,7 @@ def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
 
             for correlation in (7, "seven"):
                 going_on = world.request("s", Options(0, correlation=correlation))
-                asked = asyncio.ensure_future(world.gateway.infer(going_on))
+                asked = asyncio.ensure_future(infer(world.gateway, going_on))
                 [row] = await world.hear_requests()
                 world.answer(row.id)
                 assert (correlation, {"is": ""}) == (row.correlation, (await asked).parameters)
@@ -463,7 +461,7 @@ def test_a_request_that_is_refused_when_its_tensors_are_placed_leaves_no_block(
             body = wire.RequestBody("", {}, [], [large])
 
             with pytest.raises(Unavailable, match="Server is stopping"):
-                await world.gateway.infer(world.request()._replace(body=body))
+                await infer(world.gateway, world.request()._replace(body=body))
 
             assert 0 == arena.used
 
@@ -481,7 +479,7 @@ def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_path: Pat
             world.lifeline.send(wire.Shutdown(1000))
             await world.until(lambda: world.gateway.is_stopping)
             with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):
-                await world.gateway.infer(world.request())
+                await infer(world.gateway, world.request())
 
             await world.replace(2)
             [again] = await world.hear_requests()

@@ -1,4 +1,4 @@
-"""The common part of HTTP's and gRPC's shortcuts, with the test in the gateway's place."""
+"""The common part of all requests with one response, with the test in the gateway's place."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ class FakeGateway:
         self.refusal: Exception | None = None
         self.begun: list[PendingRequest] = []
         self.cancelled: list[int] = []
-        self.infers = 0
+        self.late = 0
+        #: Awaited where there is no room.
+        self.memory: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.copies: list[Copied] = []
 
     def begin(self, request: CheckedRequest, reply: PendingRequest) -> int | None:
         if self.refusal is not None:
@@ -71,14 +74,31 @@ class FakeGateway:
     def cancel(self, own_id: int) -> None:
         self.cancelled.append(own_id)
 
-    async def infer(self, request: CheckedRequest) -> ResponseBody:
-        assert not request.places
-        self.infers += 1
+    async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
+        self.late += 1
         try:
-            return await asyncio.get_running_loop().create_future()
+            return await self.memory
         except asyncio.CancelledError:
             self.cancelled.append(0)
             raise
+
+    def copy(self, request: CheckedRequest) -> tuple[CheckedRequest, Copied]:
+        self.copies.append(Copied())
+        return request._replace(canary=None), self.copies[-1]
+
+
+class Copied:
+    """A copy that knows what it is compared with."""
+
+    def __init__(self) -> None:
+        self.stable: list[ResponseBody] = []
+        self.is_dropped = False
+
+    def take_stable(self, response: ResponseBody) -> None:
+        self.stable.append(response)
+
+    def drop(self) -> None:
+        self.is_dropped = True
 
 
 class Noted(PendingRequest):
@@ -90,10 +110,11 @@ class Noted(PendingRequest):
         super().__init__(gateway)
         self.answers: list[ResponseBody | Exception] = []
 
-    def ask(self, **places: RegionSlice) -> None:
+    def ask(self, canary: Any = None, **places: RegionSlice) -> None:
         nothing: Any = None  # what is of no importance here
         body = RequestBody("", {}, [], [Tensor("INPUT0", 11, [2], bytes(8))])
-        self._send(CheckedRequest(nothing, body, Admission(0, 0), Options(), places))
+        checked = CheckedRequest(nothing, body, Admission(0, 0), Options(), places)
+        self._send(checked._replace(canary=canary))
 
     def work(self, work: Awaitable[ResponseBody]) -> None:
         async def done() -> ResponseBody:
@@ -223,8 +244,8 @@ def test_a_response_that_refers_to_memory_unchecked_is_an_error() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize(("has_room", "own_id", "infers"), [(True, 1, 0), (False, 0, 1)])
-def test_who_leaves_has_the_request_cancelled(has_room: bool, own_id: int, infers: int) -> None:
+@pytest.mark.parametrize(("has_room", "own_id", "late"), [(True, 1, 0), (False, 0, 1)])
+def test_who_leaves_has_the_request_cancelled(has_room: bool, own_id: int, late: int) -> None:
     async def scenario(world: World) -> None:
         world.gateway.has_room = has_room
         world.one.ask()
@@ -234,8 +255,82 @@ def test_who_leaves_has_the_request_cancelled(has_room: bool, own_id: int, infer
         await world.turn()
 
         assert [own_id] == world.gateway.cancelled
-        assert infers == world.gateway.infers
+        assert late == world.gateway.late
         assert [] == world.one.answers
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("turns", [0, 5])
+def test_who_leaves_when_there_is_memory_has_what_was_sent_cancelled(turns: int) -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.has_room = False
+        world.one.ask()
+        await world.turn()
+        world.gateway.memory.set_result(7)
+        await asyncio.sleep(0)  # it is sent, and the end of its task not noticed
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+        world.one.cancel()
+        await world.turn()
+
+        assert [7] == world.gateway.cancelled
+        assert [] == world.one.answers
+
+    play(scenario)
+
+
+def test_what_was_sent_when_there_was_memory_is_answered_like_any_other() -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.has_room = False
+        world.one.ask()
+        world.gateway.memory.set_result(7)
+        await world.turn()
+
+        world.one.set_result(encode_body(SMALL))
+
+        assert [SMALL] == world.one.answers
+
+    play(scenario)
+
+
+def test_what_cannot_be_sent_for_lack_of_memory_is_an_error() -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.has_room = False
+        world.one.ask(canary="one")
+        problem = Unavailable("no memory")
+        world.gateway.memory.set_exception(problem)
+        await world.turn()
+
+        assert [problem] == world.one.answers
+        assert world.gateway.copies[0].is_dropped
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("end", ["answered", "answered late", "failed", "cancelled", "refused"])
+def test_a_copy_gets_the_answer_that_the_client_gets_or_is_dropped(end: str) -> None:
+    async def scenario(world: World) -> None:
+        if end == "refused":
+            world.gateway.refusal = Unavailable("Server exiting")
+            with pytest.raises(Unavailable):
+                world.one.ask(canary="one")
+        else:
+            world.one.ask(canary="one")
+        if end == "answered":
+            world.one.set_result(encode_body(SMALL))
+        elif end == "answered late":
+            world.one.set_result(PlacedBody(encode_body(LARGE)))
+            await world.turn()
+        elif end == "failed":
+            world.one.set_exception(Unavailable("it died"))
+        elif end == "cancelled":
+            world.one.cancel()
+
+        [copy] = world.gateway.copies
+        assert {"answered": [SMALL], "answered late": [OPENED]}.get(end, []) == copy.stable
+        assert copy.is_dropped == (not copy.stable)
 
     play(scenario)
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.frontends.gateway.awaited import AwaitedRequest, infer
 from tests.frontends.inference.test_divided_models import news
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor, TrafficSplit, encode_body
 from zmqtriton_frontends.gateway import shadows
-from zmqtriton_frontends.gateway.replies import Reply
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.shadows import Shadows
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 from zmqtriton_frontends.inference.catalogue import Catalogue
@@ -29,24 +30,39 @@ class FakeGateway:
 
     def __init__(self) -> None:
         self.payload: Any = None
+        self.catalogue: Any = None
+        self.shadows: Shadows
         self.order: list[str] = []
-        self.stable: asyncio.Future[ResponseBody] = asyncio.get_running_loop().create_future()
-        self.replies: list[Reply] = []
+        #: Requests of clients, and copies.
+        self.asked: list[PendingRequest] = []
+        self.copies: list[PendingRequest] = []
         self.cancelled: list[int] = []
         self.told: list[dict[str, Any]] = []
         self.has_room = True
 
-    async def infer(self, request: CheckedRequest) -> ResponseBody:
-        assert request.canary is None
-        self.order.append(f"version {request.model.version}")
-        if request.on_asked is not None:
-            request.on_asked()
-        return await self.stable
+    def copy(self, request: CheckedRequest) -> Any:
+        return self.shadows.copy(request)
 
-    def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
+    def begin(self, request: CheckedRequest, reply: PendingRequest) -> int | None:
+        assert request.canary is None
+        if isinstance(reply, AwaitedRequest):
+            self.order.append(f"version {request.model.version}")
+            self.asked.append(reply)
+            assert request.on_asked is not None
+            request.on_asked()
+            return 1000 + len(self.asked)
         self.order.append(f"copy to version {request.model.version}")
-        self.replies.append(reply)
-        return len(self.replies) if self.has_room else None
+        self.copies.append(reply)
+        return len(self.copies) if self.has_room else None
+
+    async def begin_late(self, request: CheckedRequest, reply: PendingRequest) -> int:
+        raise AssertionError("a copy that has no room is skipped")
+
+    def answer(self, response: ResponseBody) -> None:
+        """Answer all that clients have asked."""
+        asked, self.asked = self.asked, []
+        for one in asked:
+            one.set_result(encode_body(response))
 
     def cancel(self, own_id: int) -> None:
         self.cancelled.append(own_id)
@@ -59,7 +75,7 @@ class FakeGateway:
 class Scene:
     def __init__(self) -> None:
         self.gateway = FakeGateway()
-        self.shadows = Shadows(self.gateway)
+        self.gateway.shadows = self.shadows = Shadows(self.gateway)
         catalogue = Catalogue()
         catalogue.hear(TrafficSplit("m", 1, 2, 0, "", "", 10_000, "0.1"))
         catalogue.hear(news(1))
@@ -69,7 +85,7 @@ class Scene:
         )
 
     def ask(self) -> asyncio.Task[ResponseBody]:
-        return asyncio.ensure_future(self.shadows.infer(self.request))
+        return asyncio.ensure_future(infer(self.gateway, self.request))
 
     async def results(self) -> dict[str, Any]:
         """Return what the supervisor is told next."""
@@ -114,9 +130,9 @@ def test_the_copy_follows_the_request_and_its_answer_is_compared(
         await asyncio.sleep(0)
         assert ["version 1", "copy to version 2"] == scene.gateway.order
 
-        scene.gateway.stable.set_result(answer(1.0))
+        scene.gateway.answer(answer(1.0))
         assert answer(1.0) == await asked
-        scene.gateway.replies[0].set_result(encode_body(answer(*values)))
+        scene.gateway.copies[0].set_result(encode_body(answer(*values)))
         assert expected == await scene.results()
 
     run(test)
@@ -126,8 +142,8 @@ def test_a_canary_may_answer_first_or_fail() -> None:
     async def test(scene: Scene) -> None:
         asked = scene.ask()
         await asyncio.sleep(0)
-        scene.gateway.replies[0].set_exception(Unavailable("no"))
-        scene.gateway.stable.set_result(answer(1.0))
+        scene.gateway.copies[0].set_exception(Unavailable("no"))
+        scene.gateway.answer(answer(1.0))
         assert answer(1.0) == await asked
         found = await scene.results()
         assert {"failed": 1, "differences": ["request 'r': no"]} == found
@@ -140,8 +156,8 @@ def test_large_answers_are_compared_too() -> None:
         asked = scene.ask()
         await asyncio.sleep(0)
         large = answer(*[1.0] * 100_000)
-        scene.gateway.replies[0].set_result(encode_body(large))
-        scene.gateway.stable.set_result(large)
+        scene.gateway.copies[0].set_result(encode_body(large))
+        scene.gateway.answer(large)
         await asked
         assert {"equal": 1, "differences": []} == await scene.results()
 
@@ -152,19 +168,18 @@ def test_a_copy_whose_request_fails_or_is_cancelled_is_cancelled() -> None:
     async def test(scene: Scene) -> None:
         asked = scene.ask()
         await asyncio.sleep(0)
-        scene.gateway.stable.set_exception(Unavailable("gone"))
+        scene.gateway.asked.pop().set_exception(Unavailable("gone"))
         with pytest.raises(Unavailable, match="gone"):
             await asked
         assert [1] == scene.gateway.cancelled
 
-        scene.gateway.stable = asyncio.get_running_loop().create_future()
         asked = scene.ask()
         await asyncio.sleep(0)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        assert [1, 2] == scene.gateway.cancelled
-        scene.gateway.replies[1].set_result(encode_body(answer(1.0)))  # nobody wants it
+        assert [1, 1001, 2] == scene.gateway.cancelled
+        scene.gateway.copies[1].set_result(encode_body(answer(1.0)))  # nobody wants it
         assert {"skipped": 2, "differences": []} == await scene.results()
 
     run(test)
@@ -176,10 +191,10 @@ def test_copies_beyond_the_bounds_are_skipped(monkeypatch: pytest.MonkeyPatch) -
     async def test(scene: Scene) -> None:
         first, second = scene.ask(), scene.ask()
         await asyncio.sleep(0)
-        assert 1 == len(scene.gateway.replies)
-        scene.gateway.stable.set_result(answer(1.0))
+        assert 1 == len(scene.gateway.copies)
+        scene.gateway.answer(answer(1.0))
         await asyncio.gather(first, second)
-        scene.gateway.replies[0].set_result(encode_body(answer(1.0)))
+        scene.gateway.copies[0].set_result(encode_body(answer(1.0)))
         assert {"skipped": 1, "equal": 1, "differences": []} == await scene.results()
 
     run(test)
@@ -191,9 +206,9 @@ def test_answers_beyond_the_bounds_are_not_kept(monkeypatch: pytest.MonkeyPatch)
     async def test(scene: Scene) -> None:
         asked = scene.ask()
         await asyncio.sleep(0)
-        scene.gateway.stable.set_result(answer(1.0))
+        scene.gateway.answer(answer(1.0))
         await asked
-        scene.gateway.replies[0].set_result(encode_body(answer(1.0)))
+        scene.gateway.copies[0].set_result(encode_body(answer(1.0)))
         assert {"skipped": 1, "differences": []} == await scene.results()
 
     run(test)
@@ -204,7 +219,7 @@ def test_without_room_for_its_tensors_there_is_no_copy() -> None:
         scene.gateway.has_room = False
         asked = scene.ask()
         await asyncio.sleep(0)
-        scene.gateway.stable.set_result(answer(1.0))
+        scene.gateway.answer(answer(1.0))
         await asked
         assert {"skipped": 1, "differences": []} == await scene.results()
 

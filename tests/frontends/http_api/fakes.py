@@ -17,7 +17,7 @@ from tests.support.streams import FakeStreams
 from zmqtriton import addons
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
-from zmqtriton_frontends.gateway.replies import Reply
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import Access
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -105,18 +105,13 @@ class FakeGateway:
         self.fake_streams = FakeStreams()
         #: Of those that were begun, what waits for a response, while they are held.
         self.is_holding = False
-        self.held_replies: dict[int, Reply] = {}
+        self.held_replies: dict[int, PendingRequest] = {}
 
     def stream(self, request: CheckedRequest) -> Any:
         self.requests.append(request)
         return self.fake_streams.follow(request)
 
-    async def infer(self, request: CheckedRequest) -> ResponseBody:
-        self.requests.append(request)
-        with self.catalogue.regions.claim(request.places) as claim:
-            return claim.store(self.respond(request))
-
-    def begin(self, request: CheckedRequest, reply: Reply) -> int:
+    def begin(self, request: CheckedRequest, reply: PendingRequest) -> int:
         self.requests.append(request)
         number = len(self.requests)
         self.held_replies[number] = reply

@@ -408,12 +408,6 @@ def test_a_response_that_nobody_wants_is_released() -> None:
         world.payload.discard(b"")
         await world.see_released(2)
 
-        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        world.payload.discard_unread(reply)
-        reply.set_result(world.respond(LARGE))
-        world.payload.discard_unread(reply)
-        await world.see_released(3)
-
     run(test)
 
 

@@ -165,7 +165,8 @@ class HttpInference(PendingRequest):
             self._admit(model, parsed)
 
     def _admit(self, model: ModelVersion, parsed: InferRequest) -> None:
-        head, inference, gateway = self._head, self._inference, self._gateway
+        head, inference = self._head, self._inference
+        gateway = inference.gateway
         request, options, form = parsed
         if inference.forwarding is not None:
             inference.forwarding.add(request.parameters, head.fields.spelled_headers())
