@@ -15,7 +15,7 @@ from tests.broker.ensemble_world import tensor
 from tests.broker.world import TOKEN, Page, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import Arena, block_of, held
-from zmqtriton_frontends.gateway.outbox import Outbox
+from zmqtriton_frontends.gateway.broker_link import BrokerLink
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 
 RequestKey = tuple[int, int]
@@ -91,8 +91,10 @@ class _FakeLoop:
         pass
 
 
-class _FakeConnection:
+class _FakeDealer:
     """A frontend's connection to the broker: passes on the messages that it is given."""
+
+    is_blocked = False
 
     def __init__(self, send: Callable[[Any, list[bytes]], None]) -> None:
         self._send = send
@@ -104,9 +106,6 @@ class _FakeConnection:
     def flush(self) -> None:
         pass
 
-    def close(self) -> None:
-        pass
-
 
 class FakeFrontend(FakePeer):
     def __init__(self, serial: int, exists: BlockExists) -> None:
@@ -115,8 +114,8 @@ class FakeFrontend(FakePeer):
         self.codes: dict[int, int] = {}
         self.texts: dict[int, str] = {}
         self.waiting: set[int] = set()
-        self._outbox = Outbox()
-        self._outbox.begin(_FakeLoop())  # type: ignore[arg-type]
+        self._link = BrokerLink(lambda frames: None, lambda epoch: ([], []))
+        self._link.begin(_FakeLoop())  # type: ignore[arg-type]
         self._blocks: dict[int, list[int]] = {}
 
     def send_request(self, own_id: int, generation: int, *, is_large: bool) -> None:
@@ -127,13 +126,13 @@ class FakeFrontend(FakePeer):
         named = f"{self.serial}-{own_id}"
         body = wire.encode_body(wire.RequestBody(named, {}, [], [tensor(name, data)]))
         self.waiting.add(own_id)
-        self._outbox.request(request(own_id, generation), body)
-        self._outbox.flush()
+        self._link.request(request(own_id, generation), body)
+        self._link.flush()
 
     def cancel(self, own_id: int) -> None:
         if own_id in self.waiting:
-            self._outbox.cancel(own_id)
-            self._outbox.flush()
+            self._link.cancel(own_id)
+            self._link.flush()
 
     def receive_next(self) -> None:
         message, bodies = self.incoming.popleft()
@@ -154,26 +153,26 @@ class FakeFrontend(FakePeer):
         self.finals[row.id] += 1
         self.codes[row.id], self.texts[row.id] = row.code, row.text
         self.waiting.discard(row.id)
-        self._outbox.unanswered.answered(row.id)
+        self._link.unanswered.answered(row.id)
         self.arena.leases.end(self._blocks.pop(row.id, []))
 
     def lose_broker(self) -> None:
         """Leave a dead broker: what it had sent is valid, and read."""
-        self._outbox.disconnect()
+        self._link._dealer = None
         while self.incoming:
             self.receive_next()
         self.outgoing.clear()
 
     def connect(self, epoch: int) -> None:
-        self._outbox.connection = _FakeConnection(self.send)  # type: ignore[assignment]
+        self._link._dealer = _FakeDealer(self.send)  # type: ignore[assignment]
         assert not self.incoming
         self.send(wire.Hello(self.serial, TOKEN, epoch))
         self.arena.leases.lend(block for blocks in self._blocks.values() for block in blocks)
         self.arena.doubt_leases()
         self.report_held_blocks(self.blocks_in_use)
-        for message, bodies in self._outbox.unanswered.again():
+        for message, bodies in self._link.unanswered.again():
             self.send(message, bodies)
-        self._outbox.flush()
+        self._link.flush()
 
 
 class FakeStub(FakePeer):

@@ -10,16 +10,15 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any
 
-from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, Unsupported, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.settings.frontends import FrontendSettings
-from zmqtriton_frontends.gateway.broker_connection import BrokerConnection, Steps
-from zmqtriton_frontends.gateway.outbox import Outbox
+from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.gateway.questions import Questions
 from zmqtriton_frontends.gateway.shadows import Shadows
@@ -42,8 +41,6 @@ from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
 
 _log = logging.getLogger(__name__)
 
-#: The pause before a connection that ended before the broker's welcome is made again.
-_RECONNECT_AFTER_S = 0.1
 #: More of one message are taken one by one, so that others have their turns between them.
 _FEW_REPLIES = 8
 
@@ -83,15 +80,13 @@ class Gateway:
         self._loop: asyncio.AbstractEventLoop
         self._bootstrap: wire.Bootstrap
         self._next_id = self.serial = 0
-        #: Of the broker to connect to, 0 while there is none; and of the last that has welcomed us.
-        self._epoch = self._welcome_epoch = 0
         self._welcomed: asyncio.Future[None]
         #: The receivers of replies; None if nobody waits any more.
         self._replies: dict[int, PendingRequest | ResponseStream | None] = {}
         #: Those of them whose responses are still read.
         self._streams: set[ResponseStream] = set()
-        self._outbox = Outbox()
-        self._questions = Questions(self._supervisor.send, self._outbox.send)
+        self._broker = BrokerLink(self._take_from_broker, self._introduce)
+        self._questions = Questions(self._supervisor.send, self._broker.send)
         self._stages = StageReceivers()
         self.payload: Payload  # there from the Bootstrap on
         self.settings: FrontendSettings  # likewise
@@ -99,7 +94,7 @@ class Gateway:
         send = self._supervisor.send
         self.catalogue.regions.on_left = lambda number: send(wire.RegionReleased(number))
         self.streams = Streams(
-            *(self._replies, self._outbox.grant, self.cancel),
+            *(self._replies, self._broker.grant, self.cancel),
             lambda body: self.payload.discard(body),
         )
         self._shadows = Shadows(self)
@@ -130,7 +125,7 @@ class Gateway:
             wire.RemoveRegion: lambda message: self.catalogue.regions.remove(message.number),
             wire.LogSettings: lambda message: request_log.change(message.settings),
             wire.TraceSettings: lambda message: self.traces.change(message.settings),
-            wire.Sync: lambda sync: self._supervisor.acknowledge(sync.number, self._outbox.flush),
+            wire.Sync: lambda sync: self._supervisor.acknowledge(sync.number, self._broker.flush),
             wire.CallResult: self._questions.settle,
             wire.Call: lambda call: send(self.on_call(call)),
             wire.Bootstrap: self._take_bootstrap,
@@ -148,7 +143,7 @@ class Gateway:
         """Start, and return when the broker knows this process, however long that takes."""
         self._loop = asyncio.get_running_loop()
         self._welcomed = self._loop.create_future()
-        self._outbox.begin(self._loop)
+        self._broker.begin(self._loop)
         self._supervisor.begin(self._loop)
         await self._welcomed
 
@@ -159,7 +154,7 @@ class Gateway:
         self._shadows.close()
         if self.serial:
             self.payload.close()
-        self._outbox.disconnect()
+        self._broker.close()
 
     # ------------------------------------------------------------ inferences
 
@@ -260,7 +255,7 @@ class Gateway:
             0,
             0,
         )
-        self._outbox.request(wire.make(wire.Request, row), wire.encode_body(body))
+        self._broker.request(wire.make(wire.Request, row), wire.encode_body(body))
         if request.on_asked is not None:
             request.on_asked()
         if request.stages is not None:
@@ -270,7 +265,7 @@ class Gateway:
     def cancel(self, own_id: int) -> None:
         if own_id in self._replies:
             self._replies[own_id] = None
-            self._outbox.cancel(own_id)
+            self._broker.cancel(own_id)
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         """Return the result of a control call. Raises the supervisor's error."""
@@ -311,7 +306,7 @@ class Gateway:
 
     def _take_welcome(self, welcome: wire.Welcome) -> None:
         self.catalogue.has_broker = True
-        self._welcome_epoch = welcome.epoch
+        self._broker.welcomed(welcome.epoch)
         if not self._welcomed.done():
             self._welcomed.set_result(None)
 
@@ -323,12 +318,12 @@ class Gateway:
         reply = self._replies[row.id]
         if row.flags & wire.FINAL:
             del self._replies[row.id]
-            self._outbox.unanswered.answered(row.id)
+            self._broker.unanswered.answered(row.id)
             if row.id in self.payload.placed:
                 self.payload.answered(row.id)
         elif row.flags & wire.ABANDONED:
             self._replies[row.id] = None
-            self._outbox.unanswered.cancelled(row.id)
+            self._broker.unanswered.cancelled(row.id)
         if isinstance(reply, ResponseStream):
             self.streams.take_reply(reply, row, body)
         elif reply is None:
@@ -371,59 +366,23 @@ class Gateway:
         apply_settings(self.catalogue, settings, self.call)
         self.streams.take_bootstrap(self._loop, bootstrap.serial, bootstrap.directory)
         self.payload = Payload(
-            *(bootstrap.serial, settings.memory, self._supervisor.send, self._outbox.send),
+            *(bootstrap.serial, settings.memory, self._supervisor.send, self._broker.send),
             can_lend=settings.models.trust_client_shm,
         )
-        self._outbox.releases = self.payload.releases
         self.catalogue.keys = self.payload.keys
         self.traces.begin(bootstrap.directory, settings.tracing)
-        self._epoch = bootstrap.epoch
-        self._connect(bootstrap.epoch)
+        self._broker.connect(bootstrap.epoch, bootstrap.directory, self.payload.releases)
 
     # ------------------------------------------------------------ the broker
 
-    def _connect(self, epoch: int) -> None:
+    def _introduce(self, epoch: int) -> tuple[Iterable[Any], Iterable[Any]]:
         bootstrap = self._bootstrap
-        address = endpoints.requests_address(bootstrap.directory, epoch)
-        unread = (body for stream in self._streams for body in stream.reader.left())
         hello = wire.Hello(bootstrap.serial, bootstrap.token, epoch)
-        try:
-            connection = BrokerConnection(
-                self._loop, address, self._take_from_broker, self._connect_again
-            )
-        except OSError as error:
-            _log.warning("cannot connect to the broker now: %s", error)
-            self._connect_again()
-            return
-        self._outbox.connect(
-            connection,
-            [hello, *self.payload.change_broker(unread)],
-            self._questions.for_next_broker(),
-        )
+        unread = (body for stream in self._streams for body in stream.reader.left())
+        self.streams.renew()
+        first = [hello, *self.payload.change_broker(unread)]
+        return first, self._questions.for_next_broker()
 
     def _change_broker(self, epoch: int) -> None:
-        """Leave the dead broker for the next one; epoch 0 means that there is no other yet."""
-        if self._outbox.connection is not None:
-            self._outbox.connection.read()  # what has come is valid
-        self._outbox.disconnect()
+        self._broker.change(epoch)
         self.catalogue.has_broker = False
-        self._epoch = epoch
-        if epoch:  # not now: who got a response in this turn opens it first, so that it is known
-            self._loop.call_soon(self._follow, epoch)
-
-    def _connect_again(self) -> None:
-        """Say hello again, unless the broker has welcomed us.
-
-        It notices the end of the connection itself, or it is dead; the supervisor tells either.
-        """
-        epoch = self._epoch
-        if epoch != self._welcome_epoch:
-            self._outbox.disconnect()
-            self._loop.call_later(_RECONNECT_AFTER_S, self._follow, epoch)
-
-    def _follow(self, epoch: int) -> None:
-        if epoch != self._epoch or epoch == self._welcome_epoch:
-            return
-        self._connect(epoch)
-        self.streams.renew()
-        self._outbox.flush()

@@ -23,7 +23,7 @@ from tests.support.routers import FakeRouter
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline, pair
-from zmqtriton_frontends.gateway import broker_connection
+from zmqtriton_frontends.gateway import broker_link
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 
@@ -193,10 +193,10 @@ def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
         async with around(tmp_path) as world:
             waiting = world.infer()
             [asked] = await world.hear_requests()
-            line: Any = world.gateway._outbox.connection
-            world.gateway._loop.remove_reader(line._dealer.fileno())
+            line: Any = world.gateway._broker._dealer
+            world.gateway._loop.remove_reader(line.fileno())
             world.answer(asked.id, "in time")
-            await world.until(line._dealer.has_input)
+            await world.until(line.has_input)
             world.die()
 
             await world.replace(2)
@@ -367,7 +367,7 @@ def test_many_replies_of_one_message_leave_others_their_turns(
                 Noted(world.gateway).begin(world.request())
             asked = await world.hear_requests()
             seconds = itertools.count()
-            monkeypatch.setattr(broker_connection, "monotonic", lambda: next(seconds))
+            monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
 
             def count() -> None:
                 Noted.turn += 1

@@ -17,10 +17,10 @@ pytestmark = [
 
 #: Of frontend, broker and stub.
 MOST = {
-    "http binary": (60, 60, 48),
-    "http json": (59, 60, 48),
-    "grpc unary": (77, 60, 48),
-    "grpc stream": (80, 60, 48),
+    "http binary": (59, 60, 48),
+    "http json": (58, 60, 48),
+    "grpc unary": (75, 60, 48),
+    "grpc stream": (79, 60, 48),
     "http binary 600 KB": (187, 122, 81),
     "shared memory 600 KB": (168, 122, 81),
 }

@@ -1,0 +1,240 @@
+"""A frontend's link to the broker, on its asyncio loop: one connection for each epoch.
+
+Everything that arises in one turn of the loop leaves together, as much as the kernel takes at once
+and the rest when it has room. Without a broker it waits; requests that a dead one has left
+unanswered are sent to the next. Never blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
+from typing import Any
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.zmtp import Dealer
+from zmqtriton_frontends.gateway.unanswered import Unanswered
+from zmqtriton_frontends.tensors.releases import Releases
+
+_log = logging.getLogger(__name__)
+
+#: How long messages are passed on before others have their turn: an answer may be copied.
+_TURN_S = 0.005
+#: The pause before a connection that ended before the broker's welcome is made again.
+_RECONNECT_AFTER_S = 0.1
+
+#: Does the rest of what a message asks for, step by step.
+Steps = Iterator[None]
+
+
+class BrokerLink:
+    """Sends to the broker that there is, and passes its messages on."""
+
+    def __init__(
+        self,
+        on_message: Callable[[list[bytes]], Steps | None],
+        introduce: Callable[[int], tuple[Iterable[Any], Iterable[Any]]],
+    ) -> None:
+        """Set up; `on_message` gets frames, and may leave a part of a message to steps.
+
+        `introduce` returns what the broker of an epoch hears before and after the requests that an
+        earlier one left unanswered.
+        """
+        self._on_message = on_message
+        self._introduce = introduce
+        self._loop: asyncio.AbstractEventLoop
+        self._directory: str
+        #: Sent along with anything else, once there are any.
+        self._releases: Releases | None = None
+        #: Of the broker to connect to, 0 while there is none; and of the last that has welcomed us.
+        self._epoch = self._welcome_epoch = 0
+        #: None while there is no broker.
+        self._dealer: Dealer | None = None
+        self._is_writing = False
+        self._requests: list[wire.Request] = []
+        #: Of the requests, one for each.
+        self._bodies: list[bytes] = []
+        self._cancels: list[int] = []
+        self._grants: list[wire.StreamAck] = []
+        #: Is told of final replies, so that the next broker is not asked again.
+        self.unanswered = Unanswered()
+        self._is_flush_due = False
+        #: Of the message before those of the dealer.
+        self._steps: Steps | None = None
+        #: The rest is read in the next turn.
+        self._is_read_due = False
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    # ---------------------------------------------------------------- sending
+
+    def request(self, row: wire.Request, body: bytes) -> None:
+        self._requests.append(row)
+        self._bodies.append(body)
+        if not self._is_flush_due:  # as _flush_soon() does, which would be one call more
+            self._is_flush_due = True
+            self._loop.call_soon(self.flush)
+
+    def cancel(self, own_id: int) -> None:
+        self.unanswered.cancelled(own_id)
+        self._cancels.append(own_id)
+        self._flush_soon()
+
+    def grant(self, grant: wire.StreamAck) -> None:
+        """Let a stub send more responses of a stream."""
+        self._grants.append(grant)
+        self._flush_soon()
+
+    def send(self, message: Any) -> None:
+        """Send at once; dropped while there is no broker."""
+        if self._dealer is not None:
+            self._dealer.put([wire.encode(message)])
+            self._write()
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send the messages of this turn; without a broker they wait."""
+        dealer = self._dealer
+        if dealer is None:
+            return
+        self._is_flush_due = False
+        requests, self._requests = self._requests, []
+        bodies, self._bodies = self._bodies, []
+        self.unanswered.sent(requests, bodies)
+        # before the requests: a stub that executes one may need the room
+        if self._releases is not None and self._releases.blocks:
+            for release in self._releases.take():
+                dealer.put([wire.encode(release)])
+        for i in range(0, len(requests), wire.MAX_ROWS):
+            end = i + wire.MAX_ROWS
+            dealer.put([wire.encode_rows(wire.Infer, requests[i:end]), *bodies[i:end]])
+        if self._cancels or self._grants:
+            self._put_rarer(dealer)
+        dealer.flush()  # as _write() does, which would be one call more
+        if dealer.is_blocked:
+            self._write()
+
+    def _put_rarer(self, dealer: Dealer) -> None:
+        """Queue messages about requests that were sent before, or just now."""
+        cancels, self._cancels = self._cancels, []
+        grants, self._grants = self._grants, []
+        rarer: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.StreamAcks, grants)
+        for kind, rows in rarer:
+            for i in range(0, len(rows), wire.MAX_ROWS):
+                dealer.put([wire.encode(kind(rows[i : i + wire.MAX_ROWS]))])
+
+    def _write(self) -> None:
+        """Send queued messages as far as there is room; the rest when there is more."""
+        dealer = self._dealer
+        assert dealer is not None
+        dealer.flush()
+        if dealer.is_blocked != self._is_writing:
+            self._is_writing = dealer.is_blocked
+            if dealer.is_blocked:
+                self._loop.add_writer(dealer.fileno(), self._write)
+            else:
+                self._loop.remove_writer(dealer.fileno())
+
+    # ---------------------------------------------------------------- reading
+
+    def _read(self, until: float = 0.0) -> None:
+        """Pass on the messages here, as many as the time allows; the others in the next turn."""
+        dealer, until = self._dealer, until or monotonic() + _TURN_S
+        if dealer is None:
+            return
+        messages = dealer.messages
+        while self._steps is not None or dealer.has_input():
+            while self._steps is not None or messages:
+                if self._steps is None:
+                    self._steps = self._on_message(messages.popleft())
+                elif next(self._steps, self) is self:
+                    self._steps = None
+                if (messages or self._steps is not None) and monotonic() > until:
+                    if not self._is_read_due:
+                        self._is_read_due = True
+                        self._loop.call_soon(self._read_on)
+                    return
+            if dealer.is_dry:
+                dealer.is_dry = False
+                break
+        if not dealer.is_open and dealer is self._dealer:
+            self._end(dealer)
+
+    def _read_on(self) -> None:
+        self._is_read_due = False
+        self._read()
+
+    # -------------------------------------------------------------- connecting
+
+    def connect(self, epoch: int, directory: str, releases: Releases) -> None:
+        """Connect to the first broker, whose sockets are in that directory."""
+        self._directory, self._releases = directory, releases
+        self.change(epoch)
+
+    def change(self, epoch: int) -> None:
+        """Leave the dead broker for the next one; epoch 0 means that there is no other yet."""
+        self._read(math.inf)  # what has come is valid
+        self._disconnect()
+        self._epoch = epoch
+        if epoch:  # not now: who got a response in this turn opens it first, so that it is known
+            self._loop.call_soon(self._connect, epoch)
+
+    def welcomed(self, epoch: int) -> None:
+        """Note that the broker of this epoch knows this process."""
+        self._welcome_epoch = epoch
+
+    def _connect(self, epoch: int) -> None:
+        if epoch != self._epoch or epoch == self._welcome_epoch:
+            return
+        try:
+            dealer = Dealer(endpoints.requests_address(self._directory, epoch))
+        except OSError as error:
+            _log.warning("cannot connect to the broker now: %s", error)
+            self._connect_later()
+            return
+        self._dealer = dealer
+        self._loop.add_reader(dealer.fileno(), self._read)
+        first, last = self._introduce(epoch)
+        for message in first:
+            dealer.put([wire.encode(message)])
+        for message, bodies in self.unanswered.again():
+            dealer.put([wire.encode(message), *bodies])
+        for message in last:
+            dealer.put([wire.encode(message)])
+        self.flush()
+
+    def _connect_later(self) -> None:
+        self._loop.call_later(_RECONNECT_AFTER_S, self._connect, self._epoch)
+
+    def _end(self, dealer: Dealer) -> None:
+        """Connect again, unless the broker has welcomed us.
+
+        It notices the end of the connection itself, or it is dead; the supervisor tells either.
+        """
+        self._unwatch(dealer)
+        if self._epoch != self._welcome_epoch:
+            self._disconnect()
+            self._connect_later()
+
+    def _unwatch(self, dealer: Dealer) -> None:
+        self._loop.remove_reader(dealer.fileno())
+        self._loop.remove_writer(dealer.fileno())
+        self._is_writing = False
+
+    def close(self) -> None:
+        self._epoch = self._welcome_epoch = 0
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        dealer, self._dealer, self._steps = self._dealer, None, None
+        if dealer is not None:
+            self._unwatch(dealer)
+            dealer.close()

@@ -1,0 +1,384 @@
+"""A frontend's link to the broker, on a loop; the test stands for the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.routers import FakeRouter
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.zmtp import Dealer
+from zmqtriton_frontends.gateway import broker_link
+from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
+
+PATIENCE_S = 60
+
+
+class CountedDealer(Dealer):
+    """Keeps what is put, and where it was flushed."""
+
+    def __init__(self, address: str) -> None:
+        self.sent: list[Any] = []
+        self.flushes: list[int] = []
+        super().__init__(address)
+        self.flushes.clear()  # the greeting
+
+    def put(self, frames: Any) -> None:
+        self.sent.append(wire.decode(frames[0]))
+        super().put(frames)
+
+    def flush(self) -> int:
+        self.flushes.append(len(self.sent))
+        return super().flush()
+
+
+class Releases:
+    def __init__(self, *blocks: wire.Block) -> None:
+        self.blocks = list(blocks)
+
+    def take(self) -> list[wire.Release]:
+        blocks, self.blocks = self.blocks, []
+        return [wire.Release(blocks)]
+
+
+class World:
+    """A link, and brokers by their epochs."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = str(directory)
+        #: Frames that have come, and what takes them.
+        self.seen: list[Any] = []
+        self.take: Callable[[list[bytes]], Steps | None] = self.seen.append
+        #: The epochs that the link has introduced this process to.
+        self.introduced: list[int] = []
+        self.link = BrokerLink(lambda frames: self.take(frames), self._introduce)
+        self.link.begin(asyncio.get_running_loop())
+        self.releases: Any = Releases()
+        self.router: FakeRouter
+        self._routers: list[FakeRouter] = []
+
+    def _introduce(self, epoch: int) -> tuple[Iterable[Any], Iterable[Any]]:
+        self.introduced.append(epoch)
+        return [wire.Hello(5, bytes(16), epoch)], [wire.AskStatistics(1, "m", 1, 0)]
+
+    def listen(self, epoch: int) -> None:
+        self.router = FakeRouter(endpoints.requests_address(self._directory, epoch))
+        self._routers.append(self.router)
+
+    async def start(self) -> None:
+        """The first broker is there and knows this process."""
+        self.listen(1)
+        self.link.connect(1, self._directory, self.releases)
+        await self.welcome(1)
+
+    async def welcome(self, epoch: int) -> bytes:
+        """Hear the introduction; return who the link is to the broker."""
+        identity, header = await self.hear()
+        assert wire.Hello(5, bytes(16), epoch) == wire.decode(header)
+        self.link.welcomed(epoch)
+        return identity
+
+    async def start_and_count(self) -> CountedDealer:
+        """Start, and return the dealer with nothing counted yet."""
+        await self.start()
+        dealer = self.link._dealer
+        assert isinstance(dealer, CountedDealer)
+        dealer.sent.clear()
+        dealer.flushes.clear()
+        return dealer
+
+    async def hear(self) -> list[bytes]:
+        await self.until(lambda: self.router.poll(0))
+        return self.router.receive()
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        self.link.close()
+        for router in self._routers:
+            router.close()
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_link, "Dealer", CountedDealer)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[Callable[[World], Coroutine[Any, Any, None]]], None]:
+    def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        async def with_world() -> None:
+            world = World(tmp_path)
+            try:
+                await test(world)
+            finally:
+                world.close()
+
+        asyncio.run(with_world())
+
+    return run
+
+
+Run = Callable[[Callable[[World], Coroutine[Any, Any, None]]], None]
+
+
+def request(own_id: int) -> wire.Request:
+    return wire.Request(own_id, 1, "", -1, 0, 0, 0, 0, 1, 0, 0)
+
+
+def kinds(messages: list[Any]) -> list[type]:
+    return [type(message) for message in messages]
+
+
+# ---------------------------------------------------------------------- sending
+
+
+def test_what_arises_in_one_turn_leaves_together(run: Run) -> None:
+    async def test(world: World) -> None:
+        dealer, link = await world.start_and_count(), world.link
+        link.request(request(1), b"a")
+        link.request(request(2), b"b")
+        link.cancel(1)
+        link.grant(wire.StreamAck(5, 2, 3))
+        assert [] == dealer.sent
+
+        await asyncio.sleep(0)
+
+        assert [wire.Infer, wire.Cancel, wire.StreamAcks] == kinds(dealer.sent)
+        assert [1, 2] == [row.id for row in dealer.sent[0].requests]
+        assert [3] == dealer.flushes
+
+    run(test)
+
+
+def test_what_is_done_with_is_released_before_requests_that_need_room(run: Run) -> None:
+    async def test(world: World) -> None:
+        dealer, block = await world.start_and_count(), wire.Block(7, 1, 2)
+        world.releases.blocks.append(block)
+
+        world.link.request(request(1), b"a")
+        await asyncio.sleep(0)
+        assert [wire.Release([block])] == dealer.sent[:1]
+        assert [wire.Release, wire.Infer] == kinds(dealer.sent)
+
+        world.link.request(request(2), b"a")
+        await asyncio.sleep(0)
+        assert [wire.Release, wire.Infer, wire.Infer] == kinds(dealer.sent)
+
+    run(test)
+
+
+def test_what_cannot_wait_leaves_at_once_or_never(run: Run) -> None:
+    async def test(world: World) -> None:
+        dealer = await world.start_and_count()
+        world.link.send(wire.Release([]))
+        assert [wire.Release([])] == dealer.sent
+        assert [1] == dealer.flushes
+
+        world.link.change(0)
+        world.link.send(wire.Release([]))
+
+        world.listen(2)
+        world.link.change(2)
+        await world.welcome(2)
+        again: Any = world.link._dealer
+        assert [wire.Hello, wire.AskStatistics] == kinds(again.sent)
+
+    run(test)
+
+
+def test_each_turn_has_a_flush_of_its_own(run: Run) -> None:
+    async def test(world: World) -> None:
+        dealer = await world.start_and_count()
+        for own_id in range(2):
+            world.link.request(request(own_id), b"a")
+            await asyncio.sleep(0)
+
+        assert [1, 2] == dealer.flushes
+
+    run(test)
+
+
+def test_what_the_kernel_does_not_take_leaves_when_there_is_room(run: Run) -> None:
+    async def test(world: World) -> None:
+        await world.start()
+        await world.hear()  # the question
+        bodies = [b"%d" % number + bytes(50_000) for number in range(200)]
+        for number, body in enumerate(bodies):
+            world.link.request(request(number), body)
+        await asyncio.sleep(0)
+
+        heard: list[bytes] = []
+        while len(heard) < len(bodies):
+            heard += (await world.hear())[2:]
+        assert bodies == heard
+
+        world.link.request(request(200), b"last")
+        assert b"last" == (await world.hear())[2]
+
+    run(test)
+
+
+# --------------------------------------------------------------------- brokers
+
+
+def test_without_a_broker_requests_wait_for_one(run: Run) -> None:
+    async def test(world: World) -> None:
+        world.link.request(request(1), b"a")
+        await asyncio.sleep(0)
+
+        await world.start()
+
+        dealer: Any = world.link._dealer
+        assert [wire.Hello, wire.AskStatistics, wire.Infer] == kinds(dealer.sent)
+        assert 0 == dealer.sent[2].requests[0].flags
+
+    run(test)
+
+
+def test_the_next_broker_is_asked_again_between_first_and_last(run: Run) -> None:
+    async def test(world: World) -> None:
+        await world.start()
+        world.link.request(request(1), b"a")
+        await asyncio.sleep(0)
+        world.router.close()
+
+        world.listen(2)
+        world.link.change(2)
+        await world.welcome(2)
+
+        dealer: Any = world.link._dealer
+        assert [wire.Hello, wire.Infer, wire.AskStatistics] == kinds(dealer.sent)
+        assert wire.RESENT & dealer.sent[1].requests[0].flags
+        assert [1, 2] == world.introduced
+
+    run(test)
+
+
+def test_a_connection_that_ends_before_the_welcome_is_made_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_link, "_RECONNECT_AFTER_S", 0.0)
+
+    async def test(world: World) -> None:
+        # nobody listens yet
+        world.link.connect(1, world._directory, world.releases)
+        await world.until(lambda: len(world.introduced) > 2)
+
+        world.listen(1)
+
+        await world.welcome(1)
+        assert {1} == {*world.introduced}
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_welcome", [True, False])
+def test_a_broker_that_has_died_is_not_listened_to_any_more(
+    run: Run, monkeypatch: pytest.MonkeyPatch, is_welcome: bool
+) -> None:
+    monkeypatch.setattr(broker_link, "_RECONNECT_AFTER_S", 0.0)
+
+    async def test(world: World) -> None:
+        world.listen(1)
+        world.link.connect(1, world._directory, world.releases)
+        identity, _ = await world.hear()
+        if is_welcome:
+            world.link.welcomed(1)
+        world.router.send([identity, b"last words"])
+        world.router.close()
+
+        await world.until(lambda: world.seen)
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+        assert [[b"last words"]] == world.seen
+        assert is_welcome == (world.introduced == [1])
+
+    run(test)
+
+
+def test_a_link_that_is_closed_connects_to_nobody(run: Run) -> None:
+    async def test(world: World) -> None:
+        await world.start()
+        world.listen(2)
+        world.link.change(2)
+
+        world.link.close()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+        assert [1] == world.introduced
+        assert not world.router.poll(0)
+
+    run(test)
+
+
+# --------------------------------------------------------------------- reading
+
+
+def test_others_have_turns_between_messages_that_take_long(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(world: World) -> None:
+        world.listen(1)
+        world.link.connect(1, world._directory, world.releases)
+        identity = await world.welcome(1)
+        seconds = itertools.count()
+        monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
+        turns: list[int] = []
+
+        def count_turns(number: int) -> None:
+            turns.append(len(world.seen))
+            if len(world.seen) < 20:
+                asyncio.get_running_loop().call_soon(count_turns, number + 1)
+
+        for number in range(20):
+            world.router.send([identity, b"%d" % number])
+        await world.until(lambda: world.seen)
+        count_turns(0)
+        await world.until(lambda: len(world.seen) == 20)
+
+        assert [[b"%d" % number] for number in range(20)] == world.seen
+        assert len({*turns}) > 10
+
+    run(test)
+
+
+def test_what_is_left_of_a_message_comes_before_the_next_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(world: World) -> None:
+        def in_steps(frames: list[bytes]) -> Steps:
+            for frame in frames:
+                world.seen.append(frame)
+                yield
+
+        world.take = in_steps
+        world.listen(1)
+        world.link.connect(1, world._directory, world.releases)
+        identity = await world.welcome(1)
+        seconds = itertools.count()
+        monkeypatch.setattr(broker_link, "monotonic", lambda: next(seconds))
+
+        world.router.send([identity, b"1", b"2", b"3"])
+        world.router.send([identity, b"4", b"5"])
+        await world.until(lambda: world.seen)
+        assert len(world.seen) < 5
+        world.link.change(0)  # all that is here is valid
+
+        assert [b"1", b"2", b"3", b"4", b"5"] == world.seen
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    run(test)
