@@ -1,6 +1,6 @@
 """Unary RPCs: a handler begins to answer one, and gives its answer to an object of the transport.
 
-An inference needs no task for that. What is asked seldom, and waits for others, is a coroutine.
+An inference needs no task for that. Control RPCs, which are rare, are coroutines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Handle = Callable[[Any, Call], Coroutine[Any, Any, bytes]]
 
 
 def by_task(handle: Handle) -> Begin:
-    """Return what has a task answer."""
+    """Return a handler that answers in a task."""
     return lambda data, call, answer: _Task(handle(data, call), answer)
 
 
@@ -69,7 +69,7 @@ class _Task:
 
 
 async def answered(begin: Begin, data: bytes, call: Call) -> bytes:
-    """Return the answer, for which room is held; who is cancelled here cancels the RPC."""
+    """Return the answer, for which room is held. Cancelling this cancels the RPC."""
     awaited = _Awaited()
     pending = begin(data, call, awaited)
     try:

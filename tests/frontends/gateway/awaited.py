@@ -31,7 +31,7 @@ class AwaitedRequest(PendingRequest):
 
 
 async def infer(gateway: Sender, request: CheckedRequest) -> ResponseBody:
-    """Return the one response; who is cancelled here cancels the request."""
+    """Return the one response. Cancelling this cancels the request."""
     asked = AwaitedRequest(gateway)
     asked.begin(request)
     del request
