@@ -81,7 +81,7 @@ class ServerIdentity(NamedTuple):
         return name in {self.id, str(self.pid)} | ports | {f":{port}" for port in ports}
 
     def describe(self) -> str:
-        where = "".join(f", {door} {place}" for door, place in self.addresses.items())
+        where = "".join(f", {service} {place}" for service, place in self.addresses.items())
         return f"'{self.id}' (pid {self.pid}{where})"
 
 

@@ -137,12 +137,12 @@ def find_url(client: Client) -> str:
     return f"http://{find_address(client, 'http')}"
 
 
-def find_address(client: Client, door: str) -> str:
+def find_address(client: Client, service: str) -> str:
     """Return where this machine reaches `http` or `grpc`. Raises NotFound if it has none."""
-    address = client.identity.addresses.get(door)
+    address = client.identity.addresses.get(service)
     if not address:
-        name = {"http": "HTTP", "grpc": "gRPC"}[door]
-        raise NotFound(f"this server has no {name} port (--allow-{door}=false)")
+        name = {"http": "HTTP", "grpc": "gRPC"}[service]
+        raise NotFound(f"this server has no {name} port (--allow-{service}=false)")
     host, _, port = address.rpartition(":")
     return f"{_LOOPBACK.get(host, host)}:{port}"
 

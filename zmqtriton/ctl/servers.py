@@ -45,6 +45,6 @@ def _row(client: Client) -> Sequence[str]:
         server = client.identity
     except NoServerError:
         return ("-", "-", "-", "-", "-", "-", directory, "it does not answer")
-    places = [server.addresses.get(door, "-") for door in ("http", "grpc", "metrics")]
+    places = [server.addresses.get(service, "-") for service in ("http", "grpc", "metrics")]
     up = format_duration(time.time() - server.started_s)
     return (server.id, str(server.pid), up, *places, directory, server.ready)

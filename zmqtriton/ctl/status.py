@@ -45,7 +45,7 @@ def only_model(
 def print_status(
     server: ServerIdentity, found: dict[str, Any], index: Iterable[dict[str, Any]], now_s: float
 ) -> None:
-    places = "".join(f", {door} {place}" for door, place in server.addresses.items())
+    places = "".join(f", {service} {place}" for service, place in server.addresses.items())
     up = format_duration(now_s - server.started_s) if server.started_s else "-"
     click.echo(f"'{server.id}', zmqtriton {server.version}, up {up}{places}: {server.ready}\n")
     table: list[Sequence[str]] = [_PROCESS, *map(_process_row, found["processes"])]

@@ -54,7 +54,7 @@ class Model:
     ) -> Iterator[InferenceResponse]:
         """Iterate over the responses: one, or those that a decoupled model sends.
 
-        The request is under way when this returns; over a door, large inputs must not change
+        The request is under way when this returns; over a socket, large inputs must not change
         before the first response is there. Closing the iterator, or dropping it, cancels the
         request. Raises the server's error where there is no response, and TimeoutError when the
         request's deadline has passed.
@@ -70,7 +70,7 @@ class Model:
     ) -> AsyncIterator[InferenceResponse]:
         """Iterate likewise, in a coroutine of any event loop.
 
-        Over a door it must be one of the thread that the connection belongs to.
+        Over a socket it must be one of the thread that the connection belongs to.
         """
         return self._channel.async_infer(self.name, self.version, merged(request, inputs, options))
 

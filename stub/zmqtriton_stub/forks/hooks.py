@@ -46,7 +46,7 @@ class Forks:
             if lock.acquire(timeout=_PATIENCE_S):
                 self._held.append(lock)
         if not this_process.is_forked:
-            self._relay.open_door()
+            self._relay.open_inlet()
 
     def _let_go(self) -> None:
         held, self._held = self._held, []
@@ -62,11 +62,11 @@ class Forks:
         self._let_go()
         current, asker = self._instance, self._instance.asker
         if current.line is None:
-            door = self._relay.leave()
+            inlet = self._relay.leave()
         else:  # a fork of a fork
-            door = current.line.door
+            inlet = current.line.inlet
             assert asker is not None  # it came with the line
             current.line.abandon()
             asker.abandon()
-        line = InstanceLine(door)
+        line = InstanceLine(inlet)
         current.become_fork(line, ForkedBlsClient(self._bootstrap, self._memory, line))

@@ -1,6 +1,6 @@
 """A fork's side: what a process that the model has forked asks of the instance.
 
-The fork has no connection of its own to the server. It shares a door with those that it forks in
+The fork has no connection of its own to the server. It shares an inlet with those that it forks in
 turn: through it each passes one end of every connection that it makes, whose other end it keeps.
 """
 
@@ -34,9 +34,9 @@ _GONE = "the instance that this process was forked from has ended"
 class InstanceLine:
     """Calls to the instance from a fork, from any thread; each call waits for its answer."""
 
-    def __init__(self, door: socket.socket | None) -> None:
-        """Set up; without a door, because there were no descriptors for one, every call fails."""
-        self.door = door
+    def __init__(self, inlet: socket.socket | None) -> None:
+        """Set up; without an inlet, because there were no descriptors for one, every call fails."""
+        self.inlet = inlet
         self._dealer: Dealer | None = None
         self._outbox = Outbox(self._send)
         #: One call at a time.
@@ -49,8 +49,8 @@ class InstanceLine:
         ours, theirs = socket.socketpair()
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))
         try:
-            if self.door is not None:
-                self.door.sendmsg([b"\0"], [rights], socket.MSG_NOSIGNAL)
+            if self.inlet is not None:
+                self.inlet.sendmsg([b"\0"], [rights], socket.MSG_NOSIGNAL)
         except OSError:
             pass  # nobody has the other end, and so it is closed
         finally:
@@ -58,7 +58,7 @@ class InstanceLine:
         return Dealer("", ours)
 
     def abandon(self) -> None:
-        """Leave the connection to the parent after a fork; the door is shared."""
+        """Leave the connection to the parent after a fork; the inlet is shared."""
         if self._dealer is not None:
             self._dealer.abandon()
 

@@ -53,7 +53,7 @@ class _Fork:
 
 
 class Relay:
-    """The doors of all forks of this process, and the connections that came through them."""
+    """The inlets of all forks of this process, and the connections that came through them."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -68,9 +68,9 @@ class Relay:
             wire.Cancel: lambda child, message, _: child.cancel(instance.asker, message.ids),
             wire.StreamAcks: lambda child, message, _: child.grant(instance.asker, message.acks),
         }
-        #: The ends of doors that forks are about to get, by the thread that forks.
+        #: The ends of inlets that forks are about to get, by the thread that forks.
         self._opening: dict[int, tuple[socket.socket, socket.socket]] = {}
-        self._doors: dict[int, socket.socket] = {}
+        self._inlets: dict[int, socket.socket] = {}
         self._forks: dict[int, _Fork] = {}
         #: Steps that other threads want done here.
         self._steps: deque[Callable[[], None]] = deque()
@@ -85,30 +85,30 @@ class Relay:
 
     # ------------------------------------------------------------------ forks
 
-    def open_door(self) -> None:
-        """Make a door for the process that this thread is about to child."""
+    def open_inlet(self) -> None:
+        """Make an inlet for the process that this thread is about to child."""
         with contextlib.suppress(OSError):  # without one its calls are refused
             ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._opening[threading.get_ident()] = ends
 
     def serve(self) -> None:
-        """Take the instance's end of that door, and serve."""
+        """Take the instance's end of that inlet, and serve."""
         ends = self._opening.pop(threading.get_ident(), None)
         if ends is None:
             return
         ends[1].close()
         with self._lock:
-            self._steps.append(lambda: self._add_door(ends[0]))
+            self._steps.append(lambda: self._add_inlet(ends[0]))
             if not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._run, name="forks", daemon=True).start()
         self._wake()
 
     def leave(self) -> socket.socket | None:
-        """Return the fork's end of its door; the rest is left to the parent."""
+        """Return the fork's end of its inlet; the rest is left to the parent."""
         own = self._opening.pop(threading.get_ident(), None)
         for end in [
-            *self._doors.values(),
+            *self._inlets.values(),
             *(end for ends in self._opening.values() for end in ends),
         ]:
             end.close()
@@ -129,8 +129,8 @@ class Relay:
             # nobody may wait for an answer that does not come
             for child in list(self._forks.values()):
                 child.connection.break_off()
-            for door in self._doors.values():
-                door.close()
+            for inlet in self._inlets.values():
+                inlet.close()
             raise
 
     def _serve(self) -> None:
@@ -142,7 +142,7 @@ class Relay:
             while self._steps:
                 self._steps.popleft()()
             with self._lock:
-                if not (self._steps or self._doors or self._forks):
+                if not (self._steps or self._inlets or self._forks):
                     self._is_running = False
                     return
             for descriptor, _ in self._epoll.poll():
@@ -159,7 +159,7 @@ class Relay:
         self._wake()
 
     def _look(self, descriptor: int) -> None:
-        if descriptor in self._doors:
+        if descriptor in self._inlets:
             self._accept(descriptor)
         elif descriptor in self._forks:
             self._read(self._forks[descriptor])
@@ -177,18 +177,18 @@ class Relay:
         assert self._epoll is not None
         self._epoll.unregister(descriptor)
 
-    def _add_door(self, door: socket.socket) -> None:
-        self._doors[door.fileno()] = door
-        self._watch(door.fileno())
+    def _add_inlet(self, inlet: socket.socket) -> None:
+        self._inlets[inlet.fileno()] = inlet
+        self._watch(inlet.fileno())
 
     def _accept(self, descriptor: int) -> None:
-        """Take a connection that a fork passes through its door, or the end of all such forks."""
-        door = self._doors[descriptor]
-        message, ancillary, _, _ = door.recvmsg(1, socket.CMSG_SPACE(4))
+        """Take a connection that a fork passes through its inlet, or the end of all such forks."""
+        inlet = self._inlets[descriptor]
+        message, ancillary, _, _ = inlet.recvmsg(1, socket.CMSG_SPACE(4))
         if not message:
-            del self._doors[descriptor]
+            del self._inlets[descriptor]
             self._unwatch(descriptor)
-            door.close()
+            inlet.close()
         for _, _, data in ancillary:
             end = socket.socket(fileno=int.from_bytes(data[:4], "little"))
             child = _Fork(Connection(end, b"ROUTER", b"DEALER", self._piece))

@@ -29,14 +29,14 @@ class Fork:
         self.instance = self.link.instance
         self.instance.find_request = self.link.pending.get
         self._relay = Relay(self.instance)
-        self._relay.open_door()
+        self._relay.open_inlet()
         [(_, end)] = self._relay._opening.values()
-        self._door = end.dup()  # a fork inherits it
+        self._inlet = end.dup()  # a fork inherits it
         self._relay.serve()
-        self.line = InstanceLine(self._door)
+        self.line = InstanceLine(self._inlet)
 
     def close(self) -> None:
-        self._door.close()
+        self._inlet.close()
         if self.line._dealer is not None:
             self.line._dealer.close()
         eventually(lambda: not self._relay._is_running, 30, "nothing is served any more")
