@@ -28,7 +28,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "zmqtriton.processes": {
         "announcer": "zmqtriton_addons.fleet.announcing",
-        "door": "zmqtriton_frontends.door_api",
+        "door": "zmqtriton_addons.door.process",
     },
     "zmqtriton.backends": {},
     "zmqtriton.explanations": {

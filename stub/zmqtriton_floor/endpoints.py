@@ -1,4 +1,4 @@
-"""The addresses of ZeroMQ sockets and the options of libzmq's; the only place that opens these.
+"""The addresses of ZeroMQ sockets and the options of libzmq's; the core opens these here alone.
 
 Addresses are short numbers in the runtime directory, never made of model names. A socket belongs to
 one thread at a time. ROUTER and DEALER, through which all requests pass, are in zmtp.py.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket as _socket
-import struct
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Sequence
 
 import zmq
 
@@ -25,8 +24,6 @@ _EVENTS = int(zmq.EVENTS)
 _POLLIN = int(zmq.POLLIN)
 _SNDMORE = int(zmq.DONTWAIT | zmq.SNDMORE)
 _LAST = int(zmq.DONTWAIT)
-#: The event and its value, a descriptor.
-_MONITOR_EVENT = struct.Struct("=Hi")
 # What a socket's own send() calls after it has looked at options that we never use.
 _put: Any = zmq.backend.Socket.send
 
@@ -59,7 +56,8 @@ def topic(serial: int) -> bytes:
     return serial.to_bytes(TOPIC_BYTES, "big")
 
 
-def _open(context: Any, kind: int) -> Socket:
+def open_socket(context: Any, kind: int) -> Socket:
+    """Open a socket without limits, which drops what is unsent when it is closed."""
     socket = context.socket(kind)
     # no high-water mark: a publisher that reaches it drops silently; credits limit the memory
     socket.setsockopt(zmq.SNDHWM, 0)
@@ -80,7 +78,7 @@ def spans_address(directory: str) -> str:
 
 def open_pusher(context: Any, address: str, limit: int) -> Socket:
     """Open a connected PUSH that keeps up to `limit` messages for a slow or absent peer."""
-    socket = _open(context, zmq.PUSH)
+    socket = open_socket(context, zmq.PUSH)
     socket.setsockopt(zmq.SNDHWM, limit)
     socket.connect(address)
     return socket
@@ -88,7 +86,7 @@ def open_pusher(context: Any, address: str, limit: int) -> Socket:
 
 def open_puller(context: Any, address: str, limit: int) -> Socket:
     """Open a bound PULL that takes up to `limit` messages of each peer."""
-    socket = _open(context, zmq.PULL)
+    socket = open_socket(context, zmq.PULL)
     socket.setsockopt(zmq.RCVHWM, limit)
     socket.bind(address)
     os.chmod(address.partition("://")[2], 0o666)  # for whoever may enter the directory
@@ -111,7 +109,7 @@ def open_publisher(context: Any, address: str, listener: int | None = None) -> S
 
     The listener is a socket that somebody else has bound to that address, and is closed with it.
     """
-    socket = _open(context, zmq.XPUB)
+    socket = open_socket(context, zmq.XPUB)
     if listener is None:
         socket.bind(address)
     else:
@@ -130,97 +128,13 @@ def take_subscribers(socket: Socket, address: str, listener: int) -> None:
 
 def open_subscriber(context: Any, serial: int) -> Socket:
     """Open a SUB for this peer's topic, to be connected to publishers."""
-    socket = _open(context, zmq.SUB)
+    socket = open_socket(context, zmq.SUB)
     # a connection may end though its stub lives; stubs that are gone never come back, and are
     # asked for less and less often
     socket.setsockopt(zmq.RECONNECT_IVL, 50)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 10_000)
     socket.setsockopt(zmq.SUBSCRIBE, topic(serial))
     return socket
-
-
-def open_door(
-    context: Any, path: str, listener: int, most_bytes: int, waiting: Tuple[int, int]
-) -> Tuple[Socket, Socket]:
-    """Open the ROUTER of the door over a listening socket, which is closed with it.
-
-    Of each client it keeps up to so many messages that the client does not read, and so many that
-    nobody takes here. A larger frame than that ends its connection. The other socket tells of all
-    connections.
-    """
-    socket = _open(context, zmq.ROUTER)
-    socket.setsockopt(zmq.SNDHWM, waiting[0])
-    socket.setsockopt(zmq.RCVHWM, waiting[1])
-    socket.setsockopt(zmq.MAXMSGSIZE, most_bytes)
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    socket.setsockopt(zmq.USE_FD, listener)
-    # before anybody is accepted: some may have connected already
-    monitor = watch_connections(socket)
-    socket.bind("ipc://" + path)
-    return socket, monitor
-
-
-def open_client(context: Any, path: str) -> Tuple[Socket, Socket]:
-    """Open a DEALER that is connected to a door, and what tells of the end of the connection."""
-    socket = _open(context, zmq.DEALER)
-    monitor = watch_connections(socket)
-    socket.connect("ipc://" + path)
-    return socket, monitor
-
-
-def watch_connections(socket: Socket) -> Socket:
-    """Return a socket that tells of connections that begin and end, for connection_event()."""
-    return socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-
-
-def connection_event(monitor: Socket) -> Optional[Tuple[bool, int]]:
-    """Return whether a connection has begun or ended, and its descriptor, or None."""
-    frames = take(monitor)
-    if frames is None:
-        return None
-    event, descriptor = _MONITOR_EVENT.unpack(frames[0])
-    return event == zmq.EVENT_ACCEPTED, descriptor
-
-
-def take_frames(socket: Socket) -> Optional[List[Any]]:
-    """Return all frames of one message as zmq.Frame, or None; then wait on the FD."""
-    try:
-        frames = [socket.recv(_LAST, False)]
-    except zmq.Again:
-        return None
-    while frames[-1].more:
-        frames.append(socket.recv(_LAST, False))
-    return frames
-
-
-def await_frames(socket: Socket) -> List[Any]:
-    """Wait for a message as long as the socket's RCVTIMEO says. Raises zmq.Again after that."""
-    frames = [socket.recv(0, False)]
-    while frames[-1].more:
-        frames.append(socket.recv(_LAST, False))
-    return frames
-
-
-def descriptor_of(frame: Any) -> int:
-    """Return the descriptor of the connection that a zmq.Frame came by.
-
-    -1 for one of a protocol older than ZMTP 3, of which libzmq does not tell.
-    """
-    try:
-        return int(frame.get(zmq.SRCFD))
-    except zmq.ZMQError:
-        return -1
-
-
-def send_frames(socket: Socket, frames: Sequence[Any], copied_bytes: int) -> None:
-    """Queue one message of buffers, of which larger ones are not copied. Raises as send() does."""
-    last = len(frames) - 1
-    for i, frame in enumerate(frames):
-        flags = _LAST if i == last else _SNDMORE
-        if len(frame) > copied_bytes:
-            socket.send(frame, flags, copy=False)
-        else:
-            _put(socket, frame, flags)
 
 
 def has_input(socket: Socket) -> bool:

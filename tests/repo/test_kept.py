@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "kept.md"
 #: What a request passes, without what only operators ask.
 SHORT_WAY = (
     *("frontends/zmqtriton_frontends", "stub/zmqtriton_floor", "stub/zmqtriton_stub"),
-    *("zmqtriton/broker", "zmqtriton/embedded", "zmqtriton/door"),
+    *("zmqtriton/broker", "zmqtriton/embedded", "addons/zmqtriton_addons/door"),
 )
 ASIDE = (
     *("metrics_api", "pages", "clouds", "openai", "control", "backends", "forks"),

@@ -68,7 +68,7 @@ FORBIDDEN_NAMES_IN_USE = {
 ONLY_IN = (
     (
         "msgpack",
-        {"zmqtriton_floor.wire", "zmqtriton_frontends.door_api.headers"},
+        {"zmqtriton_floor.wire", "zmqtriton_addons.door.headers"},
         "the bytes on the wire are made in one file for each protocol",
     ),
     ("pickle", set[str](), "what is unpickled runs"),

@@ -42,7 +42,7 @@ _ROLE_PATTERNS = (
     ("tracer", re.compile(r"zmqtriton[./]tracing")),
     ("announcer", re.compile(r"zmqtriton_addons.*[./]announcing")),
     ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
-    ("door", re.compile(r"zmqtriton_frontends[./]door")),
+    ("door", re.compile(r"zmqtriton_addons[./]door")),
     ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
     ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),
 )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zmqtriton_addons.door.process import peer
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES
-from zmqtriton_frontends.door_api import peer
 from zmqtriton_frontends.grpc_api import call
 from zmqtriton_frontends.grpc_api.control import reading
 from zmqtriton_frontends.grpc_api.inference import gradual_parsing, outbox, stream_infer

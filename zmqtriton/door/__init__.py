@@ -1,4 +1,3 @@
-"""A client of a server's door: models asked over ZeroMQ, from a process that knows nothing else.
+"""The client of the door, whose code is an add-on; this is the name that programs import."""
 
-The protocol is docs/door.md's. `zmqtriton.Door` is for threads and for coroutines.
-"""
+from zmqtriton_addons.door.client.connection import Door as Door

@@ -14,12 +14,18 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "connection": "Connection connect",
     "hosted_process": "report",
+    "model": "Model",
+    "requests": "InferenceRequest InferenceResponse",
     "server": "Server",
+    "tensors": "to_arrays to_tensors",
 }
 
 if TYPE_CHECKING:
     from zmqtriton.embedded.connection import Connection, connect
     from zmqtriton.embedded.hosted_process import report
+    from zmqtriton.embedded.model import Model
+    from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
     from zmqtriton.embedded.server import Server
+    from zmqtriton.embedded.tensors import to_arrays, to_tensors
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -8,16 +8,22 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
+    "client_memory": "ClientMemoryReport",
     "gateway": "Gateway",
     "loads": "load",
+    "pending_request": "PendingRequest",
     "readiness": "Readiness",
+    "startup": "may_open",
     "streams": "StreamItem",
 }
 
 if TYPE_CHECKING:
+    from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
     from zmqtriton_frontends.gateway.gateway import Gateway
     from zmqtriton_frontends.gateway.loads import load
+    from zmqtriton_frontends.gateway.pending_request import PendingRequest
     from zmqtriton_frontends.gateway.readiness import Readiness
+    from zmqtriton_frontends.gateway.startup import may_open
     from zmqtriton_frontends.gateway.streams import StreamItem
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

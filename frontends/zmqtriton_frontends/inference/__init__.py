@@ -8,16 +8,22 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "catalogue": "ModelVersion",
-    "load_on_demand": "attempt",
+    "catalogue": "STOPPING ModelVersion parse_version",
+    "classification": "NO_CLASSES Classes classify",
+    "client_regions": "NO_PLACES RegionSlice",
+    "load_on_demand": "NotLoaded attempt",
     "request_trace": "followed now_ns",
-    "trace_sampling": "parent_in_headers",
+    "restrictions": "by_category",
+    "trace_sampling": "Parent parent_in_headers",
 }
 
 if TYPE_CHECKING:
-    from zmqtriton_frontends.inference.catalogue import ModelVersion
-    from zmqtriton_frontends.inference.load_on_demand import attempt
+    from zmqtriton_frontends.inference.catalogue import STOPPING, ModelVersion, parse_version
+    from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
+    from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
+    from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
     from zmqtriton_frontends.inference.request_trace import followed, now_ns
-    from zmqtriton_frontends.inference.trace_sampling import parent_in_headers
+    from zmqtriton_frontends.inference.restrictions import by_category
+    from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

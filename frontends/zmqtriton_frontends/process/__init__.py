@@ -1,1 +1,23 @@
 """The setting up of a frontend's process: its allocator, TLS, codecs and its request log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.lazy_names import lazy_names
+
+#: The names for add-ons, by module.
+_NAMES = {
+    "allocator": "keep_freed_memory",
+    "arrivals": "Arrivals",
+    "descriptors": "most_connections",
+    "progress": "Progress",
+}
+
+if TYPE_CHECKING:
+    from zmqtriton_frontends.process.allocator import keep_freed_memory
+    from zmqtriton_frontends.process.arrivals import Arrivals
+    from zmqtriton_frontends.process.descriptors import most_connections
+    from zmqtriton_frontends.process.progress import Progress
+else:
+    __getattr__ = lazy_names(__name__, _NAMES)

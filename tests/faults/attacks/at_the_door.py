@@ -9,8 +9,8 @@ from typing import Any
 
 import zmq
 
+from tests.addons.door.raw_door import RawDoor, floats, tokens
 from tests.faults.attacks.target import ECHO, SIZED, STREAMED, Attacker
-from tests.system.door.raw_door import RawDoor, floats, tokens
 
 
 def _clients(attack: Attacker, most: int) -> list[RawDoor]:

@@ -13,12 +13,12 @@ import grpc
 import psutil
 import pytest
 
+from tests.addons.door.raw_door import RawDoor
 from tests.support import raw_http2 as h2
 from tests.support.raw_http import raw_request
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import connect
-from tests.system.door.raw_door import RawDoor
 from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system

@@ -23,8 +23,8 @@ import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 import zmqtriton
+from tests.addons.door.raw_door import RawDoor
 from tests.support.server import Server
-from tests.system.door.raw_door import RawDoor
 from tests.system.ways.contents import (
     Content,
     Input,

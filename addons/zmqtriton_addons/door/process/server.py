@@ -17,20 +17,19 @@ from typing import Any
 
 import zmq
 
+from zmqtriton_addons.door import headers, sockets
+from zmqtriton_addons.door.process import infer_request, responses
+from zmqtriton_addons.door.process.control import Control, ControlExchange, Verb
+from zmqtriton_addons.door.process.fields import Fields
+from zmqtriton_addons.door.process.inference import DoorInference
+from zmqtriton_addons.door.process.memory_limit import limit_memory
+from zmqtriton_addons.door.process.peer import COPIED_BYTES, Asked, Exchange, Peer
+from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor import endpoints
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
-from zmqtriton_frontends.door_api import headers, infer_request, responses
-from zmqtriton_frontends.door_api.control import Control, ControlExchange, Verb
-from zmqtriton_frontends.door_api.fields import Fields
-from zmqtriton_frontends.door_api.inference import DoorInference
-from zmqtriton_frontends.door_api.memory_limit import limit_memory
-from zmqtriton_frontends.door_api.peer import COPIED_BYTES, Asked, Exchange, Peer
-from zmqtriton_frontends.door_api.responses import Message
-from zmqtriton_frontends.gateway.client_memory import ClientMemoryReport
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.inference.catalogue import STOPPING
-from zmqtriton_frontends.inference.restrictions import by_category
-from zmqtriton_frontends.process.descriptors import most_connections
+from zmqtriton_frontends.gateway import ClientMemoryReport, Gateway
+from zmqtriton_frontends.inference import STOPPING, by_category
+from zmqtriton_frontends.process import most_connections
 from zmqtriton_frontends.process.ledger import Ledger
 
 _log = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ class DoorServer:
         with socket.socket(fileno=os.dup(listener)) as bound:
             path: str = bound.getsockname()
             bound.listen(socket.SOMAXCONN)
-        self._socket, self._monitor = endpoints.open_door(
+        self._socket, self._monitor = sockets.open_server(
             self._context, path, listener, headers.MAX_FRAME_BYTES, (_UNREAD, _AHEAD)
         )
         for watched in (self._socket, self._monitor):
@@ -117,7 +116,7 @@ class DoorServer:
         left = _MOST_A_TURN
         while left and endpoints.has_input(self._socket):
             left -= 1
-            frames = endpoints.take_frames(self._socket)
+            frames = sockets.take_frames(self._socket)
             if frames is None:
                 break
             try:
@@ -143,7 +142,7 @@ class DoorServer:
 
     def _hear(self) -> None:
         """Hear of connections that have begun and ended."""
-        while (event := endpoints.connection_event(self._monitor)) is not None:
+        while (event := sockets.connection_event(self._monitor)) is not None:
             has_begun, descriptor = event
             identity = self._connections.pop(descriptor, b"")
             if identity:
@@ -158,7 +157,7 @@ class DoorServer:
     def _put(self, identity: bytes, message: Message) -> bool:
         self._read_soon()
         try:
-            endpoints.send_frames(self._socket, [identity, *message], COPIED_BYTES)
+            sockets.send_frames(self._socket, [identity, *message], COPIED_BYTES)
         except zmq.Again:
             self._blocked[self._peers[identity][0]] = None
             return False
@@ -187,7 +186,7 @@ class DoorServer:
         if found is not None:
             return found[0]
         self._hear()
-        descriptor = endpoints.descriptor_of(frame)
+        descriptor = sockets.descriptor_of(frame)
         if descriptor not in self._connections:
             if descriptor < 0:
                 self._turn_away(identity)
@@ -207,7 +206,7 @@ class DoorServer:
         message = responses.error(headers.NO_ID, refusal)
         self._read_soon()
         with suppress(zmq.ZMQError):  # it does not read that either
-            endpoints.send_frames(self._socket, [identity, *message], COPIED_BYTES)
+            sockets.send_frames(self._socket, [identity, *message], COPIED_BYTES)
 
     def _remove(self, identity: bytes) -> None:
         peer, _ = self._peers.pop(identity, (None, 0))

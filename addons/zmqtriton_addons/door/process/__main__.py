@@ -1,4 +1,4 @@
-"""The process of the door: `python -m zmqtriton_frontends.door_api --lifeline FD --socket FD`.
+"""The process of the door: `python -m zmqtriton_addons.door.process --lifeline FD --socket FD`.
 
 Started by the supervisor, which has bound the socket, and tells it over the lifeline who it is,
 when to listen and when to stop. Ends with status 0 once it was told to stop; the end of the
@@ -16,13 +16,11 @@ from collections.abc import Sequence
 
 import uvloop
 
+from zmqtriton_addons.door.process.server import DoorServer
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.door_api.server import DoorServer
-from zmqtriton_frontends.gateway import startup
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.process.allocator import keep_freed_memory
+from zmqtriton_frontends.gateway import Gateway, may_open
+from zmqtriton_frontends.process import keep_freed_memory, request_log
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ async def serve(gateway: Gateway, listener: int) -> None:
             stopped.set_result(within_ms)
 
     gateway.on_stop = stop
-    if not await startup.may_open(gateway, stopped):
+    if not await may_open(gateway, stopped):
         return
     request_log.configure()
     server = DoorServer(gateway)
@@ -60,7 +58,7 @@ async def run(descriptor: int, listener: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="zmqtriton_frontends.door_api")
+    parser = argparse.ArgumentParser(prog="zmqtriton_addons.door.process")
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
     parser.add_argument("--socket", type=int, required=True, metavar="FD")
     options = parser.parse_args(arguments)

@@ -6,12 +6,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from zmqtriton_addons.door import headers
 from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.errors import NO_MEMORY, InternalError, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.door_api import headers
-from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
+from zmqtriton_frontends.inference import NO_PLACES, ModelVersion, RegionSlice
 
 _log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ import pytest
 import zmq
 
 import zmqtriton
+from tests.addons.door.raw_door import RawDoor
 from tests.conftest import find_tool
 from tests.support.journal import read_journal
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
-from tests.system.door.raw_door import RawDoor
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 
 pytestmark = pytest.mark.system

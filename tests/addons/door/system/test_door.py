@@ -19,6 +19,7 @@ import msgpack
 import psutil
 import pytest
 
+from tests.addons.door.raw_door import RawDoor, floats, held, tokens
 from tests.support.journal import (
     executions,
     has_seen_cancellation,
@@ -27,7 +28,6 @@ from tests.support.journal import (
 )
 from tests.support.server import ROOT, Server
 from tests.support.waiting import eventually
-from tests.system.door.raw_door import RawDoor, floats, held, tokens
 from zmqtriton.control_client import client as ctl
 
 pytestmark = pytest.mark.system
@@ -520,7 +520,7 @@ def test_a_cancelled_stream_ends_and_its_model_sees_it(server: Server, door: Raw
 def test_what_a_killed_client_has_asked_is_cancelled(server: Server) -> None:
     code = f"""
 import sys, time
-from tests.system.door.raw_door import RawDoor, held, tokens
+from tests.addons.door.raw_door import RawDoor, held, tokens
 door = RawDoor({path_of(server)!r})
 door.send("infer", *tokens(10**6, 1000, request_id="orphan"))
 door.receive()

@@ -9,16 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from zmqtriton_addons.door.process import responses
+from zmqtriton_addons.door.process.fields import Fields
+from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.staging import PREFIX
-from zmqtriton_frontends.door_api import responses
-from zmqtriton_frontends.door_api.fields import Fields
-from zmqtriton_frontends.door_api.responses import Message
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.loads import load
-from zmqtriton_frontends.gateway.readiness import Readiness
-from zmqtriton_frontends.inference.catalogue import parse_version
-from zmqtriton_frontends.inference.load_on_demand import attempt
+from zmqtriton_frontends.gateway import Gateway, Readiness, load
+from zmqtriton_frontends.inference import attempt, parse_version
 
 #: A model's configuration in a header.
 _MAX_CONFIG = 1 << 20

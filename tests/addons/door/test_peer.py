@@ -7,10 +7,11 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from zmqtriton_addons.door import headers
+from zmqtriton_addons.door.process import peer, responses
+from zmqtriton_addons.door.process.peer import Asked, Peer
+from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_frontends.door_api import headers, peer, responses
-from zmqtriton_frontends.door_api.peer import Asked, Peer
-from zmqtriton_frontends.door_api.responses import Message
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.ledger import Ledger, Share
 

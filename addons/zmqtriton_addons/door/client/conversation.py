@@ -18,7 +18,7 @@ from typing import Any
 
 import zmq
 
-from zmqtriton_floor import endpoints
+from zmqtriton_addons.door import headers, sockets
 from zmqtriton_floor.errors import (
     BY_CODE,
     InternalError,
@@ -27,7 +27,6 @@ from zmqtriton_floor.errors import (
     Unavailable,
     ZmqTritonError,
 )
-from zmqtriton_frontends.door_api import headers
 
 #: How often a thread that waits looks whether the connection is still there.
 _LOOK_S = 0.25
@@ -85,7 +84,7 @@ class Conversation:
         if not is_socket:
             raise Unavailable(f"no server at '{path}': it is not a socket")
         self._context = zmq.Context()
-        self._socket, self._monitor = endpoints.open_client(self._context, path)
+        self._socket, self._monitor = sockets.open_client(self._context, path)
         self._numbers = itertools.count(1)
         self._open: dict[int, Inbox] = {}
         #: The loop that watches the socket.
@@ -140,7 +139,7 @@ class Conversation:
     def _cancel_abandoned(self) -> None:
         while self._abandoned:
             header = headers.encode("cancel", self._abandoned.popleft(), {})
-            endpoints.send_frames(self._socket, [header], _COPIED_BYTES)
+            sockets.send_frames(self._socket, [header], _COPIED_BYTES)
 
     def _send(
         self, verb: str, number: int, fields: Mapping[str, Any], frames: Sequence[Any] = ()
@@ -156,7 +155,7 @@ class Conversation:
         self._thread, self._is_sending = threading.get_ident(), True
         try:
             self._cancel_abandoned()
-            endpoints.send_frames(self._socket, [header, *frames], _COPIED_BYTES)
+            sockets.send_frames(self._socket, [header, *frames], _COPIED_BYTES)
         finally:
             self._is_sending = False
 
@@ -179,7 +178,7 @@ class Conversation:
             self._socket.setsockopt(zmq.RCVTIMEO, waits_ms)
             self._waits_ms = waits_ms
         try:
-            frames = endpoints.await_frames(self._socket)
+            frames = sockets.await_frames(self._socket)
         except zmq.Again:
             self._check_connection()
             return
@@ -215,7 +214,7 @@ class Conversation:
     def _drain(self) -> None:
         """Take all that is here."""
         while not self.is_closed:
-            frames = endpoints.take_frames(self._socket)
+            frames = sockets.take_frames(self._socket)
             if frames is None:
                 self._check_connection()
                 return
@@ -241,7 +240,7 @@ class Conversation:
 
     def _check_connection(self) -> None:
         """Give up open requests if the connection has ended: nobody will answer them."""
-        while (event := endpoints.connection_event(self._monitor)) is not None:
+        while (event := sockets.connection_event(self._monitor)) is not None:
             has_begun, _ = event
             if not has_begun:
                 self._fail_all(Unavailable(_LOST))

@@ -10,20 +10,15 @@ import asyncio
 from contextlib import AbstractContextManager, aclosing
 from typing import Protocol
 
+from zmqtriton_addons.door.process import responses
+from zmqtriton_addons.door.process.infer_request import DoorRequest
+from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.door_api import responses
-from zmqtriton_frontends.door_api.infer_request import DoorRequest
-from zmqtriton_frontends.door_api.responses import Message
-from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.gateway import Gateway, PendingRequest, StreamItem
+from zmqtriton_frontends.inference import ModelVersion, NotLoaded, classify, followed, now_ns
 from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
-from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.inference.classification import classify
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded
-from zmqtriton_frontends.inference.request_trace import followed, now_ns
-from zmqtriton_frontends.process.arrivals import Arrivals
+from zmqtriton_frontends.process import Arrivals
 from zmqtriton_frontends.tensors.references import is_large
 
 _SENDING = "DOOR_SEND"

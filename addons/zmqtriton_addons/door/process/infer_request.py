@@ -10,15 +10,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from zmqtriton_addons.door.process.fields import Fields
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
-from zmqtriton_frontends.door_api.fields import Fields
+from zmqtriton_frontends.inference import NO_CLASSES, NO_PLACES, Classes, Parent, RegionSlice
 from zmqtriton_frontends.inference.admission import Options, check_parameter_name
-from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
-from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
-from zmqtriton_frontends.inference.trace_sampling import Parent
 
 #: Inputs and outputs of one request together; its parameters.
 MAX_TENSORS = 1024

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
+from zmqtriton_addons.door.process import responses
+from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import (
     NO_MEMORY,
     TOO_MANY_UNREAD,
@@ -21,11 +23,8 @@ from zmqtriton_floor.errors import (
     InvalidArgument,
     Unavailable,
 )
-from zmqtriton_frontends.door_api import responses
-from zmqtriton_frontends.door_api.responses import Message
-from zmqtriton_frontends.process.arrivals import Arrivals
+from zmqtriton_frontends.process import Arrivals, Progress
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
-from zmqtriton_frontends.process.progress import Progress
 
 #: While so much is open, the next request waits.
 _MOST_OPEN = 1024

@@ -1,0 +1,107 @@
+"""The door's ROUTER and its clients' DEALER: how libzmq is to treat them, and their messages.
+
+A socket belongs to one thread at a time. Frames are zmq.Frame, so that large ones are not copied.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import zmq
+
+from zmqtriton_floor.endpoints import open_socket, take
+
+Socket = Any  # zmq.Socket; generic in newer pyzmq only
+
+_SNDMORE = int(zmq.DONTWAIT | zmq.SNDMORE)
+_LAST = int(zmq.DONTWAIT)
+#: The event and its value, a descriptor.
+_MONITOR_EVENT = struct.Struct("=Hi")
+# What a socket's own send() calls after it has looked at options that we never use.
+_put: Any = zmq.backend.Socket.send
+
+
+def open_server(
+    context: Any, path: str, listener: int, most_bytes: int, waiting: tuple[int, int]
+) -> tuple[Socket, Socket]:
+    """Open the ROUTER over a listening socket, which is closed with it.
+
+    Of each client it keeps up to so many messages that the client does not read, and so many that
+    nobody takes here. A larger frame than that ends its connection. The other socket tells of all
+    connections.
+    """
+    socket = open_socket(context, zmq.ROUTER)
+    socket.setsockopt(zmq.SNDHWM, waiting[0])
+    socket.setsockopt(zmq.RCVHWM, waiting[1])
+    socket.setsockopt(zmq.MAXMSGSIZE, most_bytes)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.USE_FD, listener)
+    # before anybody is accepted: some may have connected already
+    monitor = _watch_connections(socket)
+    socket.bind("ipc://" + path)
+    return socket, monitor
+
+
+def open_client(context: Any, path: str) -> tuple[Socket, Socket]:
+    """Open a connected DEALER, and what tells of the end of the connection."""
+    socket = open_socket(context, zmq.DEALER)
+    monitor = _watch_connections(socket)
+    socket.connect("ipc://" + path)
+    return socket, monitor
+
+
+def _watch_connections(socket: Socket) -> Socket:
+    """Return a socket that tells of connections that begin and end, for connection_event()."""
+    return socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+
+
+def connection_event(monitor: Socket) -> tuple[bool, int] | None:
+    """Return whether a connection has begun or ended, and its descriptor, or None."""
+    frames = take(monitor)
+    if frames is None:
+        return None
+    event, descriptor = _MONITOR_EVENT.unpack(frames[0])
+    return event == zmq.EVENT_ACCEPTED, descriptor
+
+
+def take_frames(socket: Socket) -> list[Any] | None:
+    """Return all frames of one message, or None; then wait on the FD."""
+    try:
+        frames = [socket.recv(_LAST, False)]
+    except zmq.Again:
+        return None
+    while frames[-1].more:
+        frames.append(socket.recv(_LAST, False))
+    return frames
+
+
+def await_frames(socket: Socket) -> list[Any]:
+    """Wait for a message as long as the socket's RCVTIMEO says. Raises zmq.Again after that."""
+    frames = [socket.recv(0, False)]
+    while frames[-1].more:
+        frames.append(socket.recv(_LAST, False))
+    return frames
+
+
+def descriptor_of(frame: Any) -> int:
+    """Return the descriptor of the connection that a frame came by.
+
+    -1 for one of a protocol older than ZMTP 3, of which libzmq does not tell.
+    """
+    try:
+        return int(frame.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return -1
+
+
+def send_frames(socket: Socket, frames: Sequence[Any], copied_bytes: int) -> None:
+    """Queue one message of buffers, of which larger ones are not copied. Raises as send() does."""
+    last = len(frames) - 1
+    for i, frame in enumerate(frames):
+        flags = _LAST if i == last else _SNDMORE
+        if len(frame) > copied_bytes:
+            socket.send(frame, flags, copy=False)
+        else:
+            _put(socket, frame, flags)
