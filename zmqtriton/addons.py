@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -35,9 +35,29 @@ PROCESSES = "zmqtriton.processes"
 BACKENDS = "zmqtriton.backends"
 #: Functions that take a client, a model and a version and return why that is not ready.
 EXPLANATIONS = "zmqtriton.explanations"
+#: What other packages may add to.
 TABLES = (COMMANDS, CTL, HTTP, PROCESSES, BACKENDS, EXPLANATIONS)
 
 _OWN_ROWS = "zmqtriton_addons.table"
+
+
+class LocalService(NamedTuple):
+    """A service of a process of our own add-ons, at a socket for clients on this machine.
+
+    The process, its role and the socket in the runtime directory have one name. The rest are fields
+    of the options, which stand in the core's table; so other packages cannot declare any.
+    """
+
+    #: Its name in the log, and in what its process reports as open.
+    title: str
+    #: Turns it on.
+    switch: str
+    #: Admits a group of users.
+    group: str
+    #: Requires keys for some verbs.
+    restrictions: str
+
+
 _log = logging.getLogger(__name__)
 
 _METADATA = (".dist-info", ".egg-info")
@@ -102,6 +122,13 @@ def own_rows() -> Mapping[str, Mapping[str, str]]:
     """Return the tables of the distribution's own add-ons; empty without any."""
     tables: Mapping[str, Mapping[str, str]] = getattr(_own_declarations(), "TABLES", {})
     return tables
+
+
+def local_services() -> dict[str, LocalService]:
+    """Return the services of our own add-ons on this machine, by name."""
+    services: Mapping[str, Mapping[str, str]]
+    services = getattr(_own_declarations(), "LOCAL_SERVICES", {})
+    return {name: LocalService(**service) for name, service in services.items()}
 
 
 @cache

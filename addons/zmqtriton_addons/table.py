@@ -36,6 +36,17 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }
 
+#: Services for clients on this machine, by the names of their processes; the values, but for the
+#: title in the log, are fields of the options.
+LOCAL_SERVICES = {
+    "door": {
+        "title": "ZMQDoor",
+        "switch": "zmq_door",
+        "group": "zmq_door_group",
+        "restrictions": "zmq_door_restricted",
+    },
+}
+
 #: How each command of `zmqtriton` is used, in the order in which people look for them.
 USAGES = {
     "new": "new name [options]              write a first model, its test and a client",

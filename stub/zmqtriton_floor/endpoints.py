@@ -66,9 +66,9 @@ def open_socket(context: Any, kind: int) -> Socket:
     return socket
 
 
-def door_path(directory: str) -> str:
-    """Return the file of the socket at which clients on this machine ask."""
-    return os.path.join(directory, "door")
+def local_service_path(directory: str, name: str) -> str:
+    """Return the file of the socket at which a process serves clients on this machine."""
+    return os.path.join(directory, name)
 
 
 def spans_address(directory: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from zmqtriton import addons
 from zmqtriton.ctl.main import cli
 from zmqtriton.main import main
+from zmqtriton.options import Options
 
 
 @pytest.fixture
@@ -98,6 +100,14 @@ def test_each_row_of_our_own_names_something() -> None:
     for table in (addons.COMMANDS, addons.CTL, addons.HTTP):
         for reference in addons.own_rows()[table].values():
             assert addons.load(reference) is not None
+
+
+def test_each_local_service_has_a_process_and_options() -> None:
+    options = {field.name for field in dataclasses.fields(Options)}
+
+    for name, service in addons.local_services().items():
+        assert name in addons.own_rows()[addons.PROCESSES]
+        assert {service.switch, service.group, service.restrictions} <= options
 
 
 def test_without_our_add_ons_the_core_has_its_own_commands(

@@ -14,6 +14,7 @@ from tests.supervisor.settings import settings
 from zmqtriton.options import Options
 from zmqtriton.options.trace import TraceOptions
 from zmqtriton.options.values import RateLimitResource, Restriction, Setting
+from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import MetricsConfig
@@ -41,6 +42,8 @@ _OWN = frozenset(
     host_policy warnings
     """.split()
 )
+#: Options of the local services of add-ons, which nobody reads without these.
+_OF_ADD_ONS = frozenset("zmq_door zmq_door_restricted".split())
 _RESTRICTION = (Restriction(("trace",), "k", "v"),)
 #: Values for options of which not every value of the kind means something, or nothing alone.
 _VALUES: dict[str, Any] = {
@@ -83,13 +86,19 @@ def _other(option: str, default: Any) -> Any:
 def _told(found: Settings) -> dict[str, str]:
     """The documents by role, but for secrets that each server makes anew."""
     parts = dataclasses.replace(found, cache_secrets={})
-    roles = ("stub", "broker", "tracer", "http", "grpc", "metrics", "door", "announcer", "guest")
-    told = {role: parts.document(role) for role in roles}
-    own = (found.trace, found.log_file, found.has_door, found.model_load_gpu_limit)
+    roles = ("stub", "broker", "tracer", "http", "grpc", "metrics", "announcer", "guest")
+    told = {role: parts.document(role) for role in (*roles, *LOCAL_SERVICES)}
+    own = (found.trace, found.log_file, found.local_services, found.model_load_gpu_limit)
     return {**told, "supervisor": repr((*own, sorted(found.cache_secrets)))}
 
 
-@pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(Options)])
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param(field.name, marks=[pytest.mark.addons] if field.name in _OF_ADD_ONS else [])
+        for field in dataclasses.fields(Options)
+    ],
+)
 def test_each_option_is_told_to_a_process_or_is_the_supervisors_own(option: str) -> None:
     beside = _BESIDE.get(option, {})
     before = getattr(Options(**beside), option)

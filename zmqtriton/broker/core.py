@@ -119,7 +119,7 @@ class Core:
         self.cache_lookup.configure(settings.cache, clock)
         self._dispatch.begin_epoch(epoch)
         self._sequence_admission.epoch = self.blocks.epoch = epoch
-        self.recovery.begin(epoch)
+        self.recovery.begin(epoch, settings.serving_roles)
         self.recovery.once_over(self.begun.forget_earlier)
         self.rate_limiter.configure(settings.rate)
         self.limits.configure(settings.limits)

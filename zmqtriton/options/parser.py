@@ -14,9 +14,11 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+from zmqtriton import addons
 from zmqtriton.options import clouds
 from zmqtriton.options.help import commands, help_text
 from zmqtriton.options.kinds import Arity, Option, OptionSupport
+from zmqtriton.options.restrictions import RESTRICTING_OPTIONS
 from zmqtriton.options.result import Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.trace import trace_options, with_exporter_environment
@@ -36,14 +38,6 @@ _INTERMEDIATE_DEFAULTS: dict[str, Any] = {
     # None tells "given as false" from "not given"
     "strict_model_config": None,
 }
-
-
-#: The options that restrict clients, and what each calls a category.
-_RESTRICTED = (
-    ("http-restricted-api", "api"),
-    ("grpc-restricted-protocol", "protocol"),
-    ("zmq-door-restricted", "verb"),
-)
 
 
 class OptionError(Exception):
@@ -184,14 +178,10 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
         settled[f"{service}_use_ssl"] = values[f"{service}_use_ssl"] or mutual
         _check_certificates(service, settled)
     settled["cache_config"] = _cache_settings(values, warnings)
-    for option, kind in _RESTRICTED:
-        _check_restrictions(option, kind, values[_field(option)])
+    for name, kind in RESTRICTING_OPTIONS.items():
+        _check_restrictions(name, kind, values[name])
     _check_tokens(values)
-    if not values["zmq_door"] and (values["zmq_door_group"] or values["zmq_door_restricted"]):
-        raise OptionError(
-            "Error: Use of '--zmq-door-group' and '--zmq-door-restricted' requires setting "
-            "'--zmq-door' as well."
-        )
+    _check_local_services(values)
     _check_announcements(values)
     _check_ports(settled)
     if values["allow_client_shm"] is None:
@@ -293,13 +283,13 @@ def _check_cache(settings: tuple[Setting, ...], directory: str) -> None:
         raise OptionError(f"Failed to initialize LocalCache: '{sizes[-1]}' is no size in bytes")
 
 
-def _check_restrictions(option: str, kind: str, groups: tuple[Restriction, ...]) -> None:
+def _check_restrictions(name: str, kind: str, groups: tuple[Restriction, ...]) -> None:
     seen: set[str] = set()
     for group in groups:
         for category in group.categories:
             if category in seen:
                 raise OptionError(
-                    f"Bad option: \"--{option}\".\nrestricted {kind} '{category}' "
+                    f"Bad option: \"--{_option(name)}\".\nrestricted {kind} '{category}' "
                     "can not be specified in multiple config groups"
                 )
             seen.add(category)
@@ -307,22 +297,34 @@ def _check_restrictions(option: str, kind: str, groups: tuple[Restriction, ...])
 
 def _check_tokens(values: Mapping[str, Any]) -> None:
     """Check that the header of tokens is not that of a key: no request could have both."""
-    for option, _ in _RESTRICTED[:2] if values["tokens"] else ():
-        if any(group.header.lower() == "authorization" for group in values[_field(option)]):
+    for name in ("http_restricted_api", "grpc_restricted_protocol") if values["tokens"] else ():
+        if any(group.header.lower() == "authorization" for group in values[name]):
             raise OptionError(
-                f"Error: '--tokens' takes the header 'authorization', so '--{option}' needs "
+                f"Error: '--tokens' takes the header 'authorization', so '--{_option(name)}' needs "
                 "another one."
             )
 
 
+def _check_local_services(values: Mapping[str, Any]) -> None:
+    for service in addons.local_services().values():
+        if not values[service.switch] and (values[service.group] or values[service.restrictions]):
+            raise OptionError(
+                f"Error: Use of '--{_option(service.group)}' and "
+                f"'--{_option(service.restrictions)}' requires setting "
+                f"'--{_option(service.switch)}' as well."
+            )
+
+
 def _check_announcements(values: Mapping[str, Any]) -> None:
-    for option in ("announce-host", "announce-token-file"):
-        if values[_field(option)] and not values["announce"]:
-            raise OptionError(f"Error: Use of '--{option}' requires setting '--announce' as well.")
+    for name in ("announce_host", "announce_token_file"):
+        if values[name] and not values["announce"]:
+            raise OptionError(
+                f"Error: Use of '--{_option(name)}' requires setting '--announce' as well."
+            )
 
 
-def _field(option: str) -> str:
-    return option.replace("-", "_")
+def _option(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:

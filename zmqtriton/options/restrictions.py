@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zmqtriton import addons
+
 CATEGORIES = (
     "health",
     "metadata",
@@ -13,5 +15,11 @@ CATEGORIES = (
     "trace",
     "logging",
 )
+#: The options that restrict clients, by field, and what each calls a category.
+RESTRICTING_OPTIONS = {
+    "http_restricted_api": "api",
+    "grpc_restricted_protocol": "protocol",
+    **{service.restrictions: "verb" for service in addons.local_services().values()},
+}
 #: HTTP alone has OpenAI's API, steers models while they serve, and shows people state and log.
 HTTP_CATEGORIES = (*CATEGORIES, "openai", "steering", "status", "logs")

@@ -76,8 +76,8 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         listeners.close_all(held)
         tables.print_to_stderr(f"error: {error}")
         return 1
-    if claims.door is not None:
-        held[listeners.DOOR] = listeners.BoundSocket(listeners.DOOR, claims.door)
+    for name, bound in claims.local_services.items():
+        held[name] = listeners.BoundSocket(name, bound)
     service = Service(options, held, claims, stream, on_open)
     try:
         return service.run()

@@ -37,7 +37,8 @@ class Settings:
     #: The supervisor's own.
     trace: TraceOptions = field(default_factory=TraceOptions)
     log_file: str = ""
-    has_door: bool = False
+    #: Those that this server has, by name.
+    local_services: tuple[str, ...] = ()
     #: (GPU, fraction of its memory)
     model_load_gpu_limit: tuple[tuple[int, float], ...] = ()
 

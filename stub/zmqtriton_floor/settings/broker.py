@@ -56,3 +56,5 @@ class BrokerSettings(NamedTuple):
     held_requests: int = 0
     #: Of models of object stores, to be removed with the server; "": there is none.
     storage_directory: str = ""
+    #: The roles of the processes that serve clients.
+    serving_roles: Tuple[str, ...] = ("grpc", "http")

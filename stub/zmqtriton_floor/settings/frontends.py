@@ -1,4 +1,4 @@
-"""The settings of frontends: of HTTP, gRPC, metrics and the door, of guests and announcers.
+"""The settings of frontends: of HTTP, gRPC and metrics, of guests, announcers and add-ons.
 
 Names are those of the options; without the service's name in its own class.
 """

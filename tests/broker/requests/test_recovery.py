@@ -9,6 +9,7 @@ from zmqtriton.broker.requests.recovery import LEFTOVER_NS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable
 from zmqtriton_floor.progress import FENCE_NS
+from zmqtriton_floor.settings.broker import BrokerSettings
 
 F, S, S2 = 1, 2, 3
 
@@ -300,6 +301,21 @@ def test_owners_hear_who_still_reads_and_then_that_all_have_told(world: BrokerHa
     world.core.blocks.release(F, [A])
     world.drain_outbox()
     assert {S: [A]} == world.released_blocks
+
+
+def test_every_role_that_serves_clients_is_awaited(world: BrokerHarness) -> None:
+    settings = BrokerSettings(serving_roles=("http", "local"))
+    world.core.configure(2, settings)
+    for serial, role in ((4, "local"), (5, "metrics")):
+        world.core.expect(wire.ExpectPeer(serial, TOKEN, role, role, 0))
+    world.core.recovery.await_lease_reports()
+    for holder in (F, S, S2):
+        _told(world, holder)
+    assert [] == world.leases_reported
+
+    _told(world, 4)
+
+    assert [F, S, S2, 4] == sorted(set(world.leases_reported) - {5})
 
 
 def test_nobody_waits_for_the_word_of_the_dead(world: BrokerHarness) -> None:

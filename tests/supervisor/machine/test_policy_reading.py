@@ -35,7 +35,6 @@ def test_every_second_core_has_a_grpc_process(
         (["--allow-grpc=false"], {"http-arbiter", "metrics"}),
         (["--allow-metrics=false"], {"http-arbiter", "grpc"}),
         (["--allow-metrics=false", "--agent-check-port=9"], {"http-arbiter", "grpc", "metrics"}),
-        (["--zmq-door"], {"http-arbiter", "grpc", "metrics", "door"}),
         (["--announce=127.0.0.1:9"], {"http-arbiter", "grpc", "metrics", "announcer"}),
         (
             ["--trace-config=triton,file=/tmp/t", "--trace-config=level=TIMESTAMPS"],

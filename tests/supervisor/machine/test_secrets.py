@@ -13,6 +13,7 @@ from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.options import Setting, TraceOptions, parse
 from zmqtriton.supervisor.machine import secrets
 from zmqtriton.supervisor.machine.secrets import SecretError
+from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
 from zmqtriton_floor import wire
 from zmqtriton_floor.settings.frontends import Restriction
 
@@ -48,7 +49,7 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
     settings = server_settings(
         http_restricted_api=(Restriction(("trace",), "k", "http-secret"),),
         grpc_restricted_protocol=(Restriction(("trace",), "k", "grpc-secret"),),
-        zmq_door_restricted=(Restriction(("trace",), "k", "door-secret"),),
+        zmq_door_restricted=(Restriction(("trace",), "k", "local-secret"),),
         tokens="/path/of/tokens",
         announce=("https://fleet.example/announcing-secret",),
         announce_token_file="/announcer/token",
@@ -64,14 +65,15 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
         role: world.messages_to(role, wire.Bootstrap)[0].settings
         for role in ("broker", "http-arbiter", "http", "grpc", "metrics", "stub")
     }
-    told |= {role: settings.document(role) for role in ("door", "announcer", "guest", "tracer")}
+    others = (*LOCAL_SERVICES, "announcer", "guest", "tracer")
+    told |= {role: settings.document(role) for role in others}
 
     def hears(text: str) -> set[str]:
         return {role for role, document in told.items() if text in document}
 
     assert {"http"} == hears("http-secret")
     assert {"grpc"} == hears("grpc-secret")
-    assert {"door"} == hears("door-secret")
+    assert LOCAL_SERVICES == hears("local-secret")
     assert {"announcer"} == hears("announcing-secret") == hears("/announcer/token")
     assert {"tracer"} == hears("trace-secret")
     for file in _FILES:
@@ -79,7 +81,7 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
         assert {"grpc"} == hears(f"/grpc/{file}")
     assert {"http", "grpc", "metrics"} == hears("/of/tokens")
     clients, models = (settings.cache_secrets[role] for role in ("http", "stub"))
-    assert {"http", "grpc", "door"} == hears(clients)
+    assert {"http", "grpc", *LOCAL_SERVICES} == hears(clients)
     assert {"broker", "stub"} == hears(models)
 
 

@@ -40,6 +40,7 @@ from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import ExecutionProgress, Instance
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.progress import FENCE_NS, RequestKey
+from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.wire import BROKER, FINAL, HeldBlocks, Outcome
 
 #: A stub, and an outcome it sent with its body.
@@ -50,10 +51,7 @@ Saying = tuple[int, Outcome, bytes]
 LEFTOVER_NS = 10_000_000_000
 #: How often to look whether all processes have come that may repeat requests.
 _LOOK_NS = 1_000_000_000
-#: Processes besides stubs that read large tensors.
-_READERS = ("http", "grpc", "door")
-#: Those that ask. Stubs do so only for requests that they have.
-_ASKERS = (*_READERS, "guest")
+_GUEST = "guest"
 
 _UNHEARD = Unavailable(
     "the broker has died, and a model instance has ended before it could tell the next one what it "
@@ -116,10 +114,19 @@ class Recovery:
         self._unreported_peers: set[int] | None = None
         self._reported_peers: set[int] = set()
         self._is_settled = False
+        #: The roles of processes that read large tensors, and of those that repeat requests.
+        self._readers = frozenset(BrokerSettings().serving_roles)
+        self._askers = self._readers | {_GUEST}
 
-    def begin(self, epoch: int) -> None:
-        """Begin; the server's first broker has the epoch 1, and nothing to recover."""
+    def begin(self, epoch: int, serving_roles: Collection[str]) -> None:
+        """Begin; the server's first broker has the epoch 1, and nothing to recover.
+
+        Processes of these roles read large tensors, as stubs do, and repeat requests, as guests do.
+        Stubs do so only for requests that they have.
+        """
         self._is_over = epoch <= 1
+        self._readers = frozenset(serving_roles)
+        self._askers = self._readers | {_GUEST}
 
     # --------------------------------------------------------------- requests
 
@@ -305,7 +312,7 @@ class Recovery:
     def _check_over(self, now_ns: int) -> None:
         """Look whether all are here who might repeat requests, and have been for long enough."""
         is_awaiting = any(
-            peer.role in _ASKERS and not peer.has_resent for peer in self._peers.values()
+            peer.role in self._askers and not peer.has_resent for peer in self._peers.values()
         ) or any(not instance.has_arrived for instance in self._instances.values())
         if is_awaiting:
             self._all_here_ns = 0
@@ -325,7 +332,7 @@ class Recovery:
     def await_lease_reports(self) -> None:
         """Wait for the lease reports of all processes that were there before this broker."""
         if self._unreported_peers is None:
-            readers = {s for s, peer in self._peers.items() if peer.role in _READERS}
+            readers = {s for s, peer in self._peers.items() if peer.role in self._readers}
             self._unreported_peers = (readers | self._instances.keys()) - self._reported_peers
             self._settle_if_all_told()
 

@@ -10,7 +10,7 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.server_processes.peers import Peer
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton.supervisor.states import GenerationState
-from zmqtriton_floor.endpoints import door_path
+from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.reasons import Reason
 from zmqtriton_floor.settings.frontends import Grpc, Http, MetricsService
 
@@ -25,8 +25,7 @@ def describe_server(settings: Settings, directory: str, ready: str) -> dict[str,
         for name, service in services.items()
         if service.is_served
     }
-    if settings.has_door:
-        addresses["door"] = door_path(directory)
+    addresses |= {name: local_service_path(directory, name) for name in settings.local_services}
     return {
         "id": told.server.id,
         "version": told.server.zmqtriton_version,

@@ -29,7 +29,6 @@ GRPC_OTHER_FAMILY = "grpc-other-family"
 METRICS = "metrics"
 #: Served by the process of metrics.
 AGENT_CHECK = "agent-check"
-DOOR = "door"
 _PORT_OPTIONS = {
     HTTP: "--http-port",
     GRPC: "--grpc-port",

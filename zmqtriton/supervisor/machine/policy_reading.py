@@ -7,6 +7,7 @@ import os
 from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.storage.places import is_remote
+from zmqtriton.supervisor.machine.directories.local_services import services_of
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.server_processes.roles import ADD_ON
@@ -19,8 +20,7 @@ def read_policy(options: Options) -> Policy:
     roles = ["http-arbiter"] if has_http else []
     if options.allow_grpc:
         roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
-    if options.zmq_door:
-        roles.append("door")
+    roles += services_of(options)
     if options.allow_metrics or options.agent_check_port is not None:
         roles.append("metrics")
     if options.trace.can_trace:

@@ -14,10 +14,12 @@ from zmqtriton.options import Options
 from zmqtriton.options.clouds import endpoint_settings
 from zmqtriton.supervisor.machine import listeners, tables
 from zmqtriton.supervisor.machine.capacity import available_bytes, segment_budget_bytes
+from zmqtriton.supervisor.machine.directories.local_services import services_of
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.logging_setup import log_options
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.machine.secrets import access_by_role, cache_secrets
+from zmqtriton.supervisor.server_processes.roles import SERVING_ROLES
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor import TRITON_VERSION, __version__
 from zmqtriton_floor.logs import LogOptions
@@ -121,6 +123,7 @@ def settings_of(options: Options, machine: Machine) -> Settings:
             on_demand=on_demand,
             held_requests=_held_requests(machine.environment.get(_HOLD_BACK, "")),
             storage_directory=machine.storage_directory,
+            serving_roles=tuple(sorted(SERVING_ROLES)),
         ),
         tracer=TracerSettings(log, trace.mode, trace.file, trace.opentelemetry),
         frontend=_frontend(options, machine, log, memory, metrics, on_demand),
@@ -134,7 +137,7 @@ def settings_of(options: Options, machine: Machine) -> Settings:
         cache_secrets=cache_secrets() if options.cache_config else {},
         trace=trace,
         log_file=options.log_file,
-        has_door=options.zmq_door,
+        local_services=tuple(services_of(options)),
         model_load_gpu_limit=options.model_load_gpu_limit,
     )
 

@@ -15,8 +15,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from zmqtriton import addons
 from zmqtriton.options import Options, Restriction
-from zmqtriton.supervisor.server_processes.roles import BROKER, DOOR, GRPC, HTTP, METRICS
+from zmqtriton.options.restrictions import RESTRICTING_OPTIONS
+from zmqtriton.supervisor.server_processes.roles import BROKER, GRPC, HTTP, LOCAL_SERVICES, METRICS
 from zmqtriton.supervisor.settings import STUB
 from zmqtriton_floor import prctl
 from zmqtriton_floor.access import token_file
@@ -25,7 +27,6 @@ from zmqtriton_floor.settings.frontends import Access, Tls
 
 _log = logging.getLogger(__name__)
 
-_RESTRICTIONS = ("http_restricted_api", "grpc_restricted_protocol", "zmq_door_restricted")
 #: Begins a value that is read from a file; doubled, it begins a value with this character.
 _FILE_MARK = "@"
 _MAX_BYTES = 4096
@@ -39,7 +40,7 @@ def resolve_key_files(options: Options) -> Options:
     """Return the options with the keys that lie in files. Raises SecretError."""
     resolved: dict[str, Any] = {
         name: tuple(_resolve_value(name, group) for group in getattr(options, name))
-        for name in _RESTRICTIONS
+        for name in RESTRICTING_OPTIONS
     }
     return dataclasses.replace(options, **resolved)
 
@@ -120,7 +121,10 @@ def access_by_role(options: Options) -> dict[str, Access]:
             tls=grpc_tls if options.grpc_use_ssl else None,
         ),
         METRICS: Access(tokens),
-        DOOR: Access(restrictions=options.zmq_door_restricted),
+        **{
+            name: Access(restrictions=getattr(options, service.restrictions))
+            for name, service in addons.local_services().items()
+        },
     }
 
 
@@ -131,14 +135,14 @@ def cache_secrets() -> dict[str, str]:
     """
     clients, models = os.urandom(32).hex(), os.urandom(32).hex()
     return {
-        **dict.fromkeys((HTTP, GRPC, DOOR), clients),
+        **dict.fromkeys((HTTP, GRPC, *LOCAL_SERVICES), clients),
         **dict.fromkeys((STUB, BROKER), models),
     }
 
 
 def hide_from_command_line(options: Options) -> None:
     """Overwrite the keys in the process's command line with asterisks."""
-    groups = (group for name in _RESTRICTIONS for group in getattr(options, name))
+    groups = (group for name in RESTRICTING_OPTIONS for group in getattr(options, name))
     values = [group.value for group in groups if not _is_file_reference(group)]
     if not values:
         return

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from zmqtriton import addons
 from zmqtriton.supervisor.actions import PrepareToListen, TellOpen
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes.roles import ARBITER, DOOR, GRPC, HTTP, METRICS
+from zmqtriton.supervisor.server_processes.roles import ARBITER, GRPC, HTTP, METRICS
 from zmqtriton_floor import wire
 
 #: The services that processes report as open, by role; one of them is enough.
 _SERVICES = {
     ARBITER: frozenset({"HTTPService", "Sagemaker HTTPService", "Vertex AI HTTPService"}),
     GRPC: frozenset({"GRPCInferenceService"}),
-    DOOR: frozenset({"ZMQDoor"}),
+    **{name: frozenset({s.title}) for name, s in addons.local_services().items()},
     METRICS: frozenset({"Metrics Service", "Agent Check"}),
 }
 #: These open after gRPC, as in Triton: a client that finds the server ready over HTTP may use gRPC.

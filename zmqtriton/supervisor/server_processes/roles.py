@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from zmqtriton import addons
+
 BROKER = "broker"
 ARBITER = "http-arbiter"
 HTTP = "http"
 GRPC = "grpc"
 METRICS = "metrics"
-#: Serves clients on this machine over ZeroMQ.
-DOOR = "door"
 #: A process of a user's that takes part as a frontend and serves nobody but itself.
 GUEST = "guest"
 #: Tells others, on this machine and elsewhere, what this server is and has.
@@ -18,6 +18,8 @@ FORK_SERVER = "fork-server"
 
 #: Begins the roles of processes that other packages declare.
 ADD_ON = "add-on:"
+#: Processes of our own add-ons that serve clients on this machine.
+LOCAL_SERVICES = frozenset(addons.local_services())
 
 
 class _RolesWithAddOns:
@@ -30,17 +32,17 @@ class _RolesWithAddOns:
         return role in self._roles or str(role).startswith(ADD_ON)
 
 
-_KEEP_CATALOGUES = (HTTP, GRPC, DOOR, METRICS, GUEST, ANNOUNCER)
+_KEEP_CATALOGUES = (HTTP, GRPC, *LOCAL_SERVICES, METRICS, GUEST, ANNOUNCER)
 #: Roles that keep a catalogue of models.
 CATALOGUE_ROLES = _RolesWithAddOns(*_KEEP_CATALOGUES)
 #: Roles that talk to the broker. It knows the groups of others too, to kill them one day.
 BROKERED_ROLES = _RolesWithAddOns(*_KEEP_CATALOGUES, "stub")
 #: Roles that serve requests: a change holds only when they know of it. A guest may be halted by a
 #: debugger, and nobody waits for it.
-SERVING_ROLES = frozenset({HTTP, GRPC, DOOR})
+SERVING_ROLES = LOCAL_SERVICES | {HTTP, GRPC}
 #: Roles that tell balancers whether the server is ready.
 READINESS_ROLES = SERVING_ROLES | {METRICS, ANNOUNCER}
 #: They end before the models do; metrics can be read until the end.
-CLIENT_FACING_ROLES = frozenset({ARBITER, HTTP, GRPC, DOOR})
+CLIENT_FACING_ROLES = SERVING_ROLES | {ARBITER}
 #: They do what is left to do when the supervisor has died, and end by themselves.
 OUTLIVING_ROLES = frozenset({BROKER, ANNOUNCER})

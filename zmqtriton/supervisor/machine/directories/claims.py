@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from zmqtriton.environments.users import StubUsers, UserError
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.directories.door import bind_door
+from zmqtriton.supervisor.machine.directories.local_services import bind_local_services
 from zmqtriton.supervisor.machine.directories.runtime import (
     DirectoryError,
     RuntimeDirectory,
@@ -22,8 +23,8 @@ class Claims(NamedTuple):
     runtime: RuntimeDirectory
     #: For copies of models in object stores; None if all repositories are directories.
     storage: RuntimeDirectory | None
-    #: The bound socket of the door; None if there is none.
-    door: socket.socket | None
+    #: The bound sockets of local services, by name.
+    local_services: Mapping[str, socket.socket]
 
     def remove(self) -> None:
         self.runtime.remove()
@@ -39,10 +40,10 @@ def claim_all(options: Options) -> Claims:
         storage = claim_storage(options, users.group)
         runtime = claim(options.runtime_directory, users.group)
         users.check((STUB_DIRECTORY / "__main__.py", runtime.path))
-        door = bind_door(options, runtime.path, users.group)
+        local_services = bind_local_services(options, runtime.path, users.group)
     except (DirectoryError, UserError) as error:
         for claimed in (runtime, storage):
             if claimed is not None:
                 claimed.remove()
         raise DirectoryError(str(error)) from None
-    return Claims(users, runtime, storage, door)
+    return Claims(users, runtime, storage, local_services)

@@ -16,15 +16,16 @@ from contextlib import suppress
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import listeners
 from zmqtriton.supervisor.machine.directories.claims import Claims
-from zmqtriton.supervisor.machine.directories.door import bind_door
+from zmqtriton.supervisor.machine.directories.local_services import bind_local_services
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
 from zmqtriton.supervisor.machine.processes.children import Children
-from zmqtriton_floor.endpoints import door_path
+from zmqtriton.supervisor.server_processes.roles import LOCAL_SERVICES
+from zmqtriton_floor.endpoints import local_service_path
 
 _log = logging.getLogger(__name__)
 
 #: Those that listen in the directory, at sockets of their own or at one that they inherit.
-_LISTENING_ROLES = ("broker", listeners.DOOR, "tracer")
+_LISTENING_ROLES = ("broker", *LOCAL_SERVICES, "tracer")
 
 
 class DirectoryMending:
@@ -65,7 +66,7 @@ class DirectoryMending:
             )
         try:
             directory.restore()
-            self._open_door()
+            self._bind_local_services()
             self._children.stream_sockets.renew()
             # last: as long as it is not there, the directory counts as lost
             self._open_control()
@@ -79,11 +80,12 @@ class DirectoryMending:
                 )
         _log.info("the runtime directory '%s' is there again", directory.path)
 
-    def _open_door(self) -> None:
+    def _bind_local_services(self) -> None:
         runtime = self._claims.runtime.path
-        with suppress(FileNotFoundError):
-            os.unlink(door_path(str(runtime)))
-        bound = bind_door(self._options, runtime, self._claims.users.group)
-        if bound is not None:
-            self._sockets[listeners.DOOR].socket.close()
-            self._sockets[listeners.DOOR] = listeners.BoundSocket(listeners.DOOR, bound)
+        for name in LOCAL_SERVICES:
+            with suppress(FileNotFoundError):
+                os.unlink(local_service_path(str(runtime), name))
+        services = bind_local_services(self._options, runtime, self._claims.users.group)
+        for name, bound in services.items():
+            self._sockets[name].socket.close()
+            self._sockets[name] = listeners.BoundSocket(name, bound)

@@ -10,7 +10,7 @@ from zmqtriton import addons
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
-from zmqtriton.supervisor.server_processes.roles import ADD_ON
+from zmqtriton.supervisor.server_processes.roles import ADD_ON, LOCAL_SERVICES
 from zmqtriton_floor.errors import InternalError
 
 #: The core's. Add-ons have theirs in a table.
@@ -23,7 +23,7 @@ _MODULES = {
     "tracer": "zmqtriton.tracing",
 }
 #: The roles that listen on an inherited socket; gRPC unless grpcio serves it.
-_ROLES_WITH_SOCKET = frozenset({"http-arbiter", "grpc", "door", "metrics"})
+_ROLES_WITH_SOCKET = LOCAL_SERVICES | {"http-arbiter", "grpc", "metrics"}
 
 
 def role_command(
