@@ -57,7 +57,7 @@ def topic(serial: int) -> bytes:
 
 
 def open_socket(context: Any, kind: int) -> Socket:
-    """Open a socket without limits, which drops what is unsent when it is closed."""
+    """Open a socket without limits, which drops unsent messages when it is closed."""
     socket = context.socket(kind)
     # no high-water mark: a publisher that reaches it drops silently; credits limit the memory
     socket.setsockopt(zmq.SNDHWM, 0)
