@@ -1,8 +1,33 @@
 """A request's way through the broker: submitted, responded to, refused or abandoned.
 
-Each admitted request gets exactly one final answer; every path to it leads through `Answers`. The
-parts that requests pass through ask this one for the next step. They exist only after it, so the
-core hands them over by `connect`.
+A request ends twice. Its answer ends once, finally, through `Answers`; its execution ends when its
+stub, or the last step of its run, has answered, because until then these read the memory of the
+asking peer. Both are one moment unless a deadline or a cancelled caller separates them: then the
+peer gets its answer early, and the final one, which it drops, frees the memory later. The state of
+a request says on whom its end depends: QUEUED on the broker, EXECUTING on a stub or on steps,
+ANSWERED on nobody.
+
+    event                QUEUED             EXECUTING in a stub      EXECUTING by steps
+    dispatched           EXECUTING
+    rescheduled                             QUEUED
+    response             passed on          passed on                passed on
+    final response       out of the queue,  ANSWERED                 ANSWERED
+                         ANSWERED
+    refused (its stub    out of the queue,  ANSWERED                 ANSWERED
+    died, its model is   ANSWERED
+    removed, no room)
+    cancelled            refused            its stub is told         each step is cancelled
+    deadline passed,     refused            likewise; its peer gets  likewise; its peer gets
+    caller cancelled                        an early answer          an early answer
+
+A refused request of a sequence refuses those that wait behind it in the sequence.
+
+The methods here are these events. They count, take the request out of its queue, finish it, and
+deliver the answer last, in this order: a delivery may go to an ensemble, whose next step is
+submitted here, or end a run, which is answered here, and these must find everything counted. So
+ensembles nest without a case of their own. Nothing is dispatched here: generations are marked, and
+the end of the turn gives their instances work. The parts that requests pass through ask this one
+for the next step. They exist only after it, so the core hands them over by `connect`.
 """
 
 from __future__ import annotations
@@ -100,9 +125,8 @@ class Lifecycle:
         elif is_resent:
             scheduler.hold(request)
             self._recovery.take_resent(request, now_ns)
-        else:
-            if scheduler.enqueue(request):
-                self._limit(request, now_ns)
+        elif scheduler.enqueue(request):
+            self._limit(request, now_ns)
         self._dispatch.marked[generation.number] = scheduler  # mark_for_dispatch(), but no call
         if request.caller is not None and request.caller.is_cancelled:
             self.end_early(request, _CALLER_CANCELLED, statistics.CANCELED, now_ns)

@@ -68,7 +68,7 @@ class Scheduler:
         return self._queue.due_ns if self.placement.may_have_room else 0
 
     def enqueue(self, request: InflightRequest) -> bool:
-        """Queue a request; return True if its time there, or the room, is limited."""
+        """Queue a request; return True if the queue limits its time or the number of such."""
         if self.generation.order is not None:
             self.generation.order.add(request.peer, request.row)
         level = self._queue.levels.of(request)
