@@ -53,8 +53,8 @@ def _write(arguments: argparse.Namespace) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="zmqtriton deploy",
-        description="Write the files of a kind of deployment, and say where they go and what to "
-        "type next. Without a kind, list the kinds.",
+        description="Write the files of a kind of deployment, and print their places and the "
+        "next commands. Without a kind, list the kinds.",
     )
     parser.add_argument("kind", nargs="?", metavar="KIND", help="which files")
     parser.add_argument(
@@ -63,9 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIRECTORY",
         help="where to write them (default: zmqtriton-KIND)",
     )
-    parser.add_argument(
-        "--force", action="store_true", help="write over files that are there and differ"
-    )
+    parser.add_argument("--force", action="store_true", help="overwrite files that differ")
     return parser
 
 

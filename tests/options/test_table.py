@@ -39,7 +39,7 @@ def test_what_has_no_effect_yet_is_said_once() -> None:
 
     assert (
         "accepted but has no effect yet: --model-namespacing: "
-        "a name that two repositories have is refused",
+        "a name in two repositories is refused",
     ) == options.warnings
 
 

@@ -22,11 +22,11 @@ _ABOUT = """\
 --model-repository=DIRECTORY [options]`. An option is written `--name=value` or `--name value`.
 `--help` prints the same."""
 _WITHOUT_EFFECT = """\
-These are options of Triton for what this server does in another way. They are accepted, so that
-a command line need not be changed, and a warning says so if one is given."""
+Options of Triton for work that this server does in another way. It accepts them, so that a command
+line of Triton needs no change, and logs a warning."""
 _CTL = """\
-[zmqtriton-ctl](../ctl.md) shows and commands servers that run. The exit status is 0 if it is
-done, 1 if the server refuses, 2 if there is no server or the usage is wrong. These options stand
+[zmqtriton-ctl](../ctl.md) shows and commands servers that run. The exit status is 0 for
+success, 1 if the server refuses, 2 if there is no server or the usage is wrong. These options stand
 before or behind a command:"""
 
 

@@ -71,7 +71,7 @@ def _become(name: str, parent: str) -> str:
     help="The server's option: build for every model with a requirements.txt.",
 )
 @click.option("--model-config-name", default="", metavar="NAME", help="The server's option.")
-@click.option("--verbose", is_flag=True, help="Print what the programs that install print.")
+@click.option("--verbose", is_flag=True, help="Print the output of installers.")
 @with_format
 @click.pass_context
 def prepare(

@@ -150,7 +150,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "model-namespacing",
             "Allow the same name in several repositories.",
             _PENDING,
-            why="a name that two repositories have is refused",
+            why="a name in two repositories is refused",
         ),
         a.boolean(
             "enable-peer-access",
@@ -416,7 +416,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
             "repoagent-directory",
             "Directory of Triton's agents.",
             _INERT,
-            why="of the agents there is checksum, which is built in",
+            why="the only agent is checksum, which is built in",
         ),
     ),
     "Response Cache": (
@@ -476,7 +476,7 @@ OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.custom("gpu:fraction", read.pair(read.integer, read.number, ":"))(
             "model-load-gpu-limit",
-            "Fraction of a GPU's memory; no more models are loaded while more than it is in use.",
+            "Fraction of a GPU's memory in use beyond which no model is loaded.",
         ),
     ),
     "DEPRECATED": (

@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="MODEL=N|MODEL=LEAST-MOST",
-        help="have this model on so many nodes, or on as many as its load needs; may be repeated "
+        help="put this model on N nodes, or on as many as its load needs; may be repeated "
         "(default: all models on all nodes)",
     )
     parser.add_argument(
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_proxy(parser: argparse.ArgumentParser) -> None:
     proxy = parser.add_argument_group("HAProxy")
-    proxy.add_argument("--no-proxy", dest="proxy", action="store_false", help="start none")
+    proxy.add_argument("--no-proxy", dest="proxy", action="store_false", help="start no HAProxy")
     for name, default in _PORTS._asdict().items():
         proxy.add_argument(
             f"--proxy-{name}",

@@ -121,7 +121,7 @@ def bench(
 
     All clients send the same request, made from values as for `infer`; each sends again when it has
     its answer, or with --rate when it is due, and then times count from that moment. Ctrl-C
-    ends it, and what it has measured is printed.
+    ends it, and prints its results.
     """
     options = Options(concurrency, rate, seconds, processes)
 

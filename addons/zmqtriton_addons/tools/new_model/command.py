@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-batch-size",
         type=int,
         metavar="N",
-        help="have up to N requests executed together (default: 0, each alone)",
+        help="execute up to N requests together (default: 0, each alone)",
     )
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(

@@ -50,9 +50,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="zmqtriton run",
         usage="zmqtriton run MODEL [--name NAME] [--reload] [options of the server]",
         description="Serve one model on 127.0.0.1, without a repository, and print requests to "
-        "try. MODEL is a Python file with a TritonPythonModel, or a model's directory. What the "
-        "model does not say of its inputs and outputs by auto_complete_config, a config.pbtxt "
-        "beside the file says. All options of the server may follow; --reload loads the model "
+        "try. MODEL is a Python file with a TritonPythonModel, or a model's directory. "
+        "auto_complete_config of the model, or a config.pbtxt beside the file, names inputs and "
+        "outputs. All options of the server may follow; --reload loads the model "
         "again whenever its files are saved.",
         allow_abbrev=False,
     )
