@@ -1,109 +1,117 @@
-// One plot with its axes, drawn by uPlot, a global of the script that front.html loads before.
+// One plot: a caption with values, and a drawing in which the pointer or the arrow keys choose a time.
 
 import { element, setText } from "./api.js";
+import { nearest } from "./axes.js";
+import { Drawing } from "./drawing.js";
 import { NOTHING, timeOfDay } from "./words.js";
 
-const HEIGHT = 150;
-const AXIS_WIDTH = 62;
-/** Steps of an axis of bytes: 1, 2, 4, … */
-const POWERS_OF_2 = [...Array(50).keys()].map((power) => 2 ** power);
-/** Steps of an axis of things that are counted: 1, 2, 5, 10, … */
-const WHOLE = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** Samples that a key moves the chosen time by, to the right. */
+const MOVES = {
+  ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1,
+  PageDown: -12, PageUp: 12, Home: -Infinity, End: Infinity,
+};
 
-/** Samples without neighbours, which no line would show. */
-function alone(chart, series) {
-  const values = chart.data[series];
-  return [...values.keys()].filter((at) =>
-    values[at] !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null);
-}
-
-/** A figure whose caption has the values under the pointer, or the last ones. */
+/** A figure whose caption has the values at the chosen time, or the last ones. */
 export class Plot {
   #about;
   #values;
-  #chart = null;
+  #drawing;
+  #onChoice;
+  #times = [];
+  #columns = [];
   #seconds = 0;
+  #width = 0;
+  /** The chosen time, in seconds before the last sample, so that new ones move past it; or null. */
+  #age = null;
 
-  constructor(about, parent) {
+  /** `onChoice` gets the age of the chosen time: all plots show the same. */
+  constructor(about, parent, onChoice) {
     this.#about = about;
-    this.#values = about.lines.map(() => element("output", {}, NOTHING));
-    const keys = about.lines.map(({ label, colour: name }, at) =>
-      element("span", { class: "key", "data-colour": name }, `${label} `, this.#values[at]));
-    this.canvas = element("div", { class: "canvas", role: "img" });
+    this.#onChoice = onChoice;
+    this.#drawing = new Drawing(about);
+    // A screen reader hears them from the slider, and not at each new sample.
+    this.#values = about.lines.map(() => element("output", { "aria-live": "off" }, NOTHING));
+    const keys = about.lines.map(({ label, colour }, at) =>
+      element("span", { class: "key", "data-colour": colour }, `${label} `, this.#values[at]));
+    this.plot = element("div", {
+      class: "plot", role: "slider", tabindex: 0, "aria-label": about.title, "aria-valuemax": 0, "aria-valuenow": 0,
+    }, ...this.#drawing.elements);
     this.figure = element("figure", {},
-      element("figcaption", {}, element("h4", {}, about.title), ...keys), this.canvas);
+      element("figcaption", {}, element("h4", {}, about.title), ...keys), this.plot);
+    this.#listen();
     parent.append(this.figure);
-    this.observer = new ResizeObserver(() => this.#chart?.setSize(this.#size));
-    this.observer.observe(this.canvas);
-    this.redraw = () => this.#chart?.redraw(false, true);
-    dark.addEventListener("change", this.redraw);
   }
 
   remove() {
-    dark.removeEventListener("change", this.redraw);
     this.observer.disconnect();
-    this.#chart?.destroy();
     this.figure.remove();
   }
 
   draw({ times, columns }, seconds) {
+    const since = times.findIndex((time) => time >= times.at(-1) - seconds);
+    this.#times = times.slice(since);
+    this.#columns = this.#about.lines.map(({ name }) => (columns[name] ?? []).slice(since));
     this.#seconds = seconds;
-    const data = [times, ...this.#about.lines.map(({ name }) => columns[name] ?? times.map(() => null))];
-    if (this.#chart) this.#chart.setData(data);
-    else this.#chart = new window.uPlot(this.#options(), data, this.canvas);
-    this.#tell(null);
-    const said = this.#about.lines.map(({ label }, at) => `${label} ${this.#values[at].textContent}`);
-    this.canvas.setAttribute("aria-label", `${this.#about.title}, now: ${said.join(", ")}`);
-    this.#tell(this.#chart.cursor.idx ?? null);
+    this.plot.setAttribute("aria-valuemin", -seconds);
+    if (this.#age > seconds) this.#age = null;
+    this.#redraw();
   }
 
-  /** The values of one sample; the last ones for null. */
-  #tell(at) {
-    this.#about.lines.forEach((_, index) => {
-      const values = this.#chart?.data[index + 1] ?? [];
-      const value = at === null ? values.at(-1) : values[at];
-      setText(this.#values[index], this.#about.format(value));
+  /** Show the values of another time; the last ones for null. */
+  choose(age) {
+    this.#age = age;
+    if (this.#width && this.#seconds) this.#showChoice();
+  }
+
+  /** Without layout there is no drawing, and without samples neither. */
+  #redraw() {
+    if (!this.#width || !this.#seconds) return;
+    // All of the range, also while the server is younger: axes that stay are easier to read.
+    this.#drawing.draw(this.#times, this.#columns, this.#last - this.#seconds, this.#last, this.#width);
+    this.#showChoice();
+  }
+
+  #showChoice() {
+    const at = this.#at;
+    const values = this.#columns.map((column) => column[at]);
+    const texts = values.map(this.#about.format);
+    texts.forEach((text, index) => setText(this.#values[index], text));
+    const time = this.#age === null ? null : this.#last - this.#age;
+    this.#drawing.point(time, this.#times[at], values);
+    const read = this.#about.lines.map(({ label }, index) => `${label} ${texts[index]}`).join(", ");
+    this.plot.setAttribute("aria-valuenow", -Math.round(this.#age ?? 0));
+    this.plot.setAttribute("aria-valuetext", `${time === null ? "now" : timeOfDay(this.#times[at])}: ${read}`);
+  }
+
+  get #last() {
+    return this.#times.at(-1) ?? Date.now() / 1000;
+  }
+
+  /** The index of the sample at the chosen time, or of the last one. */
+  get #at() {
+    return this.#age === null ? this.#times.length - 1 : nearest(this.#times, this.#last - this.#age);
+  }
+
+  #listen() {
+    this.observer = new ResizeObserver(([{ contentRect }]) => {
+      this.#width = contentRect.width;
+      this.#redraw();
     });
+    this.observer.observe(this.plot);
+    this.plot.addEventListener("mousemove", ({ offsetX }) => {
+      const time = this.#times.length ? this.#drawing.timeAt(offsetX) : null;
+      this.#onChoice(time === null ? null : this.#last - time);
+    });
+    for (const end of ["mouseleave", "blur"]) this.plot.addEventListener(end, () => this.#onChoice(null));
+    this.plot.addEventListener("keydown", (event) => this.#onKey(event));
   }
 
-  get #size() {
-    return { width: Math.max(this.canvas.clientWidth, 100), height: HEIGHT };
-  }
-
-  #options() {
-    const { lines, format, isBinary, isWhole } = this.#about;
-    const axis = {
-      stroke: () => colour("muted"),
-      font: "11px system-ui, sans-serif",
-      grid: { stroke: () => colour("edge"), width: 1 },
-      ticks: { stroke: () => colour("edge"), width: 1, size: 4 },
-    };
-    return {
-      ...this.#size,
-      legend: { show: false },
-      cursor: { sync: { key: "time" }, drag: { x: false, y: false }, y: false },
-      scales: {
-        x: { range: (chart) => this.#timeRange(chart.data[0].at(-1)) },
-        y: { range: (_, lowest, highest) => [0, highest > 0 ? highest * 1.1 : 1] },
-      },
-      axes: [
-        { ...axis, size: 28, space: 36, values: (_, times) => times.map((time) => timeOfDay(time, false)) },
-        {
-          ...axis, size: AXIS_WIDTH, space: 32, incrs: isBinary ? POWERS_OF_2 : isWhole ? WHOLE : undefined,
-          values: (_, values) => values.map(format),
-        },
-      ],
-      series: [{}, ...lines.map(({ colour: name }) => ({
-        stroke: () => colour(name), width: 1.5, points: { size: 4, fill: () => colour(name), filter: alone },
-      }))],
-      hooks: { setCursor: [(chart) => this.#tell(chart.cursor.idx ?? null)] },
-    };
-  }
-
-  /** All of the range, also while the server is younger: axes that stay are easier to read. */
-  #timeRange(last = Date.now() / 1000) {
-    return [last - this.#seconds, last];
+  #onKey(event) {
+    if (event.key === "Escape") this.#onChoice(null);
+    const move = MOVES[event.key];
+    if (!move || !this.#times.length || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    const at = Math.min(Math.max(this.#at + move, 0), this.#times.length - 1);
+    this.#onChoice(this.#last - this.#times[at]);
   }
 }

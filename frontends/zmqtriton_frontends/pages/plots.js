@@ -1,6 +1,7 @@
 // Plots of what the server has measured, over a time range that the reader chooses.
 
 import { element, setText } from "./api.js";
+import { DECIMAL, POWERS_OF_2, WHOLE } from "./axes.js";
 import { askSamples } from "./history.js";
 import { Plot } from "./plot.js";
 import { Poll } from "./polling.js";
@@ -12,29 +13,29 @@ const RANGES = [[300, "5 min"], [900, "15 min"], [3600, "1 h"]];
 const line = (name, label, colour = "accent") => ({ name, label, colour });
 
 const RATE = {
-  title: "Requests per second", format: short,
+  title: "Requests per second", format: short, steps: DECIMAL,
   lines: [line("requests_per_s", "answered"), line("failures_per_s", "failed", "bad")],
 };
-const MEMORY = { title: "Memory", format: bytes, isBinary: true, lines: [line("memory_bytes", "in use")] };
+const MEMORY = { title: "Memory", format: bytes, steps: POWERS_OF_2, lines: [line("memory_bytes", "in use")] };
 const OF_SERVER = [
   RATE,
-  { title: "Requests in the queue", format: short, isWhole: true, lines: [line("pending", "waiting")] },
-  { title: "CPU, 100 % is one core", format: percent, lines: [line("cpu_percent", "in use")] },
+  { title: "Requests in the queue", format: short, steps: WHOLE, lines: [line("pending", "waiting")] },
+  { title: "CPU, 100 % is one core", format: percent, steps: DECIMAL, lines: [line("cpu_percent", "in use")] },
   MEMORY,
 ];
 const OF_MODEL = [
   RATE,
   {
-    title: "Latency in milliseconds", format: short,
+    title: "Latency in milliseconds", format: short, steps: DECIMAL,
     lines: [line("latency_p50_ms", "p50"), line("latency_p99_ms", "p99", "busy"), line("queue_ms", "queue", "muted")],
   },
   {
-    title: "Requests in the queue", format: short, isWhole: true,
+    title: "Requests in the queue", format: short, steps: WHOLE,
     lines: [line("pending", "waiting")],
   },
-  { title: "Mean batch size", format: short, lines: [line("batch", "requests")] },
+  { title: "Mean batch size", format: short, steps: DECIMAL, lines: [line("batch", "requests")] },
   MEMORY,
-  { title: "Instances", format: short, isWhole: true, lines: [line("instances", "running")] },
+  { title: "Instances", format: short, steps: WHOLE, lines: [line("instances", "running")] },
 ];
 /** A plot has some 250 points beside each other: a longer range needs to be asked for less often. */
 const POINTS = 240;
@@ -64,12 +65,17 @@ export class Plots {
   show(subject) {
     this.#subject = subject;
     for (const plot of this.#plots) plot.remove();
-    this.#plots = (subject ? OF_MODEL : OF_SERVER).map((about) => new Plot(about, this.grid));
+    this.#plots = (subject ? OF_MODEL : OF_SERVER).map((about) =>
+      new Plot(about, this.grid, (age) => this.#point(age)));
     this.hurry();
   }
 
   hurry() {
     this.#poll.hurry();
+  }
+
+  #point(age) {
+    for (const plot of this.#plots) plot.choose(age);
   }
 
   #choose(seconds) {

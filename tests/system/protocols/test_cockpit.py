@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import struct
@@ -19,13 +20,19 @@ from tests.system.protocols.front_page import choose, look_at, part, row, shown,
 pytestmark = pytest.mark.system
 
 LOADED = "import os\nprint('loaded by', os.getpid())\n"
-#: Any of what a canvas has drawn, which is transparent at first.
+#: True once all plots have the labels of their axes.
 DRAWN = (
-    "[...document.querySelectorAll('#plots canvas')].every((canvas) => canvas.getContext('2d')"
-    ".getImageData(0, 0, canvas.width, canvas.height).data.some((byte) => byte))"
+    "[...document.querySelectorAll('#plots svg')].every((svg) => svg.querySelector('text') != null)"
+)
+SCROLLED_BY_MOUSE_ALONE = (
+    "[...document.querySelectorAll('.scroll, .box')]"
+    ".filter((e) => e.checkVisibility() && e.scrollHeight > e.clientHeight && e.tabIndex < 0"
+    " && e.querySelector('a') === null).map((e) => e.parentElement.outerHTML.slice(0, 80))"
 )
 ASLEEP = 200
 LONG = "n" * 200
+#: The time of a full minute, in seconds since 1970: 15:15 in India.
+END_S = 1795340700
 STATUS = "/v2/zmqtriton/status"
 #: Has the page look at the server now, if it does not look already.
 LOOK = "document.dispatchEvent(new Event('visibilitychange'))"
@@ -99,16 +106,17 @@ def test_every_part_fits_its_window_and_its_owners_colours(
     browser.set_viewport(width, 900, dark=dark)
     pictures = []
     for hash_, ready in (
-        ("#/overview", f"document.querySelectorAll('#plots canvas').length === 4 && {DRAWN}"),
+        ("#/overview", f"document.querySelectorAll('#plots svg').length === 4 && {DRAWN}"),
         (
             "#add_sub/1/overview",
-            f"document.querySelectorAll('#plots canvas').length === 6 && {DRAWN}",
+            f"document.querySelectorAll('#plots svg').length === 6 && {DRAWN}",
         ),
         ("#add_sub/1/logs", "document.querySelectorAll('#logs li').length > 0"),
     ):
         browser.evaluate(f"void (location.hash = {hash_!r})")
         browser.wait_for(ready)
         assert width == browser.evaluate("document.documentElement.scrollWidth")
+        assert [] == browser.evaluate(SCROLLED_BY_MOUSE_ALONE)
         pictures.append(browser.screenshot(tmp_path / "page.png"))
 
     found = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
@@ -280,6 +288,118 @@ def test_another_time_range_is_drawn_by_the_keyboard(browser: Browser) -> None:
 
     browser.wait_for(f"{names}.some((name) => name.endsWith('?seconds=900&model=add_sub'))")
     assert "900" == browser.evaluate("document.querySelector('.ranges :checked').value")
+
+
+def show_samples(browser: Browser, times: str, values: str, last: str) -> None:
+    """Have the plots show other samples than the server's, until `last` is the newest value.
+
+    Times and values, of requests per second, are JavaScript.
+    """
+    browser.evaluate(
+        "window.realFetch ??= window.fetch; void (window.fetch = async (path, options) => {"
+        " if (!path.includes('/history')) return window.realFetch(path, options);"
+        f" const times = {times}; const requests_per_s = {values};"
+        " return new Response(JSON.stringify({times, server: {requests_per_s}, models: {}})); })"
+    )
+    answered = _key("Requests per second", "answered")
+    browser.wait_for(f"({LOOK}, {answered} === {last!r})")
+
+
+def _ending_with(count: int, pause_s: float) -> str:
+    """JavaScript for times that end with `END_S`."""
+    return f"Array.from({{length: {count}}}, (_, at) => {END_S} - {pause_s} * ({count - 1} - at))"
+
+
+def _runs(browser: Browser, name: str) -> list[list[tuple[float, float]]]:
+    """The places that the path of this class in the first plot goes through, run by run."""
+    path = browser.evaluate(f"document.querySelector('#plots .{name}').getAttribute('d')")
+    return [
+        [(float(x), float(y)) for x, y in re.findall(r"([\d.]+) ([\d.]+)", run)]
+        for run in path.split("M")[1:]
+    ]
+
+
+def _labels(browser: Browser, axis: str) -> dict[str, tuple[float, float]]:
+    """The places of the labels of this axis of the first plot."""
+    texts = f"[...document.querySelector('#plots .{axis}').children]"
+    place = "(text) => [text.textContent, ...['x', 'y'].map((name) => +text.getAttribute(name))]"
+    return {text: (x, y) for text, x, y in browser.evaluate(f"{texts}.map({place})")}
+
+
+def test_a_line_has_gaps_where_nothing_was_measured_and_lies_where_its_axes_say(
+    browser: Browser,
+) -> None:
+    # Given a reader in another time zone, and samples that are not there
+    browser.call("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
+    browser.evaluate("void (location.hash = '#/overview')")
+
+    show_samples(browser, _ending_with(7, 5), "[10, 20, null, 40, null, 0, 30]", "30")
+
+    times, values = _labels(browser, "times"), _labels(browser, "values")
+    browser.call("Emulation.setTimezoneOverride", timezoneId="")
+    assert ["0", "10", "20", "30", "40"] == [*values]
+    assert "15:15" == [*times][-1]
+    x, y = times["15:15"][0], {text: place[1] for text, place in values.items()}
+    before = (x - times["15:14"][0]) / 12
+    expected = [[(6, "10"), (5, "20")], [(1, "0"), (0, "30")]]
+    near = [
+        [pytest.approx((x - n * before, y[text]), abs=1) for n, text in run] for run in expected
+    ]
+    assert near == _runs(browser, "curve")
+    assert [[pytest.approx((x - 3 * before, y["40"]), abs=1)]] == _runs(browser, "dots")
+
+
+def test_of_many_samples_on_a_pixel_the_highest_is_drawn(browser: Browser) -> None:
+    browser.evaluate("void (location.hash = '#/overview')")
+    values = "Array.from({length: 17280}, (_, at) => at === 7000 ? 1000 : at % 2)"
+
+    show_samples(browser, _ending_with(17280, 300 / 17280), values, "1")
+
+    curve = "document.querySelector('#plots .curve')"
+    top = browser.evaluate(f"{curve}.getBBox().y")
+    assert _labels(browser, "values")["1,000"][1] == pytest.approx(top, abs=1)
+    assert 30_000 > browser.evaluate(f"{curve}.getAttribute('d').length")
+
+
+def test_the_pointer_and_the_keyboard_choose_a_time_in_all_plots(browser: Browser) -> None:
+    browser.evaluate("void (location.hash = '#/overview')")
+    show_samples(browser, _ending_with(60, 5), "times.map((_, at) => at)", "59")
+    value, plot = _key("Requests per second", "answered"), "document.querySelector('.plot')"
+    pointers = "[...document.querySelectorAll('#plots .pointer')].filter((each) => !each.hidden)"
+    places = f"{pointers}.map((each) => each.style.transform)"
+    text = f"{plot}.getAttribute('aria-valuetext')"
+
+    # When the mouse is in the middle of one plot, then that time is shown in all of them
+    browser.evaluate(f"{plot}.scrollIntoView({{block: 'center'}})")
+    left, top, width = browser.evaluate(
+        f"(({{x, y, width}}) => [x, y, width])({plot}.getBoundingClientRect())"
+    )
+    middle = {"x": left + (62 + width - 17) / 2, "y": top + 60}
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", **middle)
+    browser.wait_for(f"{value} === '29'")
+    assert [*{*browser.evaluate(places)}] * 4 == browser.evaluate(places)
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
+    browser.wait_for(f"{value} === '59'")
+    assert [] == browser.evaluate(places)
+
+    # When keys move it, then a screen reader can tell the time, too
+    browser.evaluate(f"{plot}.focus()")
+    for key, code, chosen in (("ArrowLeft", 37, 58), ("PageDown", 34, 46), ("Home", 36, 0)):
+        browser.press(key, code)
+        assert str(chosen) == browser.evaluate(value)
+        assert re.fullmatch(rf"\d\d:\d\d:\d\d: answered {chosen}, failed –", browser.evaluate(text))
+    browser.press("Escape", 27)
+    assert "now: answered 59, failed –" == browser.evaluate(text)
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    sliders = [node["name"]["value"] for node in nodes if node["role"]["value"] == "slider"]
+    assert (
+        browser.evaluate("[...document.querySelectorAll('h4')].map((e) => e.innerText)") == sliders
+    )
+
+    # When the window gets narrow, then the plots do
+    browser.set_viewport(420, 900)
+    box = "document.querySelector('#plots .curve').getBBox()"
+    browser.wait_for(f"Math.abs({box}.x + {box}.width - {plot}.clientWidth + 17) < 2")
 
 
 def _key(title: str, label: str) -> str:
