@@ -16,8 +16,7 @@ SURFACE = {
     # models on disk
     "zmqtriton.config": "configurations: read, completed, judged and printed",
     "zmqtriton.environments": "the Python that a model asks for",
-    "zmqtriton.repository.agents": "repository agents, judged",
-    "zmqtriton.repository.scan": "models and versions in directories",
+    "zmqtriton.repository": "models and versions in directories; their agents",
     "zmqtriton.storage.places": "whether a repository is in an object store",
     # programs that ask a server
     "zmqtriton.control_client": "servers on this machine: their control socket and their HTTP",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from zmqtriton.command_line import read_options
-from zmqtriton.repository.scan import is_model_directory, subdirectories
+from zmqtriton.repository import is_model_directory, subdirectories
 from zmqtriton_floor.errors import InvalidArgument
 
 #: Any free ports, since there may be several servers on a machine. Who has which is announced.

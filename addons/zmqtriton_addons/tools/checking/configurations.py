@@ -25,7 +25,7 @@ from zmqtriton.config import (
     tensor_problems,
     unreadable_file_problems,
 )
-from zmqtriton.repository.agents import agent_problems
+from zmqtriton.repository import agent_problems
 from zmqtriton_addons.tools.checking.findings import to_problem
 from zmqtriton_floor.errors import ZmqTritonError
 

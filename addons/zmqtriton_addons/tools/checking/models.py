@@ -34,7 +34,7 @@ from zmqtriton.config import (
     unknown_name_problems,
 )
 from zmqtriton.environments import ignored_stub_warnings
-from zmqtriton.repository.scan import (
+from zmqtriton.repository import (
     CONFIG_FILE,
     choose_versions,
     find_config,

@@ -26,7 +26,7 @@ from zmqtriton.config import (
     version_not_loaded_text,
 )
 from zmqtriton.findings import Severity
-from zmqtriton.repository.scan import (
+from zmqtriton.repository import (
     is_model_directory,
     is_utf8_name,
     no_model_text,

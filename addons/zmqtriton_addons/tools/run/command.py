@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zmqtriton.command_line import read_options
 from zmqtriton.options import Options
-from zmqtriton.repository.scan import find_versions, is_model_directory, subdirectories
+from zmqtriton.repository import find_versions, is_model_directory, subdirectories
 from zmqtriton.supervisor import OpenedServer
 from zmqtriton_addons.tools.run.guide import guide
 from zmqtriton_addons.tools.run.model_file import check_file, configured_name

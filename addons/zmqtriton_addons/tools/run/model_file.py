@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from zmqtriton.config import ConfigError, parse_text, read_text
-from zmqtriton.repository.scan import find_config
+from zmqtriton.repository import find_config
 from zmqtriton_addons.tools.checking.sources import SourceFact, check_sources
 from zmqtriton_floor.errors import ZmqTritonError
 

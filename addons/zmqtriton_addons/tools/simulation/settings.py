@@ -21,7 +21,7 @@ from zmqtriton.config import (
     to_dict,
     to_json,
 )
-from zmqtriton.repository.scan import CONFIG_FILE
+from zmqtriton.repository import CONFIG_FILE
 
 
 class Change:
