@@ -272,7 +272,7 @@ LAYERS = (
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
             "zmqtriton_frontends.metrics_api",
-            "zmqtriton_frontends.process.ledger",
+            "zmqtriton_frontends.process",
         ),
         ("falcon",),
         "translates requests of platforms, and answers none itself",

@@ -8,8 +8,9 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "catalogue": "STOPPING ModelVersion parse_version",
-    "classification": "NO_CLASSES Classes classify",
+    "admission": "CheckedRequest MAX_NAME Options check_parameter_name prepare",
+    "catalogue": "ModelVersion STOPPING parse_version",
+    "classification": "Classes NO_CLASSES classify",
     "client_regions": "NO_PLACES RegionSlice",
     "load_on_demand": "NotLoaded attempt",
     "request_trace": "followed now_ns",
@@ -18,6 +19,13 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from zmqtriton_frontends.inference.admission import (
+        MAX_NAME,
+        CheckedRequest,
+        Options,
+        check_parameter_name,
+        prepare,
+    )
     from zmqtriton_frontends.inference.catalogue import STOPPING, ModelVersion, parse_version
     from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
     from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice

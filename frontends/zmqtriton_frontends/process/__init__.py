@@ -11,6 +11,7 @@ _NAMES = {
     "allocator": "keep_freed_memory",
     "arrivals": "Arrivals",
     "descriptors": "most_connections",
+    "ledger": "Application Client Ledger Share",
     "progress": "Progress",
 }
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.allocator import keep_freed_memory
     from zmqtriton_frontends.process.arrivals import Arrivals
     from zmqtriton_frontends.process.descriptors import most_connections
+    from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
     from zmqtriton_frontends.process.progress import Progress
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

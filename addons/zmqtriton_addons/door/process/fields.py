@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_frontends.inference.admission import MAX_NAME
+from zmqtriton_frontends.inference import MAX_NAME
 
 _MAX_COUNT = 2**63 - 1
 

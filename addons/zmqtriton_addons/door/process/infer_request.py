@@ -15,8 +15,15 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
-from zmqtriton_frontends.inference import NO_CLASSES, NO_PLACES, Classes, Parent, RegionSlice
-from zmqtriton_frontends.inference.admission import Options, check_parameter_name
+from zmqtriton_frontends.inference import (
+    NO_CLASSES,
+    NO_PLACES,
+    Classes,
+    Options,
+    Parent,
+    RegionSlice,
+    check_parameter_name,
+)
 
 #: Inputs and outputs of one request together; its parameters.
 MAX_TENSORS = 1024

@@ -16,8 +16,15 @@ from zmqtriton_addons.door.process.responses import Message
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import Gateway, PendingRequest, StreamItem
-from zmqtriton_frontends.inference import ModelVersion, NotLoaded, classify, followed, now_ns
-from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
+from zmqtriton_frontends.inference import (
+    CheckedRequest,
+    ModelVersion,
+    NotLoaded,
+    classify,
+    followed,
+    now_ns,
+    prepare,
+)
 from zmqtriton_frontends.process import Arrivals
 from zmqtriton_frontends.tensors.references import is_large
 

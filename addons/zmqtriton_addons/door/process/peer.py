@@ -23,8 +23,7 @@ from zmqtriton_floor.errors import (
     InvalidArgument,
     Unavailable,
 )
-from zmqtriton_frontends.process import Arrivals, Progress
-from zmqtriton_frontends.process.ledger import Client, Ledger, Share
+from zmqtriton_frontends.process import Arrivals, Client, Ledger, Progress, Share
 
 #: While so much is open, the next request waits.
 _MOST_OPEN = 1024

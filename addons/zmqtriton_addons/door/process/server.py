@@ -29,8 +29,7 @@ from zmqtriton_floor import endpoints
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_frontends.gateway import ClientMemoryReport, Gateway
 from zmqtriton_frontends.inference import STOPPING, by_category
-from zmqtriton_frontends.process import most_connections
-from zmqtriton_frontends.process.ledger import Ledger
+from zmqtriton_frontends.process import Ledger, most_connections
 
 _log = logging.getLogger(__name__)
 

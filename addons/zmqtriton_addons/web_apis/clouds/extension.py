@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zmqtriton_frontends.http_api import EndpointParts, HttpExtension
-from zmqtriton_frontends.process.ledger import Application
+from zmqtriton_frontends.process import Application
 
 
 def _sagemaker(parts: EndpointParts) -> Application:

@@ -13,7 +13,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.access.refusals import AccessRefused, Headers
 from zmqtriton_frontends.http_api import JSON_LENGTH_HEADER
 from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.process.ledger import Application
+from zmqtriton_frontends.process import Application
 
 Scope = dict[str, Any]
 Event = dict[str, Any]

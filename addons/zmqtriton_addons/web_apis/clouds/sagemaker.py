@@ -19,7 +19,7 @@ from zmqtriton_addons.web_apis.clouds.target_models import TARGET_MODEL, TargetM
 from zmqtriton_floor.access.token_file import INFER
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Access
-from zmqtriton_frontends.process.ledger import Application
+from zmqtriton_frontends.process import Application
 
 BINARY_TYPE = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 

@@ -23,7 +23,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import Access
 from zmqtriton_frontends.http_api.asgi import problems
-from zmqtriton_frontends.process.ledger import Application
+from zmqtriton_frontends.process import Application
 
 BINARY_TYPE = "application/vnd.vertex-ai-triton.binary+json;json-header-size="
 _REDIRECT = b"x-vertex-ai-triton-redirect"

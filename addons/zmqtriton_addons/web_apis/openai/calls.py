@@ -19,10 +19,11 @@ from zmqtriton_frontends.http_api import Request
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import (
     ModelVersion,
-    admission,
+    Options,
     attempt,
     followed,
     parent_in_headers,
+    prepare,
 )
 
 _T = TypeVar("_T")
@@ -73,8 +74,8 @@ class Calls:
 
         Raises InvalidArgument if it does not fit.
         """
-        catalogue, options = self._gateway.catalogue, admission.Options(deadline_ns=req.deadline_ns)
-        checked = admission.prepare(catalogue, model, body, options, header=req.header)
+        catalogue, options = self._gateway.catalogue, Options(deadline_ns=req.deadline_ns)
+        checked = prepare(catalogue, model, body, options, header=req.header)
         traces = self._gateway.traces
         if traces.is_on:
             parent = parent_in_headers(req.header)
