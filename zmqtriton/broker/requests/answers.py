@@ -114,8 +114,8 @@ class Answers:
         request.answer()
         if generation.has_sequences:
             scheduler = self._generations.schedulers.get(generation.number)
-            if scheduler is not None:
-                scheduler.finish_in_sequence(request)
+            if scheduler is not None and scheduler.sequences is not None:
+                scheduler.sequences.finish_request(request)
         limits = self._limits
         limits.unanswered -= 1
         limits.unanswered_bytes -= request.size

@@ -180,11 +180,13 @@ class GenerationRegistry:
             while generation.is_retired and generation.number in self._successors:
                 generation = self._successors[generation.number]
             return generation
-        if self.schedulers[generation.number].knows_sequence(row.correlation):
+        sequences = self.schedulers[generation.number].sequences
+        if sequences is not None and sequences.knows(row.correlation):
             return generation
         for earlier in reversed(self.by_number.values()):
+            sequences = self.schedulers[earlier.number].sequences
             is_kin = self.share_sequences(earlier, generation)
-            if is_kin and self.schedulers[earlier.number].knows_sequence(row.correlation):
+            if is_kin and sequences is not None and sequences.knows(row.correlation):
                 return generation if earlier.is_drained else earlier
         return generation
 

@@ -13,7 +13,6 @@ from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.wire import Correlation
 
 
 class Scheduler:
@@ -51,10 +50,6 @@ class Scheduler:
     @property
     def sequence_count(self) -> int:
         return 0 if self.sequences is None else self.sequences.count
-
-    def knows_sequence(self, correlation: Correlation) -> bool:
-        """True if it has a sequence that takes further requests."""
-        return self.sequences is not None and self.sequences.knows(correlation)
 
     @property
     def due_ns(self) -> int:
@@ -128,11 +123,6 @@ class Scheduler:
             return False
         level.demote(request)
         return True
-
-    def finish_in_sequence(self, request: InflightRequest) -> None:
-        """Take note of the final answer of a request that may be part of a sequence."""
-        if self.sequences is not None:
-            self.sequences.finish_request(request)
 
     def abort_sequence_after(
         self, request: InflightRequest, error: ZmqTritonError
