@@ -16,9 +16,12 @@ from tests.support.waiting import eventually
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
 from zmqtriton_frontends.grpc_api.inference.infer import Inference
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
+from zmqtriton_frontends.grpc_api.unary import Response
 from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.load_on_demand import OnDemandLoader
 from zmqtriton_frontends.process.ledger import Book, Share
 from zmqtriton_protos import message
 
@@ -45,6 +48,19 @@ class Held(FakeGateway):
         self.replies.append(None)
         await self.may_end.wait()
         yield StreamItem(None, None, True)
+
+
+class Noted:
+    """Keeps errors, and wants no response."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = []
+
+    def set_result(self, response: Response, /) -> None:
+        raise AssertionError(response)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self.errors.append(error)
 
 
 def written(model: str, *kib: int) -> bytes:
@@ -123,6 +139,30 @@ def test_what_lies_in_shared_memory_takes_no_room_of_requests() -> None:
 
         Inference(gateway).begin(written("m", 40), call, answer)
         assert 40 * KIB <= call.requests.held <= 41 * KIB
+
+    asyncio.run(run())
+
+
+def test_a_request_has_room_when_its_model_was_loaded_for_it() -> None:
+    async def run() -> None:
+        gateway, call, answer = Held(), FakeCall(), Noted()
+
+        async def load(verb: str, arguments: dict[str, Any]) -> None:
+            gateway.catalogue.update(version_info("late"))
+
+        gateway.catalogue.demand = OnDemandLoader(load, 60.0)
+        inference = Inference(gateway)
+        pending = inference.begin(written("late", 40), call, answer)
+        await settle()
+        assert 40 * KIB <= call.requests.held <= 41 * KIB
+        assert 1 == len(gateway.replies)
+        pending.cancel()
+
+        gateway.catalogue.forget("late")
+        call.requests = Share(Book(16 * KIB))
+        inference.begin(written("late", 40), call, answer)
+        await settle()
+        assert [NoRequestRoomError] == [type(error) for error in answer.errors]
 
     asyncio.run(run())
 
