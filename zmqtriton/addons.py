@@ -38,7 +38,9 @@ EXPLANATIONS = "zmqtriton.explanations"
 #: What other packages may add to.
 TABLES = (COMMANDS, CTL, HTTP, PROCESSES, BACKENDS, EXPLANATIONS)
 
-_OWN_ROWS = "zmqtriton_addons.table"
+#: The package of the distribution's own add-ons.
+OWN_PACKAGE = "zmqtriton_addons"
+_OWN_ROWS = f"{OWN_PACKAGE}.table"
 
 
 class LocalService(NamedTuple):
@@ -61,6 +63,13 @@ class LocalService(NamedTuple):
 _log = logging.getLogger(__name__)
 
 _METADATA = (".dist-info", ".egg-info")
+
+
+class Package(NamedTuple):
+    """A package that an add-on declares, and where it lies."""
+
+    name: str
+    directory: Path
 
 
 def rows(table: str) -> dict[str, str]:
@@ -90,15 +99,23 @@ def directory_of(reference: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def backend_directories() -> dict[str, Path]:
-    """Return where the backends of add-ons lie, but those whose package is not there."""
-    directories = {}
-    for name, reference in rows(BACKENDS).items():
-        try:
-            directories[name] = directory_of(reference)
-        except (ImportError, InvalidArgument) as error:
-            _log.warning("the backend '%s' of an add-on cannot be used: %s", name, error)
-    return directories
+@cache
+def backend_package(name: str) -> Package | None:
+    """Return the package of an add-on's backend; None if there is none, or it is not there."""
+    reference = find(BACKENDS, name)
+    if reference is None:
+        return None
+    try:
+        return Package(reference, directory_of(reference))
+    except (ImportError, InvalidArgument) as error:
+        _log.warning("the backend '%s' of an add-on cannot be used: %s", name, error)
+        return None
+
+
+def frameworks() -> Mapping[str, tuple[str, str]]:
+    """Return, by our own backends, the module that one imports and the packages that bring it."""
+    needs: Mapping[str, tuple[str, str]] = getattr(_own_declarations(), "FRAMEWORKS", {})
+    return needs
 
 
 def own_usages() -> Mapping[str, str]:

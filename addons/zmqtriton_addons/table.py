@@ -30,7 +30,13 @@ TABLES: dict[str, dict[str, str]] = {
         "announcer": "zmqtriton_addons.fleet.announcing",
         "door": "zmqtriton_addons.door.process",
     },
-    "zmqtriton.backends": {},
+    "zmqtriton.backends": {
+        name: f"zmqtriton_addons.backends.{name}"
+        for name in (
+            *("dyna_sequence", "fil", "identity", "iterative_sequence", "onnxruntime", "openvino"),
+            *("pytorch", "repeat", "sequence", "square", "tensorflow", "tensorrt", "vllm"),
+        )
+    },
     "zmqtriton.explanations": {
         "model": "zmqtriton_addons.tools.explaining.command:explain_model",
     },
@@ -45,6 +51,17 @@ LOCAL_SERVICES = {
         "group": "zmq_door_group",
         "restrictions": "zmq_door_restricted",
     },
+}
+
+#: The module that a backend imports, and the packages that bring it.
+FRAMEWORKS = {
+    "fil": ("treelite", "treelite"),
+    "onnxruntime": ("onnxruntime", "onnxruntime"),
+    "openvino": ("openvino", "openvino"),
+    "pytorch": ("torch", "torch"),
+    "tensorflow": ("tensorflow", "tensorflow"),
+    "tensorrt": ("tensorrt", "tensorrt cupy-cuda12x"),
+    "vllm": ("vllm", "vllm"),
 }
 
 #: How each command of `zmqtriton` is used, in the order in which people look for them.

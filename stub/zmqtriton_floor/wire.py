@@ -358,6 +358,7 @@ class LoadModel(NamedTuple):
     auto_complete: Flags
     backend_settings: Document = "{}"  # --backend-config for its backend
     bytecode: Text = ""  # where its generation's bytecode is kept; "" for nowhere
+    package: Name = ""  # that path lies in, of a backend of an add-on; "" for other code
 
 
 class Initialize(NamedTuple):

@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from zmqtriton_floor import wire
-from zmqtriton_stub import MODEL_PATH
+from zmqtriton_stub import MODEL_PATH, backend_package
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import pb_utils  # noqa: F401 - requests of models need all of it
 from zmqtriton_stub.api.errors import TritonModelException
@@ -227,6 +227,8 @@ def _import(load: wire.LoadModel) -> Any:
         raise TritonModelException(f"Model name must end with '.py'. Model name is \"{file}\".")
     for module in ("c_python_backend_utils", "triton_python_backend_utils"):
         _provide(module)
+    if load.package:
+        backend_package.provide(load.package, directory)
     parent, package = os.path.split(directory)
     sys.path.append(directory)
     if parent != load.directory:  # one file alone, or code shared by several models

@@ -21,9 +21,11 @@ from zmqtriton.options import Options
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The first directory of the path, which is looked at anew."""
     monkeypatch.syspath_prepend(tmp_path)
-    addons._foreign_rows.cache_clear()
+    for cached in (addons._foreign_rows, addons.backend_package):
+        cached.cache_clear()
     yield tmp_path
-    addons._foreign_rows.cache_clear()
+    for cached in (addons._foreign_rows, addons.backend_package):
+        cached.cache_clear()
 
 
 def install(path: Path, name: str, text: str) -> None:
@@ -91,8 +93,8 @@ def test_a_backend_whose_package_is_not_there_is_left_out(
     (path / "backend_of_test").mkdir()
     (path / "backend_of_test" / "__init__.py").touch()
 
-    assert path / "backend_of_test" == addons.backend_directories()["here"]
-    assert "gone" not in addons.backend_directories()
+    assert ("backend_of_test", path / "backend_of_test") == addons.backend_package("here")
+    assert addons.backend_package("gone") is None
     assert "'gone'" in caplog.text
 
 

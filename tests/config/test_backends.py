@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from zmqtriton import addons
 from zmqtriton.config.backends import (
     complete_backend,
     find_backend_environment,
@@ -198,10 +199,8 @@ def test_an_unknown_backend_is_refused_as_in_triton(
     with pytest.raises(ConfigError) as error:
         find_model_file(config, tmp_path / "m", 1, [backends])
 
-    where = (
-        "This server has the backends fil, onnxruntime, openvino, python, pytorch, tensorflow, "
-        "tensorrt, vllm, and those in --backend-directory."
-    )
+    names = ", ".join(sorted(["python", *addons.frameworks()]))
+    where = f"This server has the backends {names}, and those in --backend-directory."
     if config.backend == "x":
         where = f"A backend is a Python file, such as {backends / 'x' / 'model.py'}."
     assert (

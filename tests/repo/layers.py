@@ -15,7 +15,7 @@ class Layer(NamedTuple):
 
 
 _FLOOR = "zmqtriton_floor"
-_BACKENDS = "zmqtriton_stub.backends"
+_BACKENDS = "zmqtriton_addons.backends"
 _FLEET = "zmqtriton_addons.fleet"
 _STUB_LIBRARIES = ("zmq", "msgpack", "numpy")
 
@@ -39,13 +39,13 @@ LAYERS = (
         "is imported where a tensor on a GPU is met, and nowhere else",
     ),
     Layer(
-        "zmqtriton_stub.backends",
-        ("zmqtriton_stub.backends",),
+        _BACKENDS,
+        (_BACKENDS,),
         ("numpy", "triton_python_backend_utils"),
         "is a model like those of users, and knows the public model API alone",
     ),
     *(
-        Layer(f"zmqtriton_stub.backends.{name}", (_BACKENDS,), libraries, "runs one framework")
+        Layer(f"{_BACKENDS}.{name}", (_BACKENDS,), libraries, "runs one framework")
         for name, libraries in (
             ("fil", ("numpy", "treelite", "triton_python_backend_utils")),
             ("onnxruntime", ("onnxruntime", "triton_python_backend_utils")),
@@ -344,6 +344,7 @@ LAYERS = (
         "zmqtriton_addons.tools.checking",
         (
             _FLOOR,
+            "zmqtriton_addons.table",
             "zmqtriton_addons.tools.checking",
             "zmqtriton.config",
             "zmqtriton.environments",

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 _PACKAGES = ("pyzmq", "msgpack", "numpy")
 _VERSION_PROGRAM = "import sys; print('%d.%d' % sys.version_info[:2], sys.implementation.name)"
@@ -59,6 +61,23 @@ def environment_python(version: str) -> str | None:
             _create_venv(base, home / "venv", python)
             (home / "ready").touch()
     return python
+
+
+def reason(version: str) -> str:
+    """Why there is no such environment; empty if there is one."""
+    try:
+        if environment_python(version):
+            return ""
+    except subprocess.CalledProcessError as error:
+        return f"no packages for CPython {version}: {error}"
+    return f"no CPython {version} here"
+
+
+def python_or_skip(version: str) -> str:
+    """The interpreter of an environment with what stubs need; without one the test is skipped."""
+    if why := reason(version):
+        pytest.skip(why)
+    return str(environment_python(version))
 
 
 def _create_venv(base: str, venv: Path, python: str) -> None:

@@ -27,12 +27,8 @@ def check_imports() -> None:
                 continue
             if name.endswith(".gpu_cuda"):  # needs cupy, which none of them has
                 check_syntax(os.path.join(package.__path__[0], "memory", "gpu_cuda.py"))
-            elif ".backends" not in name:  # those need their frameworks
+            else:
                 importlib.import_module(name)
-    for directory, _, files in os.walk(os.path.join(zmqtriton_stub.__path__[0], "backends")):
-        for file in files:
-            if file.endswith(".py"):
-                check_syntax(os.path.join(directory, file))
     sys.path.append(zmqtriton_stub.MODEL_PATH)
     one, other = map(
         importlib.import_module, ("triton_python_backend_utils", "c_python_backend_utils")

@@ -21,23 +21,10 @@ _CHECK = Path(__file__).with_name("old_python_check.py")
 _OLD, _NEW = ("3.8", "3.9"), ("3.12", "3.13")
 
 
-def _reason(version: str) -> str:
-    """Why there is no such environment; empty if there is one."""
-    try:
-        if interpreters.environment_python(version):
-            return ""
-    except subprocess.CalledProcessError as error:
-        return f"no packages for CPython {version}: {error}"
-    return f"no CPython {version} here"
-
-
 @pytest.fixture(scope="module", params=interpreters.VERSIONS)
 def python(request: pytest.FixtureRequest) -> str:
     """The interpreter of an environment with nothing but what stubs need."""
-    reason = _reason(request.param)
-    if reason:
-        pytest.skip(reason)
-    return str(interpreters.environment_python(request.param))
+    return interpreters.python_or_skip(request.param)
 
 
 @pytest.mark.skipif(not os.environ.get("ZT_CI"), reason="asked for by ZT_CI only")
@@ -46,7 +33,7 @@ def python(request: pytest.FixtureRequest) -> str:
 )
 @pytest.mark.parametrize("versions", [_OLD, _NEW], ids=["old", "new"])
 def test_an_old_and_a_new_python_are_there(versions: tuple[str, ...]) -> None:
-    reasons = [_reason(version) for version in versions]
+    reasons = [interpreters.reason(version) for version in versions]
 
     assert "" in reasons, "; ".join(reasons)
 

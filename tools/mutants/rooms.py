@@ -42,7 +42,7 @@ ROOMS = (
         "stub",
         "stub/zmqtriton_stub",
         (
-            *("__main__.py", "backends/", "fork_server.py", "memory/gpu", "output.py"),
+            *("__main__.py", "fork_server.py", "memory/gpu", "output.py"),
             *("own_process.py", "pre_import.py", "probe.py", "process.py"),
         ),
     ),

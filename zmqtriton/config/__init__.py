@@ -12,8 +12,8 @@ from zmqtriton_floor.lazy_names import lazy_names
 
 #: The names for add-ons, by module.
 _NAMES = {
-    "backends": "BUILTIN_BACKENDS BackendPlace PYTHON PYTHON_FILE REQUIRED_MODULES backend_places "
-    "complete_backend find_model_file find_runtime",
+    "backends": "BackendPlace PYTHON PYTHON_FILE backend_places complete_backend find_model_file "
+    "find_runtime",
     "defaults": "apply_defaults",
     "document": "to_dict to_json to_text",
     "ensembles": "check_cycle member_names",
@@ -34,10 +34,8 @@ _NAMES = {
 
 if TYPE_CHECKING:
     from zmqtriton.config.backends import (
-        BUILTIN_BACKENDS,
         PYTHON,
         PYTHON_FILE,
-        REQUIRED_MODULES,
         BackendPlace,
         backend_places,
         complete_backend,

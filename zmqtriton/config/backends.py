@@ -7,24 +7,19 @@ the behaviour.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import zmqtriton_floor
 from zmqtriton import addons
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import path_inside
 from zmqtriton_floor.errors import InternalError, closest_match
 from zmqtriton_floor.reasons import Kind
 
-#: Backends that come with the server. The stub lies beside the floor package and is imported by
-#: nobody.
-BUILTIN_BACKENDS = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub" / "backends"
-
-#: Where backends lie: a directory of them, or the directory of each by its name.
-BackendPlace = Path | Mapping[str, Path]
+#: Where backends lie: a directory of them, or what finds the package of each by its name.
+BackendPlace = Path | Callable[[str], addons.Package | None]
 
 PYTHON = "python"
 PYTHON_FILE = "model.py"
@@ -64,19 +59,6 @@ PLATFORMS: dict[str, frozenset[str]] = {
     for backend in ("tensorflow", "tensorrt", "onnxruntime", "pytorch")
 }
 
-#: What the backends that come with the server import, and the packages that bring it.
-REQUIRED_MODULES = {
-    "fil": ("treelite", "treelite"),
-    "onnxruntime": ("onnxruntime", "onnxruntime"),
-    "openvino": ("openvino", "openvino"),
-    "pytorch": ("torch", "torch"),
-    "tensorflow": ("tensorflow", "tensorflow"),
-    "tensorrt": ("tensorrt", "tensorrt cupy-cuda12x"),
-    "vllm": ("vllm", "vllm"),
-}
-
-_KNOWN = ", ".join(sorted([PYTHON, *REQUIRED_MODULES]))
-
 #: What a version may hold in place of the default file.
 _OTHER_FILES = {"pytorch": ("model.py", "model.pt2")}
 
@@ -89,6 +71,14 @@ _SUGGESTED_BACKENDS = {
     "onnx": "onnxruntime",
     "py": PYTHON,
 }
+
+
+class Runtime(NamedTuple):
+    """The Python file of a backend."""
+
+    file: Path
+    #: The package that it lies in, if an add-on has it; else "".
+    package: str = ""
 
 
 def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
@@ -197,7 +187,7 @@ def find_model_file(
     runtime = find_runtime(config, backend_places)
     if runtime is not None:
         _check_opened_file(config, model_dir, version)
-        return runtime
+        return runtime.file
     text = (
         f"unable to find backend library for backend '{backend}', "
         "try specifying runtime on the model configuration."
@@ -214,35 +204,37 @@ def find_model_file(
 
 def _where_backends_are(backend: str, places: Sequence[BackendPlace]) -> str:
     """Return a second sentence for a backend that was not found."""
-    found = _directories(backend, places) if _is_plain_name(backend) else ()
-    if present := next((path for path in found if path.is_dir()), None):
+    found = _packages(backend, places) if _is_plain_name(backend) else ()
+    if present := next((place.directory for place in found if place.directory.is_dir()), None):
         return f"A backend is a Python file, such as {present / PYTHON_FILE}."
-    return f"This server has the backends {_KNOWN}, and those in --backend-directory."
+    names = ", ".join(sorted([PYTHON, *addons.frameworks()]))
+    return f"This server has the backends {names}, and those in --backend-directory."
 
 
 def backend_places(directory: str = "") -> Sequence[BackendPlace]:
-    """Return where a server looks: a directory of the operator's, ours, and those of add-ons."""
+    """Return where a server looks: a directory of the operator's, and the packages of add-ons."""
     operators = (Path(directory),) if directory else ()
-    return (*operators, BUILTIN_BACKENDS, addons.backend_directories())
+    return (*operators, addons.backend_package)
 
 
-def _directories(backend: str, places: Sequence[BackendPlace]) -> Iterator[Path]:
-    """Return where a backend may lie."""
+def _packages(backend: str, places: Sequence[BackendPlace]) -> Iterator[addons.Package]:
+    """Return where a backend may lie; a directory of the operator's is in no package."""
     for place in places:
         if isinstance(place, Path):
-            yield place / backend
-        elif backend in place:
-            yield place[backend]
+            yield addons.Package("", place / backend)
+        elif package := place(backend):
+            yield package
 
 
-def find_runtime(config: Any, backend_places: Sequence[BackendPlace]) -> Path | None:
+def find_runtime(config: Any, backend_places: Sequence[BackendPlace]) -> Runtime | None:
     """Return the Python file of the model's backend, from the first directory that has one."""
     backend, runtime = str(config.backend), str(config.runtime or PYTHON_FILE)
     known = _is_plain_name(backend) and _is_plain_name(runtime)
     if not known or runtime.startswith("libtriton_"):
         return None
-    candidates = (directory / runtime for directory in _directories(backend, backend_places))
-    return next((path for path in candidates if path.is_file()), None)
+    places = _packages(backend, backend_places)
+    candidates = (Runtime(place.directory / runtime, place.name) for place in places)
+    return next((candidate for candidate in candidates if candidate.file.is_file()), None)
 
 
 def find_backend_environment(config: Any, backend_places: Sequence[BackendPlace]) -> str:
@@ -250,7 +242,7 @@ def find_backend_environment(config: Any, backend_places: Sequence[BackendPlace]
     runtime = None if config.backend == PYTHON else find_runtime(config, backend_places)
     if runtime is None:
         return ""
-    archive = runtime.with_name(f"pb_exec_env_{runtime.name}.tar.gz")
+    archive = runtime.file.with_name(f"pb_exec_env_{runtime.file.name}.tar.gz")
     return str(archive) if archive.is_file() else ""
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.config.backends import backend_places, find_model_file
+from zmqtriton.config.backends import backend_places, find_model_file, find_runtime
 from zmqtriton.config.document import to_json
 from zmqtriton.config.instances import apply_group_defaults, instance_specs
 from zmqtriton.config.model_config import Host, load_config, merge_completion
@@ -49,7 +49,9 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
         version = max(choose_versions(config, scanned.versions).versions)
     elif version not in scanned.versions:
         raise NotFound(f"model '{scanned.name}' has no version {version}")
-    file = find_model_file(config, directory, version, backend_places())
+    places = backend_places()
+    file = find_model_file(config, directory, version, places)
+    runtime = find_runtime(config, places)
     draft = type(config)()
     draft.CopyFrom(config)
     apply_group_defaults(draft, host.gpus)
@@ -61,6 +63,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
         config=to_json(config),
         auto_complete=1,
         backend_settings=json.dumps({}),
+        package=runtime.package if runtime and runtime.file == file else "",
     )
     return ModelFiles(load, config, scanned.config_path, host)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import traceback
-from typing import Tuple
+from typing import Set, Tuple
 
 from zmqtriton_floor import errors
 from zmqtriton_floor.reasons import Kind, Reason
@@ -21,8 +21,8 @@ _OURS = frozenset(
 )
 #: Folders whose frames may stand between our call and the model's first frame.
 _BETWEEN = _OURS | {os.path.join(_LIBRARY, "asyncio"), os.path.join(_LIBRARY, "importlib")}
-#: Backends that come with the server: the framework's words are the reason, not our lines.
-_BACKENDS = os.path.join(_STUB, "backends") + os.sep
+#: Packages of backends: the framework's words are the reason, not the lines of a backend.
+_BACKENDS: Set[str] = set()
 #: How many of the innermost and of the outermost frames are shown.
 _MAX_FRAMES = 10
 #: File, line and function.
@@ -92,6 +92,11 @@ class TritonModelException(Exception):
     """Raised by everything in pb_utils that fails, and by models."""
 
 
+def leave_out_frames_below(directory: str) -> None:
+    """Show no frames of a backend's package, which its users have not written."""
+    _BACKENDS.add(os.path.join(directory, ""))
+
+
 def clip(text: str) -> str:
     """Return the text as it can travel: of limited length, without half of a surrogate pair."""
     return text[:_MAX_TEXT].encode("utf-8", "replace").decode("utf-8")
@@ -143,7 +148,7 @@ def _is_complaint(error: BaseException) -> bool:
 
 
 def _all_frames(error: BaseException) -> list[_Frame]:
-    """Return the model's frames; those of a backend of ours that did not foresee the error."""
+    """Return the model's frames; those of a backend's package that did not foresee the error."""
     return _frames(error) or _frames(error, has_backends=True)
 
 
@@ -151,7 +156,7 @@ def _frames(error: BaseException, has_backends: bool = False) -> list[_Frame]:
     frames: list[_Frame] = []
     for frame, number in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
-        if not has_backends and code.co_filename.startswith(_BACKENDS):
+        if not has_backends and code.co_filename.startswith(tuple(_BACKENDS)):
             continue
         directory = os.path.dirname(code.co_filename)
         # "<frozen importlib._bootstrap>" has no directory

@@ -7,13 +7,15 @@ import pytest
 
 from tests.floor.reasons import text_of
 from tests.support.scripted import string_parameter
+from zmqtriton import addons
+from zmqtriton.addons import Package
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.quotas import Quota
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, EnvironmentSpec
 from zmqtriton.options import Options
 from zmqtriton.supervisor.actions import LoadOverride
 from zmqtriton.supervisor.machine.model_reading import ModelReader
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
+from zmqtriton.supervisor.models.blueprint import BackendCode, Blueprint, ReadFailure
 from zmqtriton_floor.errors import AlreadyExists, InternalError, InvalidArgument, NotFound
 
 CONFIG = """
@@ -419,22 +421,40 @@ def test_a_model_has_changed_when_the_file_of_its_environment_has(tmp_path: Path
 @pytest.mark.row("K20")
 def test_a_change_of_a_backend_is_one_of_its_models(tmp_path: Path) -> None:
     code = tmp_path / "backends" / "own" / "model.py"
-    code.parent.mkdir(parents=True)
-    code.write_text("")
-    for name in ("own", "identity"):
+    for name in ("own", "other"):
+        (tmp_path / "backends" / name).mkdir(parents=True)
+        (tmp_path / "backends" / name / "model.py").write_text("")
         add(tmp_path / "models", name, CONFIG.replace("python", name))
 
     def known(name: str) -> tuple[str, str]:
         found = read(tmp_path / "models", name, backend_directory=str(tmp_path / "backends"))
         return found.fingerprint, found.versions[1].fingerprint_without_instances
 
-    first, ours = known("own"), known("identity")
-    assert (first, ours) == (known("own"), known("identity"))
+    first, other = known("own"), known("other")
+    assert (first, other) == (known("own"), known("other"))
 
     code.write_text("# other")
 
-    assert all(one != other for one, other in zip(first, known("own"), strict=True))
-    assert ours == known("identity")
+    assert all(one != now for one, now in zip(first, known("own"), strict=True))
+    assert other == known("other")
+
+
+def test_a_model_has_the_file_of_its_backend_and_the_package_of_an_add_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, brought = tmp_path / "backends" / "x", tmp_path / "addon" / "x"
+    for directory in (own, brought):
+        directory.mkdir(parents=True)
+        (directory / "model.py").write_text("")
+    add(tmp_path / "models", "m", CONFIG.replace("python", "x"))
+    packages = {"x": Package("addon.x", brought)}
+    monkeypatch.setattr(addons, "backend_package", packages.get)
+
+    def backend(directory: str) -> BackendCode | None:
+        return read(tmp_path / "models", "m", backend_directory=directory).backend
+
+    assert ("x", str(brought / "model.py"), "addon.x") == backend("")
+    assert ("x", str(own / "model.py"), "") == backend(str(own.parent))
 
 
 @pytest.mark.row("L08")

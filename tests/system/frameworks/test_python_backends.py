@@ -18,7 +18,7 @@ from tests.support.server import ROOT, Server
 
 pytestmark = pytest.mark.system
 
-SQUARE = ROOT / "stub" / "zmqtriton_stub" / "backends" / "square" / "model.py"
+SQUARE = ROOT / "addons" / "zmqtriton_addons" / "backends" / "square" / "model.py"
 OPTIONS = (
     "--backend-directory=@DIRECTORY@/s/backends",
     "--backend-config=scale,offset=5",

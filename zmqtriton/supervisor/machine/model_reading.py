@@ -17,7 +17,6 @@ from typing import Any
 import zmqtriton_floor
 from zmqtriton.config.autoscale import autoscale_limits_of, autoscale_problems
 from zmqtriton.config.backends import (
-    BUILTIN_BACKENDS,
     PYTHON,
     backend_places,
     find_backend_environment,
@@ -77,6 +76,7 @@ from zmqtriton.supervisor.machine.instance_slots import (
 )
 from zmqtriton.supervisor.machine.python_settings import check_settings
 from zmqtriton.supervisor.models.blueprint import (
+    BackendCode,
     Blueprint,
     EnsembleBlueprint,
     FinalConfig,
@@ -295,7 +295,9 @@ class ModelReader:
         except ZmqTritonError as error:
             versions = {n: VersionBlueprint(v.path, error) for n, v in versions.items()}
         ensemble = _ensemble(config, files, source) if is_ensemble else None
-        backend, of_backend = self._backend(config)
+        runtime = None if config.backend == PYTHON else find_runtime(config, self._backends)
+        # its code is the model's: a change of it is one of the model
+        of_backend = code_fingerprint(runtime.file.parent) if runtime else ""
         expected = expected_slots(config, self._host)
         of_environment = environment.fingerprint if isinstance(environment, EnvironmentSpec) else ""
         blueprint = Blueprint(
@@ -320,7 +322,7 @@ class ModelReader:
             quota=quota_of(config, self._usual_quota),
             autoscale=autoscale_limits_of(config),
             callees=() if ensemble else declared_callees(config),
-            backend=backend,
+            backend=runtime and BackendCode(config.backend, *map(str, runtime)),
             backend_settings=json.dumps(self._settings_of_backend(config.backend)),
             configured_groups="ensemble" if ensemble else str(config.instance_group),
             policy_versions=policy_versions(config, scanned.versions),
@@ -351,18 +353,6 @@ class ModelReader:
             finalize_config=partial(_finish, scaled, self._host, files, source),
             scaled=partial(self._scaled, blueprint, config, files, source),
         )
-
-    def _backend(self, config: Any) -> tuple[tuple[str, str] | None, str]:
-        """Return name and file of the model's backend, and the fingerprint of a user's own.
-
-        Its code is the model's: a change of it is one of the model.
-        """
-        runtime = None if config.backend == PYTHON else find_runtime(config, self._backends)
-        if runtime is None:
-            return None, ""
-        is_ours = runtime.is_relative_to(BUILTIN_BACKENDS)
-        contents = "" if is_ours else code_fingerprint(runtime.parent)
-        return (config.backend, str(runtime)), contents
 
     def _environment(
         self,

@@ -45,6 +45,15 @@ class VersionBlueprint:
     contents: str = ""
 
 
+class BackendCode(NamedTuple):
+    """The code of a backend, which runs models that have none of their own."""
+
+    name: str
+    file: str
+    #: That the file lies in, if an add-on has it; the model's Python need not have it. Else "".
+    package: str = ""
+
+
 @dataclass(frozen=True)
 class EnsembleBlueprint:
     """The needs of a model that only calls others."""
@@ -118,8 +127,8 @@ class Blueprint:
     autoscale: AutoscaleLimits | None = None
     #: The models that it says it calls.
     callees: tuple[str, ...] = ()
-    #: The name and the file of the backend whose code runs it; none if it has code of its own.
-    backend: tuple[str, str] | None = None
+    #: The backend whose code runs it; none if it has code of its own.
+    backend: BackendCode | None = None
     #: The command line's settings for its backend, as JSON.
     backend_settings: str = "{}"
     #: The instance groups as they are configured; a scale holds as long as they stay.

@@ -350,6 +350,7 @@ class Generation:
             int(is_asked),
             blueprint.backend_settings,
             self._bytecode_directory,
+            blueprint.backend.package if blueprint.backend else "",
         )
         self._introductions.introduce(
             instance.serial,

@@ -138,7 +138,7 @@ class Startup:
             self.is_repository_missing = False
             self._publish(wire.RepositoryState(0))
         models = self._server.models.values()
-        backends = {m.history.backend for m in models if m.history.backend is not None}
+        backends = {m.history.backend[:2] for m in models if m.history.backend is not None}
         rows = sorted(row for model in models for row in table_rows(model))
         self._plan.enqueue(ShowTables(rows, sorted(backends)))
         if self._failed and self._policy.exit_on_error:

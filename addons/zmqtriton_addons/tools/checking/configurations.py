@@ -78,7 +78,7 @@ def has_auto_completion(config: Any, directory: Path, rules: CheckOptions) -> bo
         files = [path for path in directory.glob(f"*/{name}") if path.is_file()]
     else:
         runtime = find_runtime(config, rules.backend_places)
-        files = [] if runtime is None else [runtime]
+        files = [] if runtime is None else [runtime.file]
     return any(_AUTO_COMPLETE_NAME in _read_start(path) for path in files)
 
 

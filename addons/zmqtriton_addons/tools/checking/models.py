@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.config import (
-    BUILTIN_BACKENDS,
     PYTHON,
-    REQUIRED_MODULES,
     ConfigError,
     PositionIndex,
     Problem,
@@ -41,6 +39,7 @@ from zmqtriton.repository import (
     find_versions,
     misnamed_config_warnings,
 )
+from zmqtriton_addons import table
 from zmqtriton_addons.tools.checking.configurations import (
     CheckOptions,
     configuration_problems,
@@ -164,16 +163,21 @@ def _missing_framework_problems(
     config: Any, findings: ModelFindings, rules: CheckOptions
 ) -> Iterator[Problem]:
     """Return a warning if a backend of ours needs a module that this Python does not have."""
-    runtime = find_runtime(config, rules.backend_places)
-    is_ours = runtime is not None and runtime.is_relative_to(BUILTIN_BACKENDS)
-    if not is_ours or not findings.has_server_environment:
+    if not _has_own_backend(config, rules) or not findings.has_server_environment:
         return
-    module, packages = REQUIRED_MODULES.get(config.backend, ("", ""))
+    module, packages = table.FRAMEWORKS.get(config.backend, ("", ""))
     if module and find_spec(module) is None:
         yield warning(
             f"backend '{config.backend}' needs the module '{module}', which {sys.executable} "
             f"lacks; install it with: {sys.executable} -m pip install {packages}"
         )
+
+
+def _has_own_backend(config: Any, rules: CheckOptions) -> bool:
+    """Return whether the model is run by a backend that comes with the server."""
+    runtime = find_runtime(config, rules.backend_places)
+    own = table.TABLES["zmqtriton.backends"].get(config.backend)
+    return runtime is not None and runtime.package == own
 
 
 def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFindings) -> None:
@@ -203,7 +207,7 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFinding
             # For a backend that is written in Python, the file is not the model's.
             if config.backend == PYTHON:
                 files.append(file)
-            elif file.is_relative_to(BUILTIN_BACKENDS):
+            elif _has_own_backend(config, rules):
                 found = file_problems(config, directory / str(version))
                 findings.problems += [locate(problem, path) for problem in found]
     findings.model_files = tuple(files)

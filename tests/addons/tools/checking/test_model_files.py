@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.system.frameworks import onnx_models
-from zmqtriton.config.backends import BUILTIN_BACKENDS
+from zmqtriton.config.backends import backend_places
 from zmqtriton_addons.tools.checking.configurations import CheckOptions
 from zmqtriton_addons.tools.checking.models import check_model
 from zmqtriton_addons.tools.checking.protobuf import fields
@@ -27,7 +27,7 @@ NET = """<?xml version="1.0"?>
 """
 
 
-RULES = CheckOptions(backend_places=(BUILTIN_BACKENDS,))
+RULES = CheckOptions(backend_places=backend_places())
 
 
 def io(backend: str, given: str, found: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.config.backends import BUILTIN_BACKENDS
+from zmqtriton.config.backends import backend_places
 from zmqtriton_addons.tools.checking.configurations import CheckOptions
 from zmqtriton_addons.tools.checking.models import check_model
 
@@ -248,7 +248,7 @@ def test_a_model_of_a_framework_is_checked_without_the_framework(
 ) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "1" / "model.onnx").write_bytes(b":\0")
-    rules = CheckOptions(backend_places=(tmp_path / "none", BUILTIN_BACKENDS))
+    rules = CheckOptions(backend_places=backend_places(str(tmp_path / "none")))
 
     assert [] == told(tmp_path / "m", rules)
 

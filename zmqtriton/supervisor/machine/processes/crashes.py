@@ -8,14 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from zmqtriton.addons import OWN_PACKAGE
+
 #: The line with which Python begins its report of a crash.
 FATAL_PREFIX = "Fatal Python error: "
 _STACK = re.compile(r"(Current thread|Stack) .*\(most recent call first\):")
 _FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
 #: How many outer frames are shown before the frame that crashed.
 _MAX_OUTER_FRAMES = 2
-#: Frames below this one run every model and are left out.
-_STUB_PATH = "/zmqtriton_stub/"
+#: Frames below one of these run every model, or are those of our backends, and are left out.
+_OWN_PATHS = ("/zmqtriton_stub/", f"/{OWN_PACKAGE}/")
 #: Frames of the import system say nothing about the model.
 _IMPORT = ("<frozen importlib", "/importlib/__init__.py")
 
@@ -30,7 +32,7 @@ def find_crash(lines: Sequence[str]) -> str:
     frames: list[str] = []
     for line in told[stacks[0] + 1 :] if stacks else ():
         frame = _FRAME.match(line)
-        is_ours = frame is not None and _STUB_PATH in frame[1]
+        is_ours = frame is not None and any(path in frame[1] for path in _OWN_PATHS)
         if frame is None or (is_ours and frames):
             break
         # A crash within pb_utils is shown where the model has called it.

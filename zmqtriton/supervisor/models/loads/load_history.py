@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zmqtriton.supervisor.actions import LoadOverride
-from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure, Scale
+from zmqtriton.supervisor.models.blueprint import BackendCode, Blueprint, ReadFailure, Scale
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton_floor.reasons import Reason
 
@@ -32,8 +32,8 @@ class LoadHistory:
         self.has_no_version = False
         #: The members of the last blueprint, if it is an ensemble.
         self.members: tuple[str, ...] = ()
-        #: Name and file of the backend of the last attempt, unless the model has its own code.
-        self.backend: tuple[str, str] | None = None
+        #: The backend of the last attempt, unless the model has its own code.
+        self.backend: BackendCode | None = None
         #: The callees that the last blueprint names.
         self.callees: tuple[str, ...] = ()
         #: Fingerprints of the serving files and of the last attempt; "" with an override.

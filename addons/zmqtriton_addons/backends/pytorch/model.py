@@ -1,0 +1,107 @@
+"""Runs models of PyTorch, as Triton's backend of this name does."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from zmqtriton_addons.backends import configuration, execution
+from zmqtriton_addons.backends.configuration import Io
+
+configuration.limit_spinning()
+try:
+    import torch
+
+    from zmqtriton_addons.backends.pytorch import calls, modules
+except ImportError as error:
+    raise configuration.require("pytorch", "torch", "torch", error) from error
+
+#: Parameters that set how TorchScript is executed, each with the function that does.
+_SCRIPT_SWITCHES = {
+    "ENABLE_JIT_EXECUTOR": "_jit_set_profiling_executor",
+    "ENABLE_JIT_PROFILING": "_jit_set_profiling_mode",
+    "ENABLE_TENSOR_FUSER": "_jit_set_texpr_fuser_enabled",
+}
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config: Any) -> Any:
+        document = config.as_dict()
+        if configuration.is_complete(document):
+            return config
+        module = modules.load(document, "CPU", "0")
+        if module.inputs is None or module.outputs is None:
+            raise pb_utils.TritonModelException(
+                f"model '{document['name']}' must specify 'input' and 'output' in config.pbtxt: "
+                "only files of torch.export.save() tell them"
+            )
+        configuration.complete(config, module.inputs, module.outputs)
+        return config
+
+    def initialize(self, args: dict[str, str]) -> None:
+        config = json.loads(args["model_config"])
+        _set_threads(config)
+        for name, function in _SCRIPT_SWITCHES.items():
+            if configuration.parameter(config, name):
+                getattr(torch._C, function)(configuration.flag(config, name, default=True))
+        self._module = modules.load(
+            config, args["model_instance_kind"], args["model_instance_device_id"]
+        )
+        if self._module.inputs is not None:
+            _check_inputs(config, self._module)
+        given = [entry["name"] for entry in config["input"]]
+        self._inputs = calls.order(given, self._module.arguments)
+        self._outputs = calls.order([entry["name"] for entry in config["output"]], [])
+        self._has_batches = config["max_batch_size"] > 0
+        self._is_in_inference_mode = configuration.flag(
+            config, "INFERENCE_MODE", default=self._module.prefers_inference_mode
+        )
+        self._is_optimized = not configuration.flag(
+            config, "DISABLE_OPTIMIZED_EXECUTION", default=False
+        )
+        is_cleaned = configuration.flag(config, "ENABLE_CACHE_CLEANING", default=False)
+        self._is_cleaned = is_cleaned and self._module.device.type == "cuda"
+        read = partial(calls.to_tensor, device=self._module.device)
+        self._arrays = execution.Arrays(read, calls.join)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        responses = execution.execute(
+            requests, self._run, self._outputs, self._has_batches, self._arrays
+        )
+        if self._is_cleaned:
+            torch.cuda.empty_cache()
+        return responses
+
+    def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+        arguments = calls.arguments_for(inputs, self._inputs, self._module.arguments)
+        with ExitStack() as modes:
+            no_gradients = torch.inference_mode if self._is_in_inference_mode else torch.no_grad
+            modes.enter_context(no_gradients())
+            if not self._is_optimized:
+                modes.enter_context(torch.jit.optimized_execution(False))
+            found = calls.outputs_of(self._module.call(*arguments), self._outputs)
+        return {name: found[name] for name in wanted}
+
+
+def _set_threads(config: dict[str, Any]) -> None:
+    own = configuration.number(config, "NUM_THREADS", 0)
+    threads = own or configuration.threads(config, "INTRA_OP_THREAD_COUNT")
+    if threads:
+        torch.set_num_threads(threads)
+    between = configuration.number(config, "NUM_INTEROP_THREADS", 0)
+    between = between or configuration.number(config, "INTER_OP_THREAD_COUNT", 0)
+    if between:
+        torch.set_num_interop_threads(between)
+
+
+def _check_inputs(config: dict[str, Any], module: modules.Module) -> None:
+    """Check the inputs against an exported program's; they may be called otherwise."""
+    assert module.inputs is not None
+    names = calls.order([entry["name"] for entry in config["input"]], module.arguments)
+    known = [Io(name, *io[1:]) for name, io in zip(names, module.inputs)]
+    configuration.check(config, known, [Io(entry["name"], "", None) for entry in config["output"]])

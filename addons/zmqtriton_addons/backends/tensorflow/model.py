@@ -1,0 +1,129 @@
+"""Runs SavedModels with TensorFlow, as Triton's backend of this name does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from zmqtriton_addons.backends import configuration, execution
+from zmqtriton_addons.backends.configuration import Io
+
+try:
+    import tensorflow
+except ImportError as error:
+    raise configuration.require("tensorflow", "tensorflow", "tensorflow", error) from error
+
+_DATA_TYPES = {
+    "bool": "TYPE_BOOL",
+    "uint8": "TYPE_UINT8",
+    "uint16": "TYPE_UINT16",
+    "uint32": "TYPE_UINT32",
+    "uint64": "TYPE_UINT64",
+    "int8": "TYPE_INT8",
+    "int16": "TYPE_INT16",
+    "int32": "TYPE_INT32",
+    "int64": "TYPE_INT64",
+    "float16": "TYPE_FP16",
+    "float32": "TYPE_FP32",
+    "float64": "TYPE_FP64",
+    "string": "TYPE_STRING",
+}
+
+
+class TritonPythonModel:
+    #: What auto_complete_config has loaded, for the instance of the same process.
+    _loaded: Any = None
+
+    @classmethod
+    def auto_complete_config(cls, config: Any) -> Any:
+        document = config.as_dict()
+        if not configuration.is_complete(document):
+            _set_threads(document)
+            cls._loaded = loaded = _load(document)
+            configuration.complete(config, *_tensors(_signature(document, loaded)))
+        return config
+
+    def initialize(self, args: dict[str, str]) -> None:
+        config = json.loads(args["model_config"])
+        loaded, type(self)._loaded = self._loaded, None
+        kind, device = args["model_instance_kind"], args["model_instance_device_id"]
+        self._device = f"/GPU:{device}" if kind == "GPU" else "/CPU:0"
+        if loaded is None:
+            _set_threads(config)
+            with tensorflow.device(self._device):
+                loaded = _load(config)
+        #: kept, since its functions refer to its variables weakly
+        self._model = loaded
+        self._call = _signature(config, loaded)
+        configuration.check(config, *_tensors(self._call))
+        self._outputs = [entry["name"] for entry in config["output"]]
+        self._has_batches = config["max_batch_size"] > 0
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        return execution.execute(requests, self._run, self._outputs, self._has_batches)
+
+    def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+        with tensorflow.device(self._device):
+            given = {name: tensorflow.constant(array) for name, array in inputs.items()}
+            found = self._call(**given)
+        return {name: np.asarray(found[name].numpy()) for name in wanted}
+
+
+def _set_threads(config: dict[str, Any]) -> None:
+    """Set the threads of this process, before TensorFlow has begun any."""
+    threads = configuration.threads(config, "TF_NUM_INTRA_THREADS")
+    between = configuration.number(config, "TF_NUM_INTER_THREADS", 0)
+    try:
+        tensorflow.config.threading.set_intra_op_parallelism_threads(threads)
+        tensorflow.config.threading.set_inter_op_parallelism_threads(between)
+    except RuntimeError as error:
+        pb_utils.Logger.log_warn(f"TensorFlow keeps its threads: {error}")
+
+
+def _load(config: dict[str, Any]) -> Any:
+    if config.get("platform") == "tensorflow_graphdef":
+        raise pb_utils.TritonModelException(
+            f"model '{config['name']}' is a GraphDef, which is not supported; save it as a "
+            "SavedModel"
+        )
+    path = configuration.find_file(config, "model.savedmodel")
+    tag = configuration.parameter(config, "TF_GRAPH_TAG", "serve")
+    try:
+        return tensorflow.saved_model.load(path, tags=[tag])
+    except Exception as error:
+        raise pb_utils.TritonModelException(f"tensorflow: cannot load {path}: {error}") from error
+
+
+def _signature(config: dict[str, Any], loaded: Any) -> Any:
+    name = configuration.parameter(config, "TF_SIGNATURE_DEF", "serving_default")
+    if name not in loaded.signatures:
+        known = ", ".join(sorted(loaded.signatures)) or "none"
+        raise pb_utils.TritonModelException(
+            f"the SavedModel of '{config['name']}' has no signature '{name}'; it has {known}"
+        )
+    return loaded.signatures[name]
+
+
+def _tensors(signature: Any) -> tuple[List[Io], List[Io]]:
+    """Return the inputs and outputs of a signature, by name."""
+    return (
+        _described(signature.structured_input_signature[1]),
+        _described(signature.structured_outputs),
+    )
+
+
+def _described(specs: Dict[str, Any]) -> List[Io]:
+    found = []
+    for name, spec in sorted(specs.items()):
+        if spec.dtype.name not in _DATA_TYPES:
+            raise pb_utils.TritonModelException(
+                f"unsupported datatype {spec.dtype.name} for I/O '{name}'"
+            )
+        dims = None
+        if spec.shape.rank is not None:
+            dims = [-1 if dim is None else int(dim) for dim in spec.shape]
+        found.append(Io(name, _DATA_TYPES[spec.dtype.name], dims))
+    return found

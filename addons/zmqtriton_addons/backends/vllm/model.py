@@ -1,0 +1,94 @@
+"""Answers with text by vLLM, one engine for an instance; its batches are the engine's own.
+
+The version directory holds model.json, the arguments of the engine, as in Triton's backend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import uuid
+from typing import Any, Set
+
+import triton_python_backend_utils as pb_utils
+
+from zmqtriton_addons.backends import configuration, execution
+from zmqtriton_addons.backends.vllm import generation
+
+_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+_ARGUMENTS = "model.json"
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config: Any) -> Any:
+        return generation.complete(config)
+
+    def initialize(self, args: dict[str, str]) -> None:
+        config = json.loads(args["model_config"])
+        if not pb_utils.using_decoupled_model_transaction_policy(config):
+            raise pb_utils.TritonModelException(
+                f"model '{config['name']}' of backend 'vllm' must be decoupled"
+            )
+        arguments = _arguments(config)
+        if args["model_instance_kind"] == "GPU":
+            # before vllm is imported; it has no other way to choose a device
+            os.environ["CUDA_VISIBLE_DEVICES"] = args["model_instance_device_id"]
+        try:
+            import vllm
+        except ImportError as error:
+            raise configuration.require("vllm", "vllm", "vllm", error) from error
+        self._sampling = vllm.SamplingParams
+        engine_arguments = vllm.AsyncEngineArgs(**arguments)
+        self._engine = vllm.AsyncLLMEngine.from_engine_args(engine_arguments)
+        #: asyncio itself would forget them
+        self._tasks: Set[Any] = set()
+
+    async def execute(self, requests: list[Any]) -> None:
+        for request in requests:
+            task = asyncio.ensure_future(self._answer(request, request.get_response_sender()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, request: Any, sender: Any) -> None:
+        try:
+            question = generation.Question.of(request)
+            await self._generate(question, sender)
+        except Exception as error:  # noqa: BLE001 - the client is told
+            sender.send(execution.failure(error), _FINAL)
+
+    async def _generate(self, question: generation.Question, sender: Any) -> None:
+        number = uuid.uuid4().hex
+        answer = generation.Answer(question)
+        found = None
+        sampling = self._sampling(**question.sampling)
+        async for found in self._engine.generate(question.prompt, sampling, number):
+            if sender.is_cancelled():
+                await self._engine.abort(number)
+                sender.send(flags=_FINAL)
+                return
+            if question.is_streamed:
+                sender.send(answer.response(found), _FINAL if found.finished else 0)
+                if found.finished:
+                    return
+        if found is None:
+            raise RuntimeError("the engine has ended without a word")
+        sender.send(answer.response(found), _FINAL)
+
+    def finalize(self) -> None:
+        shutdown = getattr(self._engine, "shutdown", None)
+        if shutdown is not None:
+            shutdown()
+
+
+def _arguments(config: dict[str, Any]) -> dict[str, Any]:
+    path = configuration.find_file(config, _ARGUMENTS)
+    with open(path, encoding="utf-8") as file:
+        try:
+            found = json.load(file)
+        except ValueError as error:
+            raise pb_utils.TritonModelException(f"{path} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise pb_utils.TritonModelException(f"{path} must be a JSON object")
+    return found

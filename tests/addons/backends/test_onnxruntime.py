@@ -1,0 +1,27 @@
+"""Sessions of ONNX Runtime as the configuration makes them; what they answer, system tests show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.addons.backends.served import Served
+from tests.system.frameworks import onnx_models
+
+pytest.importorskip("onnxruntime")
+
+SPINNING = "session.intra_op.allow_spinning"
+
+
+def test_threads_do_not_spin_unless_the_configuration_says_so(tmp_path: Path) -> None:
+    onnx_models.scaling(tmp_path / "m" / "1" / "model.onnx")
+    spinning = f'parameters {{ key: "{SPINNING}" value {{ string_value: "1" }} }}'
+
+    def entry(text: str, settings: dict[str, str] | None = None) -> str:
+        session = Served(tmp_path / "m", text, settings).model._session
+        found: str = session.get_session_options().get_session_config_entry(SPINNING)
+        return found
+
+    assert ("0", "1") == (entry(""), entry(spinning))
+    assert "1" == entry("", {SPINNING: "1"})

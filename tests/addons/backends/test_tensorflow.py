@@ -1,0 +1,80 @@
+"""SavedModels, from directory to answer; `make test-frameworks` has TensorFlow installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.addons.backends.served import Served
+from zmqtriton_stub.api.errors import TritonModelException
+
+tensorflow = pytest.importorskip("tensorflow")
+
+ROW = np.array([[1, 2, 3]], dtype=np.float32)
+
+
+def write(directory: Path, rows: int | None = None) -> Path:
+    """twice = 2 * x, and the words joined; another signature has the first only."""
+    module = tensorflow.Module()
+    module.factor = tensorflow.Variable(2.0)
+    numbers = tensorflow.TensorSpec([rows, 3], tensorflow.float32, name="x")
+    words = tensorflow.TensorSpec([rows, 1], tensorflow.string, name="words")
+
+    @tensorflow.function(input_signature=[numbers, words])
+    def both(x: Any, words: Any) -> Any:
+        return {"twice": module.factor * x, "joined": words + words}
+
+    @tensorflow.function(input_signature=[numbers])
+    def one(x: Any) -> Any:
+        return {"twice": module.factor * x}
+
+    module.both, module.one = both, one
+    path = directory / "1" / "model.savedmodel"
+    signatures = {"serving_default": both, "one": one}
+    tensorflow.saved_model.save(module, str(path), signatures=signatures)
+    return path
+
+
+def signature(name: str) -> str:
+    return f'parameters {{ key: "TF_SIGNATURE_DEF" value {{ string_value: "{name}" }} }}'
+
+
+@pytest.mark.row("K05")
+def test_a_directory_alone_is_a_model_with_its_tensors(tmp_path: Path) -> None:
+    write(tmp_path / "m")
+
+    served = Served(tmp_path / "m", "")
+
+    given = {"x": ROW, "words": np.array([["ä".encode()]], dtype=np.object_)}
+    expected = {"twice": [[2, 4, 6]], "joined": [["ää".encode()]]}
+    assert [expected, expected] == served.ask_all(given, given)
+    config = served.config
+    assert ("tensorflow_savedmodel", 4) == (config["platform"], config["max_batch_size"])
+    assert [("words", [1]), ("x", [3])] == [(e["name"], e["dims"]) for e in config["input"]]
+
+
+@pytest.mark.row("K05")
+def test_another_signature_and_fixed_sizes(tmp_path: Path) -> None:
+    write(tmp_path / "m", rows=1)
+
+    served = Served(tmp_path / "m", signature("one"))
+
+    assert {"twice": [[2, 4, 6]]} == served.ask(x=ROW)
+    assert 0 == served.config["max_batch_size"]
+
+
+@pytest.mark.row("K05")
+def test_what_cannot_be_served_has_a_reason(tmp_path: Path) -> None:
+    def refused(text: str) -> str:
+        with pytest.raises(TritonModelException) as error:
+            Served(tmp_path / "m", text)
+        return str(error.value)
+
+    path = write(tmp_path / "m")
+    assert "has no signature 'two'; it has one, serving_default" in refused(signature("two"))
+    assert "is a GraphDef, which is not supported" in refused('platform: "tensorflow_graphdef"')
+    (path / "saved_model.pb").write_bytes(b"x")
+    assert f"tensorflow: cannot load {path}: " in refused("")
