@@ -158,12 +158,6 @@ LAYERS = (
         "knows the broker and the supervisor by the wire alone",
     ),
     Layer(
-        "zmqtriton_frontends.templates",
-        (_FLOOR, "zmqtriton_frontends.templates"),
-        ("jinja2",),
-        "its processes run the code of models, and have nothing else of the server",
-    ),
-    Layer(
         "zmqtriton_frontends.process",
         (_FLOOR, "zmqtriton_frontends.process"),
         (),
@@ -282,14 +276,20 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton_addons.web_apis.openai",
+            "zmqtriton_addons.web_apis.templates",
             "zmqtriton_frontends.access.bearer_tokens",
             "zmqtriton_frontends.gateway",
             "zmqtriton_frontends.http_api",
             "zmqtriton_frontends.inference",
-            "zmqtriton_frontends.templates",
         ),
         ("falcon", "numpy", "orjson"),
         "is a form of generate",
+    ),
+    Layer(
+        "zmqtriton_addons.web_apis.templates",
+        (_FLOOR, "zmqtriton_addons.web_apis.templates"),
+        ("jinja2",),
+        "its processes run the code of models, and have nothing else of the server",
     ),
     Layer(
         "zmqtriton_addons.tools.run",

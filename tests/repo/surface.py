@@ -39,8 +39,6 @@ SURFACE = {
     "zmqtriton_frontends.metrics_api.scraper": "the page of metrics",
     "zmqtriton_frontends.process": "a frontend's memory and connections, and slow clients",
     "zmqtriton_frontends.process.request_log": "the log of a frontend",
-    "zmqtriton_frontends.templates.chat": "refusals of a model's template",
-    "zmqtriton_frontends.templates.children": "processes that run templates",
     "zmqtriton_frontends.tensors.references": "whether a tensor is large",
     "zmqtriton_protos": "Triton's messages",
 }

@@ -18,9 +18,10 @@ PAGE = ROOT / "docs" / "kept.md"
 SHORT_WAY = (
     *("frontends/zmqtriton_frontends", "stub/zmqtriton_floor", "stub/zmqtriton_stub"),
     *("zmqtriton/broker", "zmqtriton/embedded", "addons/zmqtriton_addons/door"),
+    "addons/zmqtriton_addons/web_apis/templates",
 )
 ASIDE = (
-    *("metrics_api", "pages", "clouds", "openai", "control", "backends", "forks"),
+    *("metrics_api", "pages", "clouds", "openai", "control", "forks"),
     *("fork_server.py", "deadlock_report.py", "metrics"),
 )
 _CACHES = {"lru_cache", "cache", "cached_property"}

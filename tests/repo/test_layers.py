@@ -88,7 +88,7 @@ SPAWNERS = {
     "zmqtriton.supervisor.machine.processes.process",
     "zmqtriton_stub.fork_server",
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
-    "zmqtriton_frontends.templates.children",  # ends what a template does not end
+    "zmqtriton_addons.web_apis.templates.children",  # ends what a template does not end
     "zmqtriton_addons.tools.benching.clients",  # clients that share no interpreter with the command
     "zmqtriton_addons.fleet.haproxy",
     "zmqtriton_addons.fleet.node_server",  # likewise, on each node

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zmqtriton_addons.door.process import peer
+from zmqtriton_addons.web_apis.templates import __main__ as templates
+from zmqtriton_addons.web_apis.templates import children
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.grpc_api import call
@@ -21,8 +23,6 @@ from zmqtriton_frontends.http2.header_blocks import MAX_FIELDS, MAX_LIST_BYTES
 from zmqtriton_frontends.http_api.inference import http_inference
 from zmqtriton_frontends.http_api.server import connection as http_connection
 from zmqtriton_frontends.process import inflating, ledger, progress, room, turns
-from zmqtriton_frontends.templates import __main__ as templates
-from zmqtriton_frontends.templates import children
 from zmqtriton_frontends.tensors import arena_body
 
 #: What a client does, where, the most that it makes the server hold or do, and how that ends.

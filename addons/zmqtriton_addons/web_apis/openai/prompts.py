@@ -10,8 +10,8 @@ import orjson
 
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
-from zmqtriton_frontends.templates.chat import RefusedChatError
-from zmqtriton_frontends.templates.children import Children, request_of
+from zmqtriton_addons.web_apis.templates.chat import RefusedChatError
+from zmqtriton_addons.web_apis.templates.children import Children, request_of
 
 #: A long chat delays other chats only.
 _lane = ThreadPoolExecutor(1, "chat-prompts")

@@ -25,13 +25,13 @@ from zmqtriton_addons.web_apis.openai.prompts import prompt_of
 from zmqtriton_addons.web_apis.openai.request_tensors import text_body
 from zmqtriton_addons.web_apis.openai.requests import TextRequest
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
+from zmqtriton_addons.web_apis.templates.children import Children
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import Events, Request, size_of_response
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import now_ns
-from zmqtriton_frontends.templates.children import Children
 
 #: The texts of an answer that is given as a whole take room in steps.
 _STEP_BYTES = 64 << 10

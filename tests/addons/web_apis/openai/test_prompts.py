@@ -12,8 +12,8 @@ from zmqtriton_addons.web_apis.openai import prompts
 from zmqtriton_addons.web_apis.openai.problems import RefusedField
 from zmqtriton_addons.web_apis.openai.prompts import prompt_of
 from zmqtriton_addons.web_apis.openai.tensor_names import TensorNames
+from zmqtriton_addons.web_apis.templates.children import Children
 from zmqtriton_frontends.inference.catalogue import ModelVersion
-from zmqtriton_frontends.templates.children import Children
 
 CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},

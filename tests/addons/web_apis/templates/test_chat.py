@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from zmqtriton_addons.web_apis.templates.chat import RefusedChatError, render
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
-from zmqtriton_frontends.templates.chat import RefusedChatError, render
 
 CHAT = [{"role": "user", "content": "{{ 1 + 1 }} é"}]
 

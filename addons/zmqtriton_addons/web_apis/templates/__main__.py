@@ -1,4 +1,4 @@
-"""A process for the chat templates of one model: `python -m zmqtriton_frontends.templates`.
+"""A process for the chat templates of one model: `python -m zmqtriton_addons.web_apis.templates`.
 
 Started by children.py, which ends it if a template takes too long. Requests come on standard input,
 answers go to standard output; nothing else can be opened here, and memory is limited. With a user
@@ -15,10 +15,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from zmqtriton_addons.web_apis.templates import chat
+from zmqtriton_addons.web_apis.templates.pipe import LENGTH_BYTES, OUTCOMES, READY
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
-from zmqtriton_frontends.templates import chat
-from zmqtriton_frontends.templates.pipe import LENGTH_BYTES, OUTCOMES, READY
 
 #: Of address space: an interpreter with Jinja takes a tenth of it.
 MEMORY_BYTES = 512 << 20
@@ -26,7 +26,7 @@ _WARM = "{% for m in messages %}{{ m | tojson }}{{ strftime_now('%Y') }}{% endfo
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="zmqtriton_frontends.templates")
+    parser = argparse.ArgumentParser(prog="zmqtriton_addons.web_apis.templates")
     parser.add_argument("--parent", type=int, required=True, metavar="PID")
     parser.add_argument("--user", type=int, nargs=2, metavar=("UID", "GID"))
     options = parser.parse_args(arguments)

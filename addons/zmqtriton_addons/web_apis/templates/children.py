@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from zmqtriton_addons.web_apis.templates import chat
+from zmqtriton_addons.web_apis.templates.pipe import LENGTH_BYTES, OUTCOMES, READY
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable, Unsupported
-from zmqtriton_frontends.templates import chat
-from zmqtriton_frontends.templates.pipe import LENGTH_BYTES, OUTCOMES, READY
 
 #: How long a template may take; a usual one takes a millisecond.
 WITHIN_S = 5.0
@@ -90,7 +90,7 @@ class Child:
         raise _ERRORS.get(outcome, InternalError)(text)
 
     async def _start(self) -> asyncio.subprocess.Process:
-        command = [sys.executable, "-m", "zmqtriton_frontends.templates"]
+        command = [sys.executable, "-m", "zmqtriton_addons.web_apis.templates"]
         command += ["--parent", str(os.getpid()), *_as_user(self._user)]
         process = self._process = await asyncio.create_subprocess_exec(
             *command,

@@ -12,9 +12,9 @@ import pytest
 import uvloop
 
 from tests.support.waiting import eventually
+from zmqtriton_addons.web_apis.templates import children as module
+from zmqtriton_addons.web_apis.templates.children import Children, request_of
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_frontends.templates import children as module
-from zmqtriton_frontends.templates.children import Children, request_of
 
 LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 NUMBERS = "{% set n = 10 ** (10 ** 9) %}"
