@@ -8,8 +8,8 @@ from __future__ import annotations
 TABLES: dict[str, dict[str, str]] = {
     "zmqtriton.commands": {
         "check": "zmqtriton_addons.tools.checking.command:run_check",
-        "demo": "zmqtriton.demo:run_demo",
-        "example": "zmqtriton.examples:run_example",
+        "demo": "zmqtriton_addons.tools.demo:run_demo",
+        "example": "zmqtriton_addons.tools.examples:run_example",
         "fleet": "zmqtriton_addons.fleet.command:run_fleet",
         "new": "zmqtriton_addons.tools.new_model.command:run_new",
         "run": "zmqtriton_addons.tools.run.command:run_model",

@@ -17,7 +17,7 @@ NOT_RUN = {
     "docs/protocol.md": "generated from wire.py",
     "docs/reference/command-lines.md": "generated from what --help prints",
     "docs/reference/config.md": "generated; pieces of configurations of many models",
-    "docs/reference/pb-utils.md": "generated; tests/testing/test_pb_utils_page.py runs the models",
+    "docs/reference/pb-utils.md": "generated; test_pb_utils_page.py runs the models",
     "deploy/README.md": "tests/system/deploy writes the files",
     "deploy/debian/README.md": "installs packages on the machine",
     "deploy/docker/README.md": "needs a Docker engine",

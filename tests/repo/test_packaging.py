@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 from zmqtriton_floor import __version__
 
 PATH_ROOTS = (ROOT, ROOT / "stub", ROOT / "frontends", ROOT / "addons")
@@ -189,7 +190,7 @@ def test_a_model_is_tested_without_a_server_as_the_guide_says(
     guide = (ROOT / "docs" / "guides" / "testing.md").read_text("utf-8")
     [script] = [block for block in CODE.findall(guide) if "TritonPythonModel()" in block]
     wheel.extractall(tmp_path)
-    model = ROOT / "zmqtriton" / "demo" / "models" / "add_sub" / "1"
+    model = DEMO_MODELS / "add_sub" / "1"
     # What it says, and then that it was the wheel that said it.
     script += "import zmqtriton_stub\nprint(pb_utils.__file__, zmqtriton_stub.__file__)\n"
 

@@ -13,6 +13,7 @@ import pytest
 import zmqtriton_protos
 from tests.conftest import ROOT, find_tool, skip_missing
 from tests.support.server import Server
+from zmqtriton_addons.tools.demo import MODELS as DEMO
 
 pytestmark = pytest.mark.system
 
@@ -22,7 +23,6 @@ PROTOS = Path(zmqtriton_protos.__file__).parent
 #: Made by `make .venv-clients/stamp`, where there is npm.
 NODE_MODULES = ROOT / ".venv-clients" / "node" / "node_modules"
 PRINTED = ["HELLO", "one", "word", "after", "the", "other"]
-DEMO = ROOT / "zmqtriton" / "demo" / "models"
 MODELS = [DEMO / "string_upper", DEMO / "tokens"]
 
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from tests.conftest import ROOT, find_tool, skip_missing
 from tests.support.waiting import eventually
 from tests.system.docs.examples import split_commands
+from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
 #: Commands that serve until they are stopped.
 _SERVES = re.compile(r"(sudo )?(zmqtriton (run|demo|--)|tritonserver --)")
@@ -70,7 +71,7 @@ class Desk:
             "TMPDIR": str(scratch),
             "XDG_RUNTIME_DIR": str(scratch),
             "COLUMNS": "200",
-            "MODELS": str(ROOT / "zmqtriton" / "demo" / "models"),
+            "MODELS": str(DEMO_MODELS),
             "ROOT": str(ROOT),
             # An environment of the tests may stand beside models under test; none is looked for.
             "PYTHONDONTWRITEBYTECODE": "1",

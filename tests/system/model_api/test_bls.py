@@ -11,8 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.server import ROOT, Server
+from tests.support.server import Server
 from tests.support.waiting import eventually
+from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.system
 
@@ -325,8 +326,7 @@ def test_a_thousand_questions_leave_nothing_behind(server: Server) -> None:
 
 
 def test_the_pipeline_of_the_demonstration(tmp_path: Path) -> None:
-    demo = ROOT / "zmqtriton" / "demo" / "models"
-    models = [demo / name for name in ("pipeline", "string_upper", "add_sub")]
+    models = [DEMO_MODELS / name for name in ("pipeline", "string_upper", "add_sub")]
 
     with Server(tmp_path / "s", models=models) as server:
         outputs = _infer(

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from tests.support.browser import Browser
-from tests.support.server import ROOT, Server
+from tests.support.server import Server
 from tests.system.protocols.front_page import choose, part, reason, row, run, shown, state
+from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
 pytestmark = pytest.mark.system
 
@@ -72,7 +73,7 @@ def bond(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Server]:
     source = tmp_path_factory.mktemp("models")
     models: list[str | Path] = [
-        *("add_sub", "string_upper", ROOT / "zmqtriton" / "demo" / "models" / "tokens"),
+        *("add_sub", "string_upper", DEMO_MODELS / "tokens"),
         write_model(source, "integers", BOUND.format(file=str(bond)), "TYPE_INT64"),
         write_model(source, "refusing", REFUSING),
         write_model(source, "bound", BOUND.format(file=str(bond))),

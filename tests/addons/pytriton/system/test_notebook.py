@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.server import ROOT, free_ports
-from zmqtriton.examples import EXAMPLES
+from zmqtriton_addons.tools.examples import EXAMPLES
 
 pytestmark = pytest.mark.system
 

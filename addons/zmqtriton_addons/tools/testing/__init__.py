@@ -10,8 +10,8 @@ their answers are held to, are the stub's; only the broker is played.
 from __future__ import annotations
 
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
-from zmqtriton.testing.model import LoadedModel, load_model
-from zmqtriton.testing.outputs import OutputError
+from zmqtriton_addons.tools.testing.model import LoadedModel, load_model
+from zmqtriton_addons.tools.testing.outputs import OutputError
 from zmqtriton_floor.errors import ZmqTritonError
 
 __all__ = [

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 from zmqtriton.main import main
+from zmqtriton_addons.tools.demo import MODELS as DEMO_MODELS
 
 GUIDES = ROOT / "docs" / "guides"
 
@@ -19,7 +20,7 @@ GUIDES = ROOT / "docs" / "guides"
 def test_what_the_guide_for_tests_prints_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(ROOT / "zmqtriton" / "demo" / "models", tmp_path / "models")
+    shutil.copytree(DEMO_MODELS, tmp_path / "models")
     monkeypatch.chdir(tmp_path)
     assert 0 == main(["new", "totals", "--sequence"])
     text = (GUIDES / "testing.md").read_text("utf-8")

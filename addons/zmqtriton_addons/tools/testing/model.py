@@ -22,11 +22,11 @@ import zmqtriton_stub
 from zmqtriton.broker.sequences.controls import SequenceControls
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton.embedded.tensors import to_arrays, to_tensors
-from zmqtriton.testing.batch import Batch
-from zmqtriton.testing.called_models import Answer, CalledModels
-from zmqtriton.testing.imports import ModelImports
-from zmqtriton.testing.outputs import check_names, check_tensors
-from zmqtriton.testing.reading import read_model
+from zmqtriton_addons.tools.testing.batch import Batch
+from zmqtriton_addons.tools.testing.called_models import Answer, CalledModels
+from zmqtriton_addons.tools.testing.imports import ModelImports
+from zmqtriton_addons.tools.testing.outputs import check_names, check_tensors
+from zmqtriton_addons.tools.testing.reading import read_model
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, from_number
 from zmqtriton_floor.logs import LEVEL_NUMBERS

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from tests.support.server import Server, free_ports
-from zmqtriton.examples import EXAMPLES, names
 from zmqtriton.main import main
+from zmqtriton_addons.tools.examples import EXAMPLES, names
 
 COLOURS = [
     *("ff2010: red", "102030: black", "f0f0e0: white"),

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from zmqtriton.command_line import read_options
-from zmqtriton.examples import copy_missing
 from zmqtriton.supervisor.opened import OpenedServer
+from zmqtriton_addons.tools.examples import copy_missing
 
 MODELS = Path(__file__).parent / "models"
 DIRECTORY = "zmqtriton-demo"

@@ -16,8 +16,8 @@ import pytest
 
 from tests.support.server import ROOT
 from tests.support.waiting import eventually
-from zmqtriton.demo import copy_models, guide, server_arguments
 from zmqtriton.options import parse
+from zmqtriton_addons.tools.demo import copy_models, guide, server_arguments
 
 MODELS = {"add_sub", "crashy", "doubled", "pipeline", "string_upper", "tokens"}
 
