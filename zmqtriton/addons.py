@@ -101,7 +101,7 @@ def directory_of(reference: str) -> Path:
 
 @cache
 def backend_package(name: str) -> Package | None:
-    """Return the package of an add-on's backend; None if there is none, or it is not there."""
+    """Return the package of an add-on's backend; None without one, or without its files."""
     reference = find(BACKENDS, name)
     if reference is None:
         return None
