@@ -27,6 +27,12 @@ SURFACE = {
     # models in the user's process
     "zmqtriton.embedded": "a server, or a connection to one, in a script",
     "zmqtriton_stub.api": "the classes that models meet",
+    # models in the process of a test, which plays the broker
+    "zmqtriton.broker.sequences.controls": "control tensors, as the broker adds them",
+    "zmqtriton_stub.broker": "calls of models, and the books on their answers",
+    "zmqtriton_stub.execution": "executions and their responses",
+    "zmqtriton_stub.instance": "the instance of the process",
+    "zmqtriton_stub.model": "the model's code, imported and called",
     # frontends
     "zmqtriton_frontends.access.bearer_tokens": "what a token is good for",
     "zmqtriton_frontends.access.refusals": "the refusal of a token",

@@ -22,7 +22,7 @@ _NAMES = {
     "instances": "apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems",
     "members": "check_members member_problems no_loaded_version_text version_not_loaded_text",
-    "model_config": "Host load_config",
+    "model_config": "Host load_config merge_completion",
     "names": "unknown_name_problems",
     "own_parameters": "own_parameter_problems",
     "parameters": "BLS_MODELS declared_callees load_timeout_s",
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         no_loaded_version_text,
         version_not_loaded_text,
     )
-    from zmqtriton.config.model_config import Host, load_config
+    from zmqtriton.config.model_config import Host, load_config, merge_completion
     from zmqtriton.config.names import unknown_name_problems
     from zmqtriton.config.own_parameters import own_parameter_problems
     from zmqtriton.config.parameters import BLS_MODELS, declared_callees, load_timeout_s

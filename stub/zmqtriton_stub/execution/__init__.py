@@ -1,1 +1,23 @@
 """From a batch to its responses: execute(), streams, implicit state, warm-up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.lazy_names import lazy_names
+
+#: The names for add-ons, by module.
+_NAMES = {
+    "executions": "Execution Executions",
+    "response_counts": "ResponseCounter",
+    "responses": "OutcomeWithBody Pending state_lock",
+    "streams": "Stream",
+}
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.execution.executions import Execution, Executions
+    from zmqtriton_stub.execution.response_counts import ResponseCounter
+    from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
+    from zmqtriton_stub.execution.streams import Stream
+else:
+    __getattr__ = lazy_names(__name__, _NAMES)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from zmqtriton.command_line import read_options
-from zmqtriton.supervisor.opened import OpenedServer
+from zmqtriton.supervisor import OpenedServer
 from zmqtriton_addons.tools.examples import copy_missing
 
 MODELS = Path(__file__).parent / "models"
@@ -26,7 +26,7 @@ commands to try. Existing files are kept, so the models can be edited. If the po
 
 def run_demo(words: list[str]) -> int:
     """Run the command and return the exit status."""
-    from zmqtriton.supervisor.service import run
+    from zmqtriton.supervisor import run
 
     if words[:1] in (["-h"], ["--help"]):
         sys.stdout.write(_HELP)

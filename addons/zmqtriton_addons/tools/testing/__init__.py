@@ -9,7 +9,7 @@ their answers are held to, are the stub's; only the broker is played.
 
 from __future__ import annotations
 
-from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
+from zmqtriton.embedded import InferenceRequest, InferenceResponse
 from zmqtriton_addons.tools.testing.model import LoadedModel, load_model
 from zmqtriton_addons.tools.testing.outputs import OutputError
 from zmqtriton_floor.errors import ZmqTritonError

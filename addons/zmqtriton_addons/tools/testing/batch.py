@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable
 
 from zmqtriton.broker.sequences.controls import SequenceControls
-from zmqtriton.embedded.requests import InferenceRequest
+from zmqtriton.embedded import InferenceRequest
 from zmqtriton_floor import wire
-from zmqtriton_stub.api.inference import InferenceResponse
-from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
-from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
-from zmqtriton_stub.execution.streams import Stream
+from zmqtriton_stub.api import InferenceResponse
+from zmqtriton_stub.broker import UnconfirmedAnswers
+from zmqtriton_stub.execution import OutcomeWithBody, Pending, ResponseCounter, Stream, state_lock
 from zmqtriton_stub.instance import Instance
 
 

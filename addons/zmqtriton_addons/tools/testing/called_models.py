@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.embedded.tensors import to_arrays, to_tensors
+from zmqtriton.embedded import to_arrays, to_tensors
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.stub import StubSettings
-from zmqtriton_stub.broker.bell import Bell
-from zmqtriton_stub.broker.bls_client import BlsClient
+from zmqtriton_stub.broker import Bell, BlsClient
 
 #: Takes arrays by name and returns some, or an iterable of such for each response of a stream.
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any] | Iterable[Mapping[str, Any]]]

@@ -18,10 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import zmqtriton_stub
 from zmqtriton.broker.sequences.controls import SequenceControls
-from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
-from zmqtriton.embedded.tensors import to_arrays, to_tensors
+from zmqtriton.embedded import InferenceRequest, InferenceResponse, to_arrays, to_tensors
 from zmqtriton_addons.tools.testing.batch import Batch
 from zmqtriton_addons.tools.testing.called_models import Answer, CalledModels
 from zmqtriton_addons.tools.testing.imports import ModelImports
@@ -32,8 +30,7 @@ from zmqtriton_floor.errors import InvalidArgument, from_number
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 from zmqtriton_floor.progress import SIZE, Progress
 from zmqtriton_stub import instance as this_process
-from zmqtriton_stub.execution.executions import Execution, Executions
-from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending
+from zmqtriton_stub.execution import Execution, Executions, OutcomeWithBody, Pending
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.model import Model, import_class
 
@@ -42,7 +39,7 @@ PATIENCE_S = 60.0
 #: Threads of the model are looked after so often while nothing comes.
 _LOOK_EVERY_S = 0.02
 #: Where the frames lie that a test's author need not see.
-_STUB = os.path.dirname(zmqtriton_stub.__file__) + os.sep
+_STUB = os.path.dirname(this_process.__file__) + os.sep
 _log = logging.getLogger("zmqtriton.testing")
 
 Request = InferenceRequest | Mapping[str, Any]

@@ -6,12 +6,19 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.config.backends import backend_places, find_model_file, find_runtime
-from zmqtriton.config.document import to_json
-from zmqtriton.config.instances import apply_group_defaults, instance_specs
-from zmqtriton.config.model_config import Host, load_config, merge_completion
+from zmqtriton.config import (
+    Host,
+    apply_group_defaults,
+    backend_places,
+    find_model_file,
+    find_runtime,
+    instance_specs,
+    load_config,
+    merge_completion,
+    to_json,
+)
 from zmqtriton.repository.scan import choose_versions, scan_model, subdirectories
-from zmqtriton.supervisor.machine.gpus import visible_gpus
+from zmqtriton.supervisor import visible_gpus
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 
