@@ -26,8 +26,8 @@ test-as-nobody: .venv/test.stamp
 # Models of frameworks that are large; their environment takes 6 GB, most of it PyTorch's CUDA.
 # A process for each, as models have: some do not bear others.
 test-frameworks: .venv-frameworks/stamp
-	set -e; for file in tests/addons/backends/test_*.py tests/system/frameworks/test_pytorch.py \
-		tests/system/frameworks/test_model_files.py; do \
+	set -e; for file in tests/addons/backends/test_*.py tests/addons/backends/system/test_pytorch.py \
+		tests/addons/backends/system/test_model_files.py; do \
 		.venv-frameworks/bin/python -m pytest -q $$file $(ARGS); done
 
 # Several nodes of a Ray cluster on this machine; needs haproxy.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.addons.backends.served import Served
-from tests.system.frameworks import onnx_models
+from tests.addons.backends.system import onnx_models
 
 pytest.importorskip("onnxruntime")
 

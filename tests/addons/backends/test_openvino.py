@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.addons.backends.served import Served
-from tests.system.frameworks import onnx_models
+from tests.addons.backends.system import onnx_models
 from zmqtriton_stub.api.errors import TritonModelException
 
 openvino = pytest.importorskip("openvino")

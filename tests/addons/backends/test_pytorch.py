@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.addons.backends.served import Served
-from tests.system.frameworks import torch_models
+from tests.addons.backends.system import torch_models
 from zmqtriton_addons.backends import configuration
 from zmqtriton_stub.api.errors import TritonModelException, describe
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from tests.system.frameworks import onnx_models
+from tests.addons.backends.system import onnx_models
 from zmqtriton.config.backends import backend_places
 from zmqtriton_addons.tools.checking.configurations import CheckOptions
 from zmqtriton_addons.tools.checking.models import check_model

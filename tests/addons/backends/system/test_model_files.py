@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
+from tests.addons.backends.system.model_files import KINDS, WIDTH, Kind
 from tests.support.server import Server
 from tests.support.waiting import eventually
-from tests.system.frameworks.model_files import KINDS, WIDTH, Kind
 
 pytestmark = pytest.mark.system
 

@@ -1,6 +1,6 @@
 """Files of every framework for the tests that all of them have, written by a process of its own.
 
-    python -m tests.system.frameworks.model_files onnxruntime DIRECTORY FACTOR ...
+    python -m tests.addons.backends.system.model_files onnxruntime DIRECTORY FACTOR ...
 
 A process may not bear two frameworks, so this module imports each where it is needed. All models
 answer rows of three numbers with FACTOR times each, a forest with FACTOR where one is above zero.
@@ -186,7 +186,7 @@ KINDS = (
 
 
 def _write_onnxruntime(path: Path, factor: float) -> None:
-    from tests.system.frameworks import onnx_models
+    from tests.addons.backends.system import onnx_models
 
     onnx_models.scaling(path / "model.onnx", factor)
 
@@ -228,7 +228,7 @@ def _write_fil(path: Path, factor: float) -> None:
 
 
 def _write_pytorch(path: Path, factor: float) -> None:
-    from tests.system.frameworks import torch_models
+    from tests.addons.backends.system import torch_models
 
     torch_models.write_script(path / "model.pt", "Scaled", factor)
 

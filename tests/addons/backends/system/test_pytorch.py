@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 
+from tests.addons.backends.system import torch_models
 from tests.support.server import Server
-from tests.system.frameworks import torch_models
 from zmqtriton.main import main
 
 pytest.importorskip("torch")

@@ -16,8 +16,8 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from tests.addons.backends.system import onnx_models
 from tests.support.server import Server
-from tests.system.frameworks import onnx_models
 
 pytestmark = pytest.mark.system
 
