@@ -89,14 +89,14 @@ def test_another_edition_in_the_environment_is_passed_over(
 
 
 def test_a_package_of_one_name_is_provided_alone(site: Path) -> None:
-    own = site / "backend_of_test"
+    own = site / "lonely_of_test"
     own.mkdir()
     (own / "inner.py").write_text("")
     (own / "model.py").write_text(
-        "import backend_of_test.inner\nclass TritonPythonModel: loaded = True\n"
+        "import lonely_of_test.inner\nclass TritonPythonModel: loaded = True\n"
     )
 
-    assert load(own / "model.py", "backend_of_test").loaded
+    assert load(own / "model.py", "lonely_of_test").loaded
 
 
 @pytest.mark.parametrize("package", ["", "addon_of_test.two", "elsewhere.one"])
