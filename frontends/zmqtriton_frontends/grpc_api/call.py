@@ -5,7 +5,7 @@ That a client has gone or its deadline has passed is no flag here: the handler's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from zmqtriton_floor.access.token_file import Grant
@@ -90,6 +90,9 @@ class Call(Protocol):
     async def turn(self, begun: float) -> None:
         """Wait for the client's turn, after something was done for it since then."""
 
+    def work(self, step: Callable[[], bool]) -> None:
+        """Have steps done in the client's turns, until one returns False."""
+
     @property
     def address(self) -> str:
         """Return where the client is, or the proxy that it comes by; "" if that is not known."""
@@ -141,6 +144,9 @@ class GrantedCall:
 
     async def turn(self, begun: float) -> None:
         await self._call.turn(begun)
+
+    def work(self, step: Callable[[], bool]) -> None:
+        self._call.work(step)
 
     @property
     def address(self) -> str:

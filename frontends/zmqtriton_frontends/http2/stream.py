@@ -66,11 +66,6 @@ class Stream:
         #: The header block that ends it, to be sent after all data.
         self.trailers: bytes | None = None
 
-    def keep_outgoing(self) -> None:
-        """Copy unsent data, so that it does not occupy the memory of others."""
-        if self.outgoing:
-            self.outgoing = deque((memoryview(b"".join(self.outgoing)),))
-
     @property
     def is_silent(self) -> bool:
         """True if nothing has come of what its headers announce."""

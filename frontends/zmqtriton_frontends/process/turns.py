@@ -2,14 +2,17 @@
 
 The loop reads from all clients together for some milliseconds; then it does everything else, and
 what has come meanwhile waits for the next round. A round begins with those that have cost little
-lately and has one turn for the others, of one address after the other. One that is alone is never
-kept waiting: nothing is refused, and no time is left unused.
+lately, each for a millisecond, and has one turn for the others, of one address after the other. Of
+those that cost little the cheapest come first, as if they had come earlier: hundreds of new
+connections, of which nothing is known, are behind those that have been modest. One that is alone is
+never kept waiting: nothing is refused, and no time is left unused.
 
 Does no I/O.
 """
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,8 +26,13 @@ LITTLE_S = 0.005
 LITTLE_PART = 0.05
 #: More is not held against a client: a second later it costs little again.
 _MOST_S = 0.05
-#: The one turn of those that cost much, if the others have used the round up.
-_LEAST_S = 0.001
+#: The turn of one that costs little where others wait, and of those that cost much if the others
+#: have used the round up.
+_TURN_S = 0.001
+#: What a new client seems to have cost.
+_NEW_S = 0.002
+#: So much earlier is the turn of one that has cost a second less.
+_EARLIER_S = 50.0
 
 #: Does what waits, up to this time; returns whether there is more of it.
 GoOn = Callable[[float], bool]
@@ -35,13 +43,13 @@ class Cost:
 
     __slots__ = ("address", "at", "seconds")
 
-    def __init__(self, address: str = "") -> None:
+    def __init__(self, address: str = "", now: float = 0.0) -> None:
         self.address = address
         #: So much, at that time.
-        self.seconds = self.at = 0.0
+        self.seconds, self.at = _NEW_S, now
 
-    def is_much(self, now: float) -> bool:
-        return self.seconds - (now - self.at) * LITTLE_PART > LITTLE_S
+    def recent_s(self, now: float) -> float:
+        return max(0.0, self.seconds - (now - self.at) * LITTLE_PART)
 
 
 class Turns:
@@ -57,22 +65,24 @@ class Turns:
         self.is_crowded = False
         #: How long this round has read, and when that was.
         self._read_s = self._read_at = 0.0
-        #: Who waits: clients that cost little, and the others by their addresses.
-        self._few: deque[tuple[Cost, GoOn]] = deque()
+        #: Who waits: clients that cost little, in order, and the others by their addresses.
+        self._few: list[tuple[float, int, Cost, GoOn]] = []
+        self._next_number = 0
         self._many: dict[str, deque[tuple[Cost, GoOn]]] = {}
 
     def end_of_turn(self, cost: Cost, now: float) -> float:
         """Return until when a client may be read now; 0 if it has to wait()."""
         left = ROUND_S - self._read_s
-        if self.is_crowded and (left <= 0 or cost.is_much(now)):
+        if self.is_crowded and (left <= 0 or cost.recent_s(now) > LITTLE_S):
             return 0.0
-        return now + ROUND_S
+        return now + (_TURN_S if self.is_crowded else ROUND_S)
 
     def spend(self, cost: Cost, begun: float) -> None:
         """Note that a client was read since then."""
         now = self.clock()
         took = now - begun
-        cost.seconds = min(max(0.0, cost.seconds - (begun - cost.at) * LITTLE_PART) + took, _MOST_S)
+        before = cost.seconds - (begun - cost.at) * LITTLE_PART
+        cost.seconds = min(max(0.0, before) + took, _MOST_S)
         cost.at = now
         if not self.is_crowded:
             # what the loop has done between two turns counts as its part of the round
@@ -84,10 +94,14 @@ class Turns:
 
     def wait(self, cost: Cost, go_on: GoOn) -> None:
         """Have something done when it is this client's turn, and again while there is more."""
-        if cost.is_much(self.clock()):
+        now = self.clock()
+        recent_s = cost.recent_s(now)
+        if recent_s > LITTLE_S:
             self._many.setdefault(cost.address, deque()).append((cost, go_on))
         else:
-            self._few.append((cost, go_on))
+            self._next_number += 1
+            due = now + recent_s * _EARLIER_S
+            heapq.heappush(self._few, (due, self._next_number, cost, go_on))
         self._crowd()
 
     def _crowd(self) -> None:
@@ -98,17 +112,16 @@ class Turns:
     def _go_round(self) -> None:
         self._read_s = 0.0
         begun = self.clock()
-        for _ in range(len(self._few)):
-            if self.clock() - begun >= ROUND_S:
-                break
-            self._take(*self._few.popleft(), begun + ROUND_S)
+        while self._few and (now := self.clock()) - begun < ROUND_S:
+            *_, cost, go_on = heapq.heappop(self._few)
+            self._take(cost, go_on, now + _TURN_S)
         if self._many:
             address = next(iter(self._many))
             waiting = self._many.pop(address)
             first = waiting.popleft()
             if waiting:
                 self._many[address] = waiting  # behind all other addresses
-            self._take(*first, max(begun + ROUND_S, self.clock() + _LEAST_S))
+            self._take(*first, max(begun + ROUND_S, self.clock() + _TURN_S))
         self.is_crowded = False
         if self._few or self._many or self._read_s > ROUND_S:
             self._crowd()

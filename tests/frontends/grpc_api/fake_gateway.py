@@ -188,6 +188,8 @@ class FakeCall:
         self.answers = Share(Book(1 << 30, is_bounded=False))
         self.requests = Share(Book(1 << 30))
         self.turns = 0
+        #: What is to be done step by step.
+        self.works: list[Callable[[], bool]] = []
 
     @property
     def has_wishes(self) -> bool:
@@ -199,6 +201,9 @@ class FakeCall:
     async def turn(self, begun: float) -> None:
         self.turns += 1
         await asyncio.sleep(0)
+
+    def work(self, step: Callable[[], bool]) -> None:
+        self.works.append(step)
 
 
 class InMemoryTransport:

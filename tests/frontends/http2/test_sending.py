@@ -8,6 +8,7 @@ import pytest
 from tests.frontends.http2.talk import Frame, Talk, data_of, kinds
 from tests.support import raw_http2 as h2
 from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.process.kept_parts import copy_some
 
 END = h2.END_HEADERS | h2.END_STREAM
 
@@ -85,7 +86,8 @@ def test_what_waits_can_be_made_the_connections_own() -> None:
     talk.connection.answer(stream, b"h", [b"head", data], b"t")
     found = talk.frames()
 
-    stream.keep_outgoing()
+    while copy_some(stream.outgoing):
+        pass
 
     assert all(piece.obj is not data.obj for piece in stream.outgoing)
     talk.send(window(0, 1_000_000), window(1, 1_000_000))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zmqtriton_frontends.process.turns import ROUND_S, Cost, GoOn, Turns
+from zmqtriton_frontends.process.turns import LITTLE_S, ROUND_S, Cost, GoOn, Turns
 
 
 class Loop:
@@ -69,6 +69,8 @@ def test_all_that_cost_much_have_one_turn_in_a_round() -> None:
     loop = Loop()
     for number in range(10):
         loop.come(f"{number}", 0.05, Cost("a"))
+    for _ in range(20):
+        loop.go_round()  # until all have cost much
 
     begun = len(loop.read)
     for _ in range(30):
@@ -107,11 +109,11 @@ def test_who_has_cost_much_costs_little_again_after_a_while() -> None:
     loop.come("much", 0.5, cost)
     while loop.go_round():
         pass
-    assert cost.is_much(loop.now)
+    assert cost.recent_s(loop.now) > LITTLE_S
 
     loop.now += 1.0
 
-    assert not cost.is_much(loop.now)
+    assert 0 == cost.recent_s(loop.now)
 
 
 def test_many_that_each_cost_little_do_not_fill_a_round() -> None:
@@ -124,5 +126,33 @@ def test_many_that_each_cost_little_do_not_fill_a_round() -> None:
         pass
 
     assert at_once * 0.002 < 2 * ROUND_S
-    assert [f"{number}" for number in range(100)] == loop.read
+    assert {f"{number}" for number in range(100)} == set(loop.read)
     assert max(loop.rounds) < 2 * ROUND_S
+
+
+def test_who_has_been_modest_comes_before_those_of_whom_nothing_is_known() -> None:
+    loop = Loop()
+    modest = Cost("b", loop.now - 1.0)
+    for number in range(200):
+        loop.come(f"new {number}", 0.004, Cost(f"{number}", loop.now))
+    loop.come("modest", 0.0004, modest)
+
+    loop.go_round()
+
+    assert "modest" in loop.read
+    assert max(loop.rounds) < 2 * ROUND_S
+
+
+def test_those_of_whom_nothing_is_known_come_though_modest_ones_never_end() -> None:
+    loop = Loop()
+    loop.come("much", 0.1, Cost("a"))
+    loop.come("new", 0.001, Cost("b", loop.now))
+    rounds = 0
+
+    while "new" not in loop.read:
+        for number in range(10):
+            loop.come(f"modest {number}", 0.001, Cost("c", loop.now - 1.0))
+        loop.go_round()
+        rounds += 1
+
+    assert rounds * ROUND_S < 1.0

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
+from weakref import ref
 
 from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.grpc_api.call import FREE_BYTES, NoRoomError
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
+from zmqtriton_frontends.process.kept_parts import copy_some
 from zmqtriton_protos import message
 
 #: gRPC's own limit of a message; the length travels in 32 bits.
@@ -50,7 +52,7 @@ def encode_in_pieces(
 class Pieces:
     """A large message where its parts lie, which is nothing that anybody may keep for long."""
 
-    __slots__ = ("_size", "parts")
+    __slots__ = ("__weakref__", "_size", "parts")
 
     def __init__(self, parts: list[bytes | memoryview], size: int) -> None:
         self.parts = parts
@@ -62,7 +64,19 @@ class Pieces:
     def __bytes__(self) -> bytes:
         return b"".join(self.parts)
 
+    def steps_of_copy(self) -> Callable[[], bool]:
+        """Return what copies a step of it, for as long as anybody has it."""
+        weak = ref(self)
 
+        def step() -> bool:
+            message = weak()
+            return message is not None and copy_some(message.parts)
+
+        return step
+
+
+#: A copy of more would hold the loop for some milliseconds.
+_COPIED_BYTES = 1 << 20
 #: Of the text of an error, in characters.
 _MOST_TEXT = 64 << 10
 
@@ -90,7 +104,9 @@ class StreamEncoder:
         admits: Callable[[int], bool] | None = None,
         in_pieces: bool = False,
     ) -> bytes | Pieces:
-        """Encode a response, if so many bytes are admitted; a large one in pieces, if those do.
+        """Encode a response, if so many bytes are admitted.
+
+        A large one is left in pieces, if those do, and a very large one anyway.
 
         Raises InvalidArgument if it would be larger than gRPC allows, and NoRoomError.
         """
@@ -103,7 +119,7 @@ class StreamEncoder:
         if admits is not None and size > FREE_BYTES and not admits(size):
             raise NoRoomError
         pieces[0] = start = _INFER_RESPONSE + varint(size)
-        if in_pieces and size > FREE_BYTES:
+        if size > (FREE_BYTES if in_pieces else _COPIED_BYTES):
             return Pieces(pieces, len(start) + size)
         return b"".join(pieces)
 

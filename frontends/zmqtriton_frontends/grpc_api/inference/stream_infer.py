@@ -38,7 +38,7 @@ from zmqtriton_frontends.grpc_api.inference.infer_request import (
     parse_request,
 )
 from zmqtriton_frontends.grpc_api.inference.outbox import Message, Outbox
-from zmqtriton_frontends.grpc_api.inference.response import StreamEncoder
+from zmqtriton_frontends.grpc_api.inference.response import Pieces, StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes, classify
@@ -386,9 +386,17 @@ class _Exchange:
         try:
             # one that need not wait for others is sent from where it lies
             in_pieces = not self.outbox.held
-            return encoder.response(item.body, is_final=item.is_final, in_pieces=in_pieces)
+            message = encoder.response(item.body, is_final=item.is_final, in_pieces=in_pieces)
+            if type(message) is Pieces:
+                self.copy(message)
+            return message
         except ZmqTritonError as unsendable:
             return self._error_message(encoder, unsendable, is_final=item.is_final)
+
+    def copy(self, message: Pieces) -> None:
+        """Have a message copied out of the model's memory if it waits for others."""
+        if self.outbox.held:
+            self._call.work(message.steps_of_copy())
 
     def failure(self, encoder: StreamEncoder, error: Exception) -> bytes | None:
         """Return the error's message; None if it ends the stream instead."""
@@ -459,6 +467,8 @@ class _Turn(PendingRequest):
         message = self._encoder.response(
             response, is_final=True, admits=outbox.admits, in_pieces=not outbox.held
         )
+        if type(message) is Pieces:
+            self._exchange.copy(message)
         if self._trace is not None:
             self._end_trace()
         self._finish(message)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from zmqtriton_frontends.grpc_api.call import (
 from zmqtriton_frontends.grpc_api.inference.report import WISHES
 from zmqtriton_frontends.grpc_api.transport.account import Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, Opening
+from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     Message,
@@ -144,7 +145,7 @@ class UnaryCall(OneRequest):
             self.connection.answer(self, HEADS[compression], pieces, self._tail)
             if self.outgoing:
                 account.answers.add(self.outgoing_bytes)
-                self._loop.call_later(PATIENCE_S, self.keep_outgoing)
+                self._loop.call_later(PATIENCE_S, self.work, self.keep_some)
 
     async def _pack(self, response: bytes) -> None:
         compression = self._context.compression
@@ -253,7 +254,7 @@ class ExchangeCall(NativeCall):
         while True:
             taken += 1
             if taken > _TURN_MESSAGES:
-                await self._context.turn(begun)
+                await self._context.inbox.wait_for_turn(begun)
                 begun, taken = self._loop.time(), 0
             while not messages:
                 if self.was_ended:
@@ -292,7 +293,7 @@ def begin_of(
     account: Account,
     compression: str,
     info: Callable[[str], Any],
-    turn: Callable[[float], Awaitable[None]],
+    inbox: Inbox,
 ) -> Begin:
     """Return a maker of the streams that answer RPCs with these headers."""
     rpc = opening.rpc
@@ -309,6 +310,6 @@ def begin_of(
         kind = WatchCall
     large = answering.large_body if is_inference and kind is UnaryCall else None
     context = CallContext(
-        opening, rpc, answering, account, compression, info, large, turn, has_wishes
+        opening, rpc, answering, account, compression, info, large, inbox, has_wishes
     )
     return partial(kind, context)

@@ -287,7 +287,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._account,
             server.compression,
             info,
-            self._inbox.wait_for_turn,
+            self._inbox,
         )
 
     # --------------------------------------------------------------- the timers

@@ -145,6 +145,10 @@ class GrpcCall:
     async def turn(self, begun: float) -> None:
         await asyncio.sleep(0)
 
+    def work(self, step: Callable[[], bool]) -> None:
+        if step():
+            asyncio.get_running_loop().call_soon(self.work, step)
+
     def _enter(self) -> Client:
         if self._client is None:
             self._client = Client(self._ledger, self.address)

@@ -35,7 +35,7 @@ class Inbox:
         self._http2 = http2
         self._transport = transport
         self._have_read = have_read
-        self._cost = Cost(self.address)
+        self._cost = Cost(self.address, turns.clock())
         self.kept = bytearray()
         self._is_waiting = False
 
@@ -79,6 +79,17 @@ class Inbox:
 
         self.turns.wait(self._cost, go_on)
         await turn
+
+    def work(self, step: Callable[[], bool]) -> None:
+        """Have steps done in this client's turns, until one returns False."""
+
+        def go_on(until: float) -> bool:
+            while step():
+                if self.turns.clock() >= until:
+                    return True
+            return False
+
+        self.turns.wait(self._cost, go_on)
 
     def _wait(self) -> None:
         if not self._is_waiting:

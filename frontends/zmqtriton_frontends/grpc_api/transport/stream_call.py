@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
@@ -24,6 +24,7 @@ from zmqtriton_frontends.grpc_api.transport.call_headers import (
     only_trailers,
     trailers,
 )
+from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     RpcLifecycle,
@@ -41,6 +42,7 @@ from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
 from zmqtriton_frontends.process import codecs
+from zmqtriton_frontends.process.kept_parts import copy_some
 from zmqtriton_frontends.process.ledger import Share
 
 #: How long a client may keep the memory that its response lies in.
@@ -67,8 +69,8 @@ class CallContext(NamedTuple):
     info: Callable[[str], Any]
     #: Makes the body of a large request that lies elsewhere.
     large: Callable[[int], Body] | None
-    #: Waits for the client's turn, after something was done for it since then.
-    turn: Callable[[float], Awaitable[None]]
+    #: Has the client's turns.
+    inbox: Inbox
     #: The metadata ask for more than the answer.
     has_wishes: bool
 
@@ -176,7 +178,14 @@ class NativeCall(Stream):
         return self._held
 
     async def turn(self, begun: float) -> None:
-        await self._context.turn(begun)
+        await self._context.inbox.wait_for_turn(begun)
+
+    def work(self, step: Callable[[], bool]) -> None:
+        self._context.inbox.work(step)
+
+    def keep_some(self) -> bool:
+        """Copy a step of what waits to be sent, so that it does not occupy others' memory."""
+        return copy_some(self.outgoing)
 
     @property
     def authorization(self) -> tuple[str, ...]:
@@ -315,6 +324,7 @@ class NativeCall(Stream):
             del data
         elif type(message) is Pieces:
             pieces = prefix(False, len(message)), *message.parts
+            message.parts.clear()  # copied no further
         else:
             pieces = prefix(False, len(message)), bytes(message)
         is_elsewhere = type(message) is Pieces
@@ -325,7 +335,7 @@ class NativeCall(Stream):
         self.connection.send(self, pieces)
         del pieces
         if is_elsewhere and self.outgoing:
-            self._loop.call_later(PATIENCE_S, self.keep_outgoing)
+            self._loop.call_later(PATIENCE_S, self.work, self.keep_some)
         while self.outgoing_bytes > _MOST_UNSENT:
             self._room = self._loop.create_future()
             await self._room

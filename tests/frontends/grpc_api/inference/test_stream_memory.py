@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import weakref
 from collections.abc import AsyncIterator
 from typing import Any
@@ -100,3 +101,35 @@ def test_a_large_response_is_not_copied_while_its_client_reads() -> None:
         await responses.aclose()
 
     asyncio.run(run())
+
+
+def test_a_very_large_response_that_waits_is_to_be_copied_step_by_step() -> None:
+    whole = Tensor("OUTPUT0", 11, [3 << 18], bytes(3 << 20))
+
+    async def requests() -> AsyncIterator[Any]:
+        for _ in range(2):
+            yield written("m", 1)
+
+    async def run() -> None:
+        gateway, call = FakeGateway(version_info("m")), FakeCall()
+        gateway.respond = lambda request: ResponseBody({}, [whole])
+        responses = Streaming(gateway).infer(requests(), call)
+
+        messages = [message async for message in responses]
+
+        assert [Pieces, Pieces] == [type(each) for each in messages]
+        assert 1 == len(call.works), "the first one does not wait"
+        await responses.aclose()
+
+    asyncio.run(run())
+
+
+def test_a_message_is_copied_as_long_as_somebody_has_it() -> None:
+    lies_in = bytearray(random.Random(1).randbytes(3 << 20))
+    message = Pieces([b"head", memoryview(lies_in)], 4 + len(lies_in))
+    step = message.steps_of_copy()
+
+    assert step()
+    assert b"head" + lies_in == bytes(message)
+    del message
+    assert not step()

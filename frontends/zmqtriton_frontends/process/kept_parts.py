@@ -1,0 +1,27 @@
+"""Parts of a message that lie in the memory of others, copied a step at a time.
+
+A client that does not read would keep a model's memory otherwise. One copy of a large message would
+hold the loop for as long as a hundred small requests take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence
+from typing import Any
+
+_STEP_BYTES = 1 << 20
+
+
+def copy_some(parts: MutableSequence[Any]) -> bool:
+    """Copy at most a step of the first part that is not our own; False if there was none.
+
+    What is sent meanwhile may be taken from the beginning.
+    """
+    for index, part in enumerate(parts):
+        if type(part) is bytes or type(part.obj) is bytes:
+            continue
+        parts[index] = memoryview(bytes(part[:_STEP_BYTES]))
+        if len(part) > _STEP_BYTES:
+            parts.insert(index + 1, part[_STEP_BYTES:])
+        return True
+    return False
