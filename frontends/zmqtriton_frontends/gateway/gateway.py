@@ -189,7 +189,7 @@ class Gateway:
             with self.catalogue.regions.claim(request.places) as claim:
                 async with aclosing(self.stream(request.without_places())) as items:
                     async for item in items:
-                        yield item.stored(claim.store)
+                        yield item.changed(claim.store)
             return
         own_id = await self._send(request)
         stream = ResponseStream(self._loop, own_id, request.arrivals)

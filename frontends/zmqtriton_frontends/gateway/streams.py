@@ -45,12 +45,12 @@ class StreamItem(NamedTuple):
     error: ZmqTritonError | None
     is_final: bool
 
-    def stored(self, store: Callable[[wire.ResponseBody], wire.ResponseBody]) -> StreamItem:
-        """Return the item after `store` has put parts of it elsewhere; or its error."""
+    def changed(self, change: Callable[[wire.ResponseBody], wire.ResponseBody]) -> StreamItem:
+        """Return the item with what is made of its body; or the error of that."""
         if self.body is None:
             return self
         try:
-            return self._replace(body=store(self.body))
+            return self._replace(body=change(self.body))
         except ZmqTritonError as error:
             return StreamItem(None, error, self.is_final)
 

@@ -360,8 +360,8 @@ class _Exchange:
         (generator, arrivals), (model, classes) = responses, asked
         async with aclosing(generator) as items:
             async for item in items:
-                if classes and item.body is not None:
-                    item = _classified(model, classes, item)
+                if classes:
+                    item = item.changed(partial(classify, model, classes=classes))
                 # while this waits nothing more of the model's stream is taken
                 if item.body is not None:
                     size = 0
@@ -497,11 +497,3 @@ def _settle(waiting: asyncio.Future[None], *_: object) -> None:
     """Settle a future: nobody needs to wait for it any more."""
     if not waiting.done():
         waiting.set_result(None)
-
-
-def _classified(model: ModelVersion, classes: Classes, item: StreamItem) -> StreamItem:
-    assert item.body is not None
-    try:
-        return item._replace(body=classify(model, item.body, classes))
-    except ZmqTritonError as unordered:
-        return item._replace(body=None, error=unordered)
