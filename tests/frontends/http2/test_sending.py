@@ -82,7 +82,7 @@ def test_large_pieces_are_sent_from_where_they_lie_in_frames_that_have_several()
 def test_what_waits_can_be_made_the_connections_own() -> None:
     talk = Talk()
     stream = talk.open(1, flags=END)
-    data = memoryview(random.Random(2).randbytes(300_000))
+    data = memoryview(bytearray(random.Random(2).randbytes(300_000)))
     talk.connection.answer(stream, b"h", [b"head", data], b"t")
     found = talk.frames()
 

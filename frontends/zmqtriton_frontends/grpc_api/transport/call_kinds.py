@@ -145,7 +145,7 @@ class UnaryCall(OneRequest):
             self.connection.answer(self, HEADS[compression], pieces, self._tail)
             if self.outgoing:
                 account.answers.add(self.outgoing_bytes)
-                self._loop.call_later(PATIENCE_S, self.work, self.keep_some)
+                self._loop.call_later(PATIENCE_S, self.work, partial(copy_some, self.outgoing))
 
     async def _pack(self, response: bytes) -> None:
         compression = self._context.compression

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
@@ -183,10 +184,6 @@ class NativeCall(Stream):
     def work(self, step: Callable[[], bool]) -> None:
         self._context.inbox.work(step)
 
-    def keep_some(self) -> bool:
-        """Copy a step of what waits to be sent, so that it does not occupy others' memory."""
-        return copy_some(self.outgoing)
-
     @property
     def authorization(self) -> tuple[str, ...]:
         return self._context.opening.authorization
@@ -335,7 +332,7 @@ class NativeCall(Stream):
         self.connection.send(self, pieces)
         del pieces
         if is_elsewhere and self.outgoing:
-            self._loop.call_later(PATIENCE_S, self.work, self.keep_some)
+            self._loop.call_later(PATIENCE_S, self.work, partial(copy_some, self.outgoing))
         while self.outgoing_bytes > _MOST_UNSENT:
             self._room = self._loop.create_future()
             await self._room
