@@ -34,11 +34,13 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
     CallContext,
     NativeCall,
     Refused,
+    opened,
     packed,
     release,
 )
 from zmqtriton_frontends.grpc_api.unary import Pending, Response
 from zmqtriton_frontends.http2.connection import Begin
+from zmqtriton_frontends.process.kept_parts import copy_some
 from zmqtriton_frontends.process.pace import keep_pace
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
@@ -83,10 +85,10 @@ class OneRequest(NativeCall):
 
     async def _inflated(self, message: Any) -> Any:
         """Return a compressed request inflated."""
-        rpc = self._context.rpc
+        rpc = self.context.rpc
         if rpc.check is not None:
             rpc.check(self)  # before anything is made of what it sends
-        return await self._opened(message)
+        return await opened(self, message)
 
 
 class UnaryCall(OneRequest):
@@ -104,7 +106,7 @@ class UnaryCall(OneRequest):
     def _ask(self, is_compressed: bool, message: Any) -> None:
         if type(message) is ArenaBuffer:
             self._gathered, message = message, message.data
-        context = self._context
+        context = self.context
         self._is_asking = True
         try:
             context.answering.begin()
@@ -122,19 +124,19 @@ class UnaryCall(OneRequest):
         try:
             message = await self._inflated(message)
             self._task = None
-            assert self._context.rpc.unary is not None
-            self._asked = self._context.rpc.unary(message, self, self)
+            assert self.context.rpc.unary is not None
+            self._asked = self.context.rpc.unary(message, self, self)
         except Exception as error:  # noqa: BLE001 - an edge, as above
             self.set_exception(error)
 
     def set_result(self, response: Response, /, compression: str = "") -> None:
         """Take the answer, compressed so; it is compressed first if it is to be."""
-        if compression != self._context.compression and self._is_asking:
+        if compression != self.context.compression and self._is_asking:
             self._asked = None
             self._free()
             self._task = self._loop.create_task(self._pack(b"".join(response)))
         elif self._stop_asking():
-            size, account = sum(map(len, response)), self._context.account
+            size, account = sum(map(len, response)), self.context.account
             try:
                 if size > FREE_BYTES or account.answers.held:
                     account.check_answer(size)
@@ -148,7 +150,7 @@ class UnaryCall(OneRequest):
                 self._loop.call_later(PATIENCE_S, self.work, partial(copy_some, self.outgoing))
 
     async def _pack(self, response: bytes) -> None:
-        compression = self._context.compression
+        compression = self.context.compression
         try:
             hold_answer(self, len(response))
             response = await packed(response, compression)
@@ -160,7 +162,7 @@ class UnaryCall(OneRequest):
 
     def set_exception(self, error: Exception, /) -> None:
         if self._stop_asking():
-            self._fail(failed(self._context.rpc, error))
+            self._fail(failed(self.context.rpc, error))
 
     def _stop_asking(self) -> bool:
         """Return whether there is somebody to be answered."""
@@ -174,7 +176,7 @@ class UnaryCall(OneRequest):
             self._assembly.drop()
         if self._held is not None or self._encoded is not None:
             release(self._encoded, self._held, self._request_room)
-        self._context.answering.ended()
+        self.context.answering.ended()
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -204,17 +206,17 @@ class WatchCall(OneRequest):
 
     async def _answer(self, *request: Any) -> None:
         is_compressed, message = request
-        rpc = self._context.rpc
+        rpc = self.context.rpc
         assert rpc.stream is not None
         self._keep(message)
         if is_compressed:
             message = await self._inflated(message)
-        self._context.answering.ended()
+        self.context.answering.ended()
         try:
             async for response in rpc.stream(bytes(message), self):
                 await self._send(response)
         finally:
-            self._context.answering.active += 1  # its end is counted as that of any other
+            self.context.answering.active += 1  # its end is counted as that of any other
 
 
 class ExchangeCall(NativeCall):
@@ -223,7 +225,7 @@ class ExchangeCall(NativeCall):
     __slots__ = ("_messages", "_waiting")
 
     def on_begin(self) -> None:
-        keep_pace(self._context.info("socket"))
+        keep_pace(self.context.info("socket"))
         self._messages: deque[tuple[bool, Message]] = deque()
         #: What the handler waits for, when it wants a request.
         self._waiting: asyncio.Future[None] | None = None
@@ -254,7 +256,7 @@ class ExchangeCall(NativeCall):
         while True:
             taken += 1
             if taken > _TURN_MESSAGES:
-                await self._context.inbox.wait_for_turn(begun)
+                await self.context.inbox.wait_for_turn(begun)
                 begun, taken = self._loop.time(), 0
             while not messages:
                 if self.was_ended:
@@ -273,14 +275,14 @@ class ExchangeCall(NativeCall):
                 self.is_holding = False
                 self.connection.give_credit(self)
             if is_compressed:
-                message = await self._opened(message)
+                message = await opened(self, message)
             whole = [message]
             del message
             yield whole.pop()  # which this does not keep while the next one is not wanted
 
     async def _answer(self, *request: Any) -> None:
-        assert self._context.rpc.exchange is not None
-        async with aclosing(self._context.rpc.exchange(self._requests(), self)) as responses:
+        assert self.context.rpc.exchange is not None
+        async with aclosing(self.context.rpc.exchange(self._requests(), self)) as responses:
             async for response in responses:
                 sending = self._send(response)
                 del response  # which may lie in the memory of a model

@@ -109,7 +109,6 @@ class NativeCall(Stream):
 
     __slots__ = (
         "_assembly",
-        "_context",
         "_deadline",
         "_encoded",
         "_has_head",
@@ -120,13 +119,14 @@ class NativeCall(Stream):
         "_room",
         "_tail",
         "_task",
+        "context",
         "deadline_ns",
         "has_wishes",
     )
 
     def __init__(self, context: CallContext, connection: Connection, number: int) -> None:
         super().__init__(connection, number)
-        self._context = context
+        self.context = context
         self.has_wishes = context.has_wishes
         self._assembly = Assembly(context.account.requests, context.large)
         #: The message of an RPC that takes only one has come.
@@ -155,7 +155,7 @@ class NativeCall(Stream):
 
     @property
     def metadata(self) -> Metadata:
-        return self._context.opening.metadata()
+        return self.context.opening.metadata()
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self._tail += metadata_block(pairs)
@@ -167,30 +167,30 @@ class NativeCall(Stream):
     @property
     def answers(self) -> Share:
         if self._encoded is None:
-            account = self._context.account
+            account = self.context.account
             self._encoded = Share(account.ledger.answers, account.client)
         return self._encoded
 
     @property
     def requests(self) -> Share:
         if self._held is None:
-            account = self._context.account
+            account = self.context.account
             self._held = Share(account.ledger.requests, account.client)
         return self._held
 
     async def turn(self, begun: float) -> None:
-        await self._context.inbox.wait_for_turn(begun)
+        await self.context.inbox.wait_for_turn(begun)
 
     def work(self, step: Callable[[], bool]) -> None:
-        self._context.inbox.work(step)
+        self.context.inbox.work(step)
 
     @property
     def authorization(self) -> tuple[str, ...]:
-        return self._context.opening.authorization
+        return self.context.opening.authorization
 
     @property
     def address(self) -> str:
-        place = self._context.info("peername")
+        place = self.context.info("peername")
         return place[0] if isinstance(place, tuple) else ""
 
     # -------------------------------------------------------------- the client
@@ -201,7 +201,7 @@ class NativeCall(Stream):
                 if self.is_open:
                     self.on_message(is_compressed, message)
         except (ZmqTritonError, MemoryError) as error:
-            self._fail(failed(self._context.rpc, error))
+            self._fail(failed(self.context.rpc, error))
             return
         if self._assembly.left != self.expected:
             self._expect(self._assembly.left)
@@ -218,14 +218,14 @@ class NativeCall(Stream):
             for is_compressed, message in self._assembly.filled(size):
                 self.on_message(is_compressed, message)
         except (ZmqTritonError, MemoryError) as error:
-            self._fail(failed(self._context.rpc, error))
+            self._fail(failed(self.context.rpc, error))
             return
         if self._assembly.left != self.expected:
             self._expect(self._assembly.left)
 
     def _expect(self, left: int) -> None:
         """Note how much of a message is still to come."""
-        rpc = self._context.rpc
+        rpc = self.context.rpc
         if not self.expected and rpc.check is not None and rpc.exchange is None:
             try:
                 rpc.check(self)
@@ -279,16 +279,16 @@ class NativeCall(Stream):
     async def _survive(self, *request: Any) -> None:
         """Answer in a task; to be called once."""
         try:
-            self._context.answering.begin()
+            self.context.answering.begin()
             await self._answer(*request)
             if not self.has_ended:
                 tail = self._tail
                 self.connection.finish(self, tail if self._has_head else HEADS[""] + tail)
         except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
-            self._fail(failed(self._context.rpc, error))
+            self._fail(failed(self.context.rpc, error))
         finally:
             self._task = None
-            self._context.answering.ended()
+            self.context.answering.ended()
             self._assembly.drop()
             release(self._encoded, self._held, self._request_room)
             if self._deadline is not None:
@@ -301,19 +301,9 @@ class NativeCall(Stream):
         """Run the handler and send its answer, without the trailers of a success."""
         raise NotImplementedError
 
-    async def _opened(self, message: Message) -> Message:
-        """Return a message inflated; what that takes is held until the next one is."""
-        account, encoding, held = (
-            self._context.account,
-            self._context.opening.encoding,
-            self.requests,
-        )
-        held.release()
-        return await inflate(message, encoding, account.requests, held, self.connection)
-
     async def _send(self, message: bytes | Pieces) -> None:
         """Send a message and return when there is room for the next one."""
-        compression = self._context.compression
+        compression = self.context.compression
         pieces: Sequence[bytes | memoryview]
         if compression:
             data = await packed(bytes(message), compression)
@@ -336,3 +326,11 @@ class NativeCall(Stream):
         while self.outgoing_bytes > _MOST_UNSENT:
             self._room = self._loop.create_future()
             await self._room
+
+
+async def opened(call: NativeCall, message: Message) -> Message:
+    """Return a message inflated; what that takes is held until the next one is."""
+    context, held = call.context, call.requests
+    held.release()
+    encoding, requests = context.opening.encoding, context.account.requests
+    return await inflate(message, encoding, requests, held, call.connection)
