@@ -46,7 +46,7 @@ class StreamItem(NamedTuple):
     is_final: bool
 
     def changed(self, change: Callable[[wire.ResponseBody], wire.ResponseBody]) -> StreamItem:
-        """Return the item with what is made of its body; or the error of that."""
+        """Return the item with a changed body, or with the error of the change."""
         if self.body is None:
             return self
         try:

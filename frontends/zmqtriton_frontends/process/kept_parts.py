@@ -13,9 +13,9 @@ _STEP_BYTES = 1 << 20
 
 
 def copy_some(parts: MutableSequence[Any]) -> bool:
-    """Copy at most a step of the first part that is not our own; False if there was none.
+    """Copy at most a step of the first part that lies in the memory of others.
 
-    What is sent meanwhile may be taken from the beginning.
+    Return False if all parts are our own. Parts that are sent in between may leave at the front.
     """
     for index, part in enumerate(parts):
         if type(part) is bytes or type(part.obj) is bytes:
