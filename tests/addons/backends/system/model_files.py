@@ -103,7 +103,7 @@ class Kind(NamedTuple):
         subprocess.run(
             command,
             check=True,
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[4],
             capture_output=True,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
