@@ -9,5 +9,8 @@ GUIDES = sorted(
     for path in (ROOT / "docs" / "guides").glob("*.md")
     if path.name != "clouds.md"  # it has none
 )
-OTHERS = ["README.md", "docs/tutorial.md", "docs/ctl.md", "docs/door.md", "docs/fleet.md"]
+OTHERS = [
+    *("README.md", "docs/tutorial.md", "docs/wrong.md"),
+    *("docs/ctl.md", "docs/door.md", "docs/fleet.md"),
+]
 PAGES = [*GUIDES, *OTHERS]
