@@ -10,7 +10,8 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "agents": "agent_problems",
     "scan": "CONFIG_FILE choose_versions find_config find_versions is_model_directory is_utf8_name "
-    "misnamed_config_warnings no_model_text not_found_text not_unique_text subdirectories",
+    "misnamed_config_warnings no_model_text not_found_text not_unique_text scan_model "
+    "subdirectories",
 }
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         no_model_text,
         not_found_text,
         not_unique_text,
+        scan_model,
         subdirectories,
     )
 else:

@@ -17,7 +17,7 @@ from zmqtriton.config import (
     merge_completion,
     to_json,
 )
-from zmqtriton.repository.scan import choose_versions, scan_model, subdirectories
+from zmqtriton.repository import choose_versions, scan_model, subdirectories
 from zmqtriton.supervisor import visible_gpus
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, NotFound
