@@ -5,7 +5,13 @@ Nothing here prints, exits, opens a file or looks at the environment.
 
 from __future__ import annotations
 
-from zmqtriton.options.parser import HelpRequested, OptionError, parse, with_environment
+from zmqtriton.options.parser import (
+    HelpRequested,
+    OptionError,
+    is_loopback,
+    parse,
+    with_environment,
+)
 from zmqtriton.options.report import describe_options
 from zmqtriton.options.restrictions import CATEGORIES
 from zmqtriton.options.result import Options
@@ -30,6 +36,7 @@ __all__ = [
     "Setting",
     "TraceOptions",
     "describe_options",
+    "is_loopback",
     "parse",
     "restriction",
     "with_environment",

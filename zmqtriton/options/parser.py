@@ -187,7 +187,7 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     if values["allow_client_shm"] is None:
         settled["allow_client_shm"] = _is_loopback_only(settled)
     if values["grpc_reflection"] is None:
-        settled["grpc_reflection"] = _is_loopback(settled["grpc_address"])
+        settled["grpc_reflection"] = is_loopback(settled["grpc_address"])
     try:
         settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
     except BadValue as error:
@@ -368,7 +368,7 @@ def _check_ports(settled: Mapping[str, Any]) -> None:
 def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
     """True if only this machine can reach the endpoints through which regions are registered."""
     return all(
-        not settled[allowed] or _is_loopback(settled[address])
+        not settled[allowed] or is_loopback(settled[address])
         for allowed, address in (
             ("allow_http", "http_address"),
             ("allow_grpc", "grpc_address"),
@@ -378,7 +378,8 @@ def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Return True if only this machine can connect to an address where a server listens."""
     try:
         return ipaddress.ip_address(address.strip("[]")).is_loopback
     except ValueError:

@@ -19,7 +19,7 @@ from zmqtriton_frontends.access.refusals import AccessRefused, Headers
 from zmqtriton_frontends.http1 import responses
 from zmqtriton_frontends.http1.heads import Head, Refused
 from zmqtriton_frontends.http1.requests import RequestReader
-from zmqtriton_frontends.process.hosts import AllowedHosts
+from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 
 _log = logging.getLogger(__name__)
 
@@ -122,9 +122,11 @@ class Page:
         answers.method = head.method
         # a body, which nobody reads, ends the connection
         keep_alive = head.keeps_alive and head.body_bytes == 0 and not self._is_stopping
-        if not self._is_called_right(head):
-            await answers.refuse(HTTPStatus.MISDIRECTED_REQUEST, keep_alive=False)
-            return False
+        for host in _values(head, "host"):
+            if not self._hosts.admits(host):
+                status, text = HTTPStatus.MISDIRECTED_REQUEST, host_refusal(host)
+                await answers.refuse(status, keep_alive=False, text=text)
+                return False
         try:
             self._check_token(head, answers.writer)
         except AccessRefused as error:
@@ -134,9 +136,6 @@ class Page:
         path = head.target.partition(b"?")[0].decode("latin-1")
         await self._respond(answers, head.method, path, keep_alive)
         return keep_alive and not self._is_stopping  # it may have begun to stop meanwhile
-
-    def _is_called_right(self, head: Head) -> bool:
-        return all(self._hosts.admits(host) for host in _values(head, "host"))
 
     def _check_token(self, head: Head, writer: asyncio.StreamWriter) -> None:
         if self._tokens is not None:

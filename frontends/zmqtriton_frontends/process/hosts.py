@@ -13,6 +13,8 @@ from collections.abc import Iterable
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{0,5})?")
 _LOCAL = "localhost"
+#: The longest name of DNS; clients get no more of theirs back.
+_LONGEST_NAME = 253
 
 
 def host_name(host: str) -> str | None:
@@ -48,3 +50,18 @@ class AllowedHosts:
         if name is None:
             return False
         return is_address(name) or name == _LOCAL or name in self._names
+
+
+def host_refusal(host: str) -> str:
+    """Return the text for a client whose `Host` is not admitted."""
+    name = host_name(host)
+    if name is None or len(name) > _LONGEST_NAME:
+        return f"Host '{_printable(host[:_LONGEST_NAME])}' is not allowed: it is no valid name"
+    return (
+        f"Host '{name}' is not allowed: start the server with --http-allowed-host={name}, "
+        "or let a proxy send the server's own address as Host"
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in text)

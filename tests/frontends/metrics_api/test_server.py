@@ -176,6 +176,7 @@ def test_on_loopback_it_answers_to_its_own_names_only(host: str, status: bytes) 
         found = await talk(address, head.encode())
 
         assert found.startswith(b"HTTP/1.1 " + status)
+        assert (b"421" in status) == (b"--http-allowed-host=" + host.encode() in found)
 
     play(conversation, listening="127.0.0.1")
 

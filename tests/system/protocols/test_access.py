@@ -329,7 +329,11 @@ def test_a_name_that_a_web_page_has_pointed_here_is_not_answered_to(
             asked = body if method == "POST" else b""
             accept = ("Accept", "text/html")
             status, text = client.ask(method, path, ("Host", host), infer, accept, body=asked)
-            assert (421, True) == (status, "--http-allowed-host" in text), path
+            name = host.partition(":")[0]
+            words = (
+                f"Host '{name}' is not allowed: start the server with --http-allowed-host={name}"
+            )
+            assert (421, True) == (status, words in text), path
     for host in ("localhost", f"127.0.0.1:{server.http_port}", "LOCALHOST:1"):
         path = "/v2/models/add_sub/infer"
         assert 200 == client.ask("POST", path, ("Host", host), infer, body=body)[0]

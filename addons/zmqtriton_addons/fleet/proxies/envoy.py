@@ -12,6 +12,10 @@ _NOTE = """\
 # Who is not ready gets nothing new, and what it has begun goes on to its end. A sequence moves to
 # another server when its own is not ready, also if that only drains: let sequences end before.
 """
+_OWN_HOST_NOTE = """\
+# A server on loopback refuses the names that clients have for this proxy (421), so it gets its own
+# as Host. Web pages that change it through the proxy need --http-allowed-origin there.
+"""
 _TYPE = "type.googleapis.com/envoy.extensions"
 _SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"
 _UPSTREAM = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -25,7 +29,9 @@ def render(layout: Layout) -> str:
     listeners: list[dict[str, Any]] = []
     clusters: list[dict[str, Any]] = []
     if layout.http:
-        routes = [r for group in layout.http_groups() for r in _routes(layout, group)]
+        routes = [
+            r for group in layout.http_groups() for r in _routes(layout, group, group.own_host)
+        ]
         listeners.append(_listener(layout, "http", layout.http, routes))
         for group in layout.http_groups():
             clusters += _clusters(layout, group, "http")
@@ -36,7 +42,10 @@ def render(layout: Layout) -> str:
     document: dict[str, Any] = {"static_resources": {"listeners": listeners, "clusters": clusters}}
     if layout.statistics:
         document["admin"] = {"address": _address(layout.statistics)}
-    return _NOTE + "\n".join(yaml_lines(document)) + "\n"
+    note = _NOTE
+    if layout.http and layout.http_group.own_host:
+        note += _OWN_HOST_NOTE
+    return note + "\n".join(yaml_lines(document)) + "\n"
 
 
 def _listener(
@@ -68,7 +77,8 @@ def _listener(
     return {"name": name, "address": _address(address), "filter_chains": [chain]}
 
 
-def _routes(layout: Layout, group: Group) -> Iterator[dict[str, Any]]:
+def _routes(layout: Layout, group: Group, host: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the routes to a group, with a `Host` of its own if there is one."""
     path = f"/v2/models/{group.model}"
     where = {"path_separated_prefix": path} if group.model else {"prefix": "/"}
     action = {
@@ -76,6 +86,8 @@ def _routes(layout: Layout, group: Group) -> Iterator[dict[str, Any]]:
         "idle_timeout": _LONGEST,
         "retry_policy": _retries(layout.may_repeat),
     }
+    if host:
+        action["host_rewrite_literal"] = host
     header = layout.sequence_header
     if header:
         of_sequence = {

@@ -43,6 +43,11 @@ _RETRY_ALL = """\
     # tune.bufsize (16 KiB); but no part of a sequence is.
     retry-on conn-failure empty-response response-timeout"""
 
+_OWN_HOST = """\
+    # A server on loopback refuses the names that clients have for this proxy (421). Web pages that
+    # change it through the proxy need --http-allowed-origin there.
+    http-request set-header Host """
+
 
 def render(layout: Layout) -> str:
     return "\n".join(_lines(layout)) + "\n"
@@ -72,6 +77,8 @@ def _http(layout: Layout) -> Iterator[str]:
     for group in layout.http_groups():
         yield f"\nbackend {_backend_name(group)}"
         yield from _backend(layout, group)
+        if group.own_host:
+            yield _OWN_HOST + group.own_host
         for node in group.nodes:
             yield f"    server {node.name} {node.http}{_server_tls(layout, node)}{_weight(node)}"
 

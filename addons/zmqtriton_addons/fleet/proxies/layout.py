@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -43,6 +44,16 @@ class Group(NamedTuple):
     @property
     def probe_path(self) -> str:
         return f"/v2/models/{self.model}/ready" if self.model else "/v2/health/ready"
+
+    @property
+    def own_host(self) -> str:
+        """Return the `Host` of HTTP requests to these servers; "" for that of the client.
+
+        A server on loopback is addressed as itself, since it refuses other names. No proxy here
+        knows the server when it writes the header, so it is one for the group: others accept
+        addresses, too.
+        """
+        return next((node.http for node in self.nodes if _is_on_loopback(node.http)), "")
 
     def has_tls(self, service: str) -> bool:
         """True if the servers want TLS.
@@ -93,6 +104,14 @@ class Layout(NamedTuple):
     def grpc_group(self) -> Group:
         """Return the servers for gRPC, whose requests hide the model's name in their body."""
         return Group("grpc_servers", "", tuple(n for n in self.nodes if n.grpc))
+
+
+def _is_on_loopback(address: str) -> bool:
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -20,6 +20,9 @@ http {
     # Large requests are for the servers to refuse.
     client_max_body_size 0;
     client_body_buffer_size 1m;"""
+_OWN_HOST_NOTE = """\
+        # A server on loopback refuses the names that clients have for this proxy (421), so places
+        # below send its own. Web pages that change it need --http-allowed-origin there."""
 _SYSTEM_CA = "/etc/ssl/certs/ca-certificates.crt"
 _SEQUENCES = "_sequences"
 
@@ -68,6 +71,8 @@ def _http(layout: Layout) -> Iterator[str]:
     yield "        proxy_http_version 1.1;"
     yield '        proxy_set_header Connection "";'
     yield "        proxy_set_header Host $http_host;"
+    if layout.http_group.own_host:
+        yield _OWN_HOST_NOTE
     yield "        # An answer is passed on as it comes, or streams would wait for their end."
     yield "        proxy_buffering off;"
     yield "        proxy_connect_timeout 2s;"
@@ -84,8 +89,15 @@ def _http(layout: Layout) -> Iterator[str]:
         for place in places:
             target = _target(layout, group)
             yield f"        location {place} {{\n            proxy_pass {scheme}://{target};"
+            yield from _own_host(group)
             yield "        }"
     yield "    }"
+
+
+def _own_host(group: Group) -> Iterator[str]:
+    if group.own_host:
+        yield f"            proxy_set_header Host {group.own_host};"
+        yield '            proxy_set_header Connection "";'
 
 
 def _grpc(layout: Layout) -> Iterator[str]:

@@ -43,6 +43,7 @@ def list_subjects(target: Target, root: Path = ROOT) -> dict[str, Iterable[Findi
         "the stub users": servers.judge_stub_users(users, places),
         "the units of systemd": systemd.judge_units(options, root, is_running=not is_start),
         "the proxies of the environment": servers.judge_proxies(),
+        "the proxies of this machine": servers.judge_reverse_proxies(options, root),
         "the home directory": servers.judge_home(),
         "the model repositories": files.judge_repositories(places),
         "the runtime directories": servers.judge_runtime_directories(

@@ -19,7 +19,7 @@ from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Responder, Route
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
-from zmqtriton_frontends.process.hosts import AllowedHosts, host_name, is_address
+from zmqtriton_frontends.process.hosts import AllowedHosts, host_name, host_refusal, is_address
 
 
 class Headers(Protocol):
@@ -53,7 +53,6 @@ _ASKED_HEADERS = (b"inference-header-content-length", b"authorization")
 #: It is asked by POST, but only reads.
 _READING = "/index"
 _TOKEN = HEADER.encode()
-_OTHER_HOST = "This server is not known by that name, allow it with --http-allowed-host"
 _NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allowed-origin"
 
 
@@ -140,7 +139,7 @@ class Access:
 
     def _check_host(self, req: Headers) -> str:
         host = req.header(b"host")
-        return "" if host is None or self._hosts.admits(host) else _OTHER_HOST
+        return "" if host is None or self._hosts.admits(host) else host_refusal(host)
 
     def _check_origin(self, req: Headers) -> str:
         origin = req.header(b"origin")

@@ -63,6 +63,25 @@ def test_each_proxy_accepts_certificates(kind: str, tmp_path: Path) -> None:
     check(kind, found.stdout, tmp_path)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_servers_on_loopback_are_called_by_their_address_and_others_as_clients_do(
+    kind: str,
+) -> None:
+    word = {
+        "haproxy": "http-request set-header Host ",
+        "envoy": "host_rewrite_literal: ",
+        "nginx": "proxy_set_header Host ",
+    }[kind]
+    for address in ("127.0.0.1:9000", "[::1]:9000", "localhost:9000"):
+        text = run(kind, "10.0.0.7:8000,grpc=8001", f"{address},grpc=9001").stdout
+        found = {line.split(word)[1].strip('";') for line in text.splitlines() if word in line}
+        assert {address} == found - {"$http_host"}
+        assert "--http-allowed-origin" in text
+    text = run(kind, "10.0.0.7:8000,grpc=8001", "desk.example:8000").stdout
+    assert "--http-allowed-origin" not in text
+    assert [] == [line for line in text.splitlines() if word in line and "$http_host" not in line]
+
+
 def test_a_model_is_looked_for_where_it_was_announced(tmp_path: Path) -> None:
     for number, models in ((1, ["a"]), (2, ["a", "b"])):
         announcement = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +18,12 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
-from tests.addons.fleet.proxies.programs import KINDS
+from tests.addons.fleet.proxies.programs import KINDS, run_command
 from tests.addons.fleet.proxies.running import RunningProxy, proxy_of
+from tests.conftest import ROOT
 from tests.faults.stamps import MODEL, SteadyLoad, write_stamp
 from tests.support.clients import infer_inputs
-from tests.support.server import Server
+from tests.support.server import Server, free_ports, status_of
 from tests.support.waiting import eventually
 from zmqtriton.control_client.client import ServerSelector, connect
 
@@ -83,6 +86,15 @@ def is_grpc_ready(client: grpc_client.InferenceServerClient) -> bool:
         return False
 
 
+def infer_by_name(port: int, sequence: str = "") -> int:
+    """The status of an inference whose client calls the server by a name."""
+    tensor = {"shape": [1, 16], "datatype": "FP32", "data": [1] * 16}
+    body = {"inputs": [{"name": name, **tensor} for name in ("INPUT0", "INPUT1")]}
+    headers = {"Host": "models.example"} | ({"X-Sequence": sequence} if sequence else {})
+    url = f"http://127.0.0.1:{port}/v2/models/add_sub/infer"
+    return status_of(urllib.request.Request(url, json.dumps(body).encode(), headers))
+
+
 def answered(server: Server, model: str) -> int:
     return int(server.statistics(model)["inference_stats"]["success"]["count"])
 
@@ -102,6 +114,43 @@ def test_each_proxy_deals_requests_of_one_connection_to_both_servers(
     for server, (stamped, add_sub) in zip(servers, before, strict=True):
         assert answered(server, MODEL) > stamped, "over HTTP"
         assert answered(server, "add_sub") > add_sub, "over gRPC"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clients_of_servers_on_loopback_use_the_name_of_the_proxy(
+    kind: str, servers: tuple[Server, Server], announcements: Path, tmp_path: Path
+) -> None:
+    assert {421} == {infer_by_name(server.http_port) for server in servers}
+
+    with proxy_of(kind, announcements, tmp_path, model=MODEL) as proxy:
+        before = [answered(server, "add_sub") for server in servers]
+        # some with the header of a sequence, for which proxies have routes of their own
+        found = [infer_by_name(proxy.http_port, f"{n}" if n % 2 else "") for n in range(16)]
+        page = {"Origin": "http://models.example", "Host": "models.example"}
+        url = f"http://127.0.0.1:{proxy.http_port}/v2/logging"
+        assert 403 == status_of(urllib.request.Request(url, b"{}", page)), "is still for no page"
+
+    assert [200] * 16 == found
+    assert all(answered(s, "add_sub") > n for s, n in zip(servers, before, strict=True))
+
+
+def test_the_file_of_haproxy_for_two_servers_serves_such_on_loopback(
+    servers: tuple[Server, Server], tmp_path: Path
+) -> None:
+    text = (ROOT / "deploy" / "haproxy" / "haproxy.cfg").read_text("utf-8")
+    a, b = servers
+    http, of_grpc = free_ports(2)
+    ports = {8000: http, 8001: of_grpc, 9000: a.http_port, 9001: a.grpc_port}
+    ports |= {9010: b.http_port, 9011: b.grpc_port}
+    configuration = tmp_path / "haproxy.cfg"
+    pattern = r"\b(8000|8001|90[01][01])\b"
+    configuration.write_text(re.sub(pattern, lambda match: str(ports[int(match[1])]), text))
+
+    with subprocess.Popen(run_command("haproxy", configuration)) as process:
+        try:
+            eventually(lambda: infer_by_name(http) == 200, 60)
+        finally:
+            process.terminate()
 
 
 def test_a_server_that_drains_gets_nothing_until_it_is_undrained(

@@ -63,6 +63,20 @@ def test_a_port_below_1024(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "error: port 8000: Permission denied, so a server cannot start with" in high
 
 
+def test_a_proxy_before_a_server_on_loopback(tmp_path: Path) -> None:
+    for pid, name in ((7, "haproxy"), (8, "haproxy"), (9, "python3")):
+        write(tmp_path / "proc" / str(pid) / "comm", f"{name}\n")
+    elsewhere = ports(8000, **{"http-address": "0.0.0.0"})
+    named = ports(8000, **{"http-allowed-host": ["models.example"]})
+
+    told = only(servers.judge_reverse_proxies(ports(8000), tmp_path))
+
+    assert "note: haproxy runs here, and a server on loopback answers 421 to names" in told
+    for options in (elsewhere, named, ports(8000, **{"allow-http": False}), {}):
+        assert [] == texts(servers.judge_reverse_proxies(options, tmp_path))
+    assert [] == texts(servers.judge_reverse_proxies(ports(8000), tmp_path / "without"))
+
+
 # -------------------------------------------------------- runtime directories
 
 

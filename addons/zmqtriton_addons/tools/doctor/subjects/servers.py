@@ -13,8 +13,10 @@ from typing import Any
 
 from zmqtriton.environments import StubUsers, UserError, find_user
 from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.options import is_loopback
 from zmqtriton.supervisor import describe_listener
 from zmqtriton_addons.tools.doctor.subjects.files import read_place
+from zmqtriton_addons.tools.doctor.subjects.reading import ROOT, read
 
 _SERVICES = (
     ("allow-http", "http-address", "http-port"),
@@ -22,6 +24,8 @@ _SERVICES = (
     ("allow-metrics", "metrics-address", "metrics-port"),
 )
 _FIRST_FREE_FOR_ALL = 1024
+#: The names of proxies' processes.
+_PROXIES = frozenset({"apache2", "caddy", "envoy", "haproxy", "httpd", "nginx", "traefik"})
 #: Of a model's directory, relative to its repository.
 _READ_BY_STUBS = ("*/config.pbtxt", "*/*/model.py")
 #: The longest path of a runtime directory: a unix socket's, less the longest name in there.
@@ -120,6 +124,21 @@ def judge_proxies() -> Iterator[Finding]:
             f"{', '.join(proxies)} sends requests for localhost to a proxy",
             "curl, gRPC and other clients on this machine then do not reach the server.",
             "export no_proxy=localhost,127.0.0.1,::1",
+        )
+
+
+def judge_reverse_proxies(options: Mapping[str, Any], root: Path = ROOT) -> Iterator[Finding]:
+    """Judge whether a proxy on this machine may pass on names that the server refuses."""
+    is_guarded = options.get("allow-http") and is_loopback(options.get("http-address", ""))
+    if not is_guarded or options.get("http-allowed-host"):
+        return
+    names = {read(path).strip() for path in (root / "proc").glob("[0-9]*/comm")}
+    for name in sorted(names & _PROXIES):
+        yield note(
+            f"{name} runs here, and a server on loopback answers 421 to names but localhost",
+            "If it passes on the Host of its clients, name each, or let it send the server's "
+            "address as Host.",
+            "zmqtriton --http-allowed-host=NAME ...",
         )
 
 
