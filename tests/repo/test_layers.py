@@ -60,8 +60,16 @@ FORBIDDEN_NAMES = frozenset("common helper helpers manager managers misc util ut
 FORBIDDEN_NAMES_IN_USE = {
     "zmqtriton.pytriton.client.utils": "scripts written for PyTriton import it",
     "zmqtriton.pytriton.model_config.common": "scripts written for PyTriton import it",
+    "zmqtriton.pytriton.utils": "scripts written for PyTriton import it",
+    "zmqtriton.pytriton.utils.dataclasses": "scripts written for PyTriton import it",
+    "zmqtriton.pytriton.utils.distribution": "scripts written for PyTriton import it",
+    "zmqtriton.pytriton.utils.workspace": "scripts written for PyTriton import it",
     "zmqtriton_addons.pytriton.client.utils": "scripts written for PyTriton import it",
     "zmqtriton_addons.pytriton.model_config.common": "scripts written for PyTriton import it",
+    "zmqtriton_addons.pytriton.utils": "scripts written for PyTriton import it",
+    "zmqtriton_addons.pytriton.utils.dataclasses": "scripts written for PyTriton import it",
+    "zmqtriton_addons.pytriton.utils.distribution": "scripts written for PyTriton import it",
+    "zmqtriton_addons.pytriton.utils.workspace": "scripts written for PyTriton import it",
 }
 
 #: Where a thing may stand, and nowhere else.

@@ -20,6 +20,9 @@ from zmqtriton_floor import __version__
 PACKAGE = ROOT / "packages" / "pytriton"
 #: The public names of PyTriton 0.7.0's modules, as far as scripts have a use for them.
 NAMES = {
+    "check": "",
+    "check.add_sub": "add_sub_example",
+    "check.env_checks": "env_checks",
     "client": "AsyncioDecoupledModelClient AsyncioModelClient DecoupledModelClient "
     "FuturesModelClient ModelClient",
     "client.asyncio_utils": "asyncio_get_model_config asyncio_get_model_state "
@@ -31,12 +34,14 @@ NAMES = {
     "PyTritonClientInferenceServerError PyTritonClientInvalidUrlError "
     "PyTritonClientModelDoesntSupportBatchingError PyTritonClientModelUnavailableError "
     "PyTritonClientQueueFullError PyTritonClientTimeoutError PyTritonClientValueError",
-    "client.utils": "ModelState TritonUrl create_client_from_url get_model_config "
-    "get_model_state wait_for_model_ready wait_for_server_ready",
+    "client.utils": "DEFAULT_GRPC_PORT DEFAULT_HTTP_PORT ModelState TritonUrl "
+    "create_client_from_url get_model_config get_model_state "
+    "wait_for_model_ready wait_for_server_ready",
     "client.warnings": "NotSupportedTimeoutWarning PyTritonWarning",
     "constants": "DEFAULT_GRPC_PORT DEFAULT_HTTP_PORT DEFAULT_METRICS_PORT TRITON_LOCAL_IP "
     "DEFAULT_TRITON_STARTUP_TIMEOUT_S TRITON_CONTEXT_FIELD_NAME",
-    "decorators": "ConstantPadder ModelConfigDict TritonContext batch convert_output "
+    "decorators": "ConstantPadder InferenceRequest InferenceRequests InferenceResult "
+    "InferenceResults InputNames ModelConfigDict TritonContext batch convert_output "
     "fill_optionals first_value get_inference_request_batch_size get_model_config "
     "get_triton_context group_by_keys group_by_values pad_batch sample triton_context",
     "exceptions": "PyTritonBadParameterError PyTritonError PyTritonInvalidOperationError "
@@ -53,10 +58,15 @@ NAMES = {
     "proxy.telemetry": "build_proxy_tracer_from_triton_config end_span get_telemetry_tracer "
     "parse_trace_config set_telemetry_tracer start_span_from_remote start_span_from_span "
     "traced_span",
-    "proxy.types": "Request",
+    "proxy.types": "Request Requests Response Responses ResponsesNoneOrError ResponsesOrError "
+    "Scope",
     "triton": "DEFAULT_PROTECTED_ENDPOINTS DefaultTritonLifecyclePolicy RemoteTriton "
     "TRITON_ACCESS_HEADER Triton TritonBase TritonConfig TritonLifecyclePolicy "
     "TritonSecurityConfig VALID_TRITON_ENDPOINTS VertextAILifecyclePolicy",
+    "utils": "",
+    "utils.dataclasses": "kwonly_dataclass",
+    "utils.distribution": "get_root_module_path is_editable_install",
+    "utils.workspace": "Workspace",
 }
 
 #: Prints what a script finds under each module's names.

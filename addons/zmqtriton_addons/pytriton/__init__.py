@@ -10,7 +10,17 @@ import importlib
 from typing import Any
 
 _MODULES = frozenset(
-    {"client", "constants", "decorators", "exceptions", "model_config", "proxy", "triton"}
+    {
+        "check",
+        "client",
+        "constants",
+        "decorators",
+        "exceptions",
+        "model_config",
+        "proxy",
+        "triton",
+        "utils",
+    }
 )
 
 

@@ -41,7 +41,7 @@ from zmqtriton_addons.pytriton.security import (
 )
 from zmqtriton_addons.pytriton.server_options import endpoint, server_options
 from zmqtriton_addons.pytriton.triton_config import TritonConfig
-from zmqtriton_addons.pytriton.workspace import Workspace
+from zmqtriton_addons.pytriton.utils.workspace import Workspace
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 logger = logging.getLogger(__name__)
@@ -333,6 +333,13 @@ class RemoteTriton(TritonBase):
             )
         super().__init__(found.with_scheme, workspace, DefaultTritonLifecyclePolicy, access_token)
         self._port = str(found.port)
+        self._is_stopped = False
+
+    def is_alive(self) -> bool:
+        """True while the server serves the bound models, and before connect() if there are none."""
+        if self._connection is None:
+            return not self._is_stopped and not self._bindings
+        return super().is_alive()
 
     def _join(self) -> Connection:
         deadline_s = time.monotonic() + DEFAULT_TRITON_STARTUP_TIMEOUT_S

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from zmqtriton_addons.pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from zmqtriton_addons.pytriton.proxy.types import Response
 
 _KINDS = "biufOSU"
 
@@ -41,7 +42,7 @@ class ResponseValidator:
             self._check_response(response)
 
     def _check_response(self, response: Any) -> None:
-        if not isinstance(response, dict):
+        if not isinstance(response, dict | Response):
             raise ValueError(
                 f"Outputs returned by `{self._model}` model callable must be list of response "
                 f"dicts with numpy arrays. Got response={response} instead."

@@ -38,7 +38,6 @@ DIFFERENCES = {
     "model_config.common.generate_warmup_data": "is the inside of the warm-up",
     "model_config.common.generate_warmup_requests": "is the inside of the warm-up",
     "model_config.parser.ModelConfigParser.rewrite_io_spec": "is the inside of the parser",
-    "proxy.types.Response": "is the inside of the proxy",
     **{
         f"triton.{name}.bind()": "may start processes, too"
         for name in ("RemoteTriton", "Triton", "TritonBase")

@@ -1,4 +1,4 @@
-"""Request is a mapping of its inputs."""
+"""Request is a mapping of its inputs, Response of its outputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from tests.addons.pytriton.bindings import plain
-from zmqtriton_addons.pytriton.proxy.types import Request
+from zmqtriton_addons.pytriton.model_config.triton_model_config import TritonModelConfig
+from zmqtriton_addons.pytriton.proxy.types import Request, Response
+from zmqtriton_addons.pytriton.validation import ResponseValidator
 
 
 @pytest.mark.row("J06")
@@ -62,3 +64,17 @@ def test_a_request_that_is_not_traced_has_no_span() -> None:
         done.append(1)
 
     assert [1] == done
+
+
+@pytest.mark.row("J06")
+def test_a_callable_may_return_responses() -> None:
+    response = Response({"a": np.zeros(1)})
+    response["b"] = np.ones(2)
+    del response["a"]
+
+    assert {"b": [1.0, 1.0]} == {name: array.tolist() for name, array in response.items()}
+    assert isinstance(response, MutableMapping)
+    validator = ResponseValidator(TritonModelConfig("model"), strict=False)
+    validator.validate_responses([Request({})], [response])
+    with pytest.raises(ValueError, match="Not all values returned by"):
+        validator.validate_responses([Request({})], [Response({"a": [1]})])  # type: ignore[dict-item]

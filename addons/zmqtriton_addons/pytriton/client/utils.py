@@ -11,10 +11,13 @@ from zmqtriton_addons.pytriton.client.exceptions import PyTritonClientTimeoutErr
 from zmqtriton_addons.pytriton.client.wire.calls import Headers, ServerError
 from zmqtriton_addons.pytriton.client.wire.server_clients import ServerClient
 from zmqtriton_addons.pytriton.client.wire.url import TritonUrl
+from zmqtriton_addons.pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
 from zmqtriton_addons.pytriton.model_config.parser import ModelConfigParser
 from zmqtriton_addons.pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = [
+    "DEFAULT_GRPC_PORT",
+    "DEFAULT_HTTP_PORT",
     "LATEST_MODEL_VERSION",
     "ModelState",
     "TritonUrl",

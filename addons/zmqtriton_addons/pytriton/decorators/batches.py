@@ -15,6 +15,7 @@ from zmqtriton_addons.pytriton.exceptions import PyTritonValidationError
 from zmqtriton_addons.pytriton.model_config.triton_model_config import TritonModelConfig
 from zmqtriton_addons.pytriton.proxy.telemetry import start_span_from_span
 
+InputNames = list[str]
 InferenceRequest = Mapping[str, np.ndarray]
 InferenceRequests = Sequence[InferenceRequest]
 InferenceResult = Mapping[str, np.ndarray]

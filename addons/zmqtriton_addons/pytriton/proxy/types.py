@@ -1,4 +1,4 @@
-"""A request as the inference callable gets it."""
+"""Requests and responses of inference callables, and names for annotations."""
 
 from __future__ import annotations
 
@@ -13,24 +13,19 @@ from zmqtriton_addons.pytriton.proxy.telemetry import traced_span
 
 
 @dataclass
-class Request(MutableMapping[str, np.ndarray]):
-    """A mapping of input names to arrays; changes in it are changes in `data`."""
+class _NamedArrays(MutableMapping[str, np.ndarray]):
+    """A mapping of names to arrays; changes in it are changes in `data`."""
 
     data: dict[str, np.ndarray]
-    #: Parameters of the request, and headers that are forwarded.
-    parameters: dict[str, str | int | bool] | None = None
-    #: OpenTelemetry's, if the request is traced.
-    span: Any = None
-    requested_output_names: list[str] | None = None
 
-    def __getitem__(self, input_name: str) -> np.ndarray:
-        return self.data[input_name]
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.data[name]
 
-    def __setitem__(self, input_name: str, input_data: np.ndarray) -> None:
-        self.data[input_name] = input_data
+    def __setitem__(self, name: str, array: np.ndarray) -> None:
+        self.data[name] = array
 
-    def __delitem__(self, input_name: str) -> None:
-        del self.data[input_name]
+    def __delitem__(self, name: str) -> None:
+        del self.data[name]
 
     def __len__(self) -> int:
         return len(self.data)
@@ -47,9 +42,29 @@ class Request(MutableMapping[str, np.ndarray]):
     def items(self) -> ItemsView[str, np.ndarray]:
         return self.data.items()
 
+
+@dataclass
+class Request(_NamedArrays):
+    """The inputs of a request, by their names."""
+
+    #: Parameters of the request, and headers that are forwarded.
+    parameters: dict[str, str | int | bool] | None = None
+    #: OpenTelemetry's, if the request is traced.
+    span: Any = None
+    requested_output_names: list[str] | None = None
+
     def traced_span(self, span_name: str) -> AbstractContextManager[None]:
         """Return a context that is a span of this request's trace, if it has one."""
         return traced_span(self, span_name)
 
 
+@dataclass
+class Response(_NamedArrays):
+    """The outputs for a request, by their names; a callable may return it in place of a dict."""
+
+
 Requests = list[Request]
+Responses = list[Response]
+ResponsesOrError = Responses | Exception
+ResponsesNoneOrError = Responses | Exception | None
+Scope = dict[str, Any]

@@ -6,6 +6,7 @@ The clients are not ours: they speak KServe's protocol over HTTP.
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import pytest
 from tests.addons.pytriton.system.served import FLOATS, Served, configured, ones
 from tests.support.server import ROOT, free_ports
 from tests.support.waiting import eventually
+from zmqtriton_addons.pytriton.check.add_sub import add_sub_example
 from zmqtriton_addons.pytriton.decorators import batch
 from zmqtriton_addons.pytriton.exceptions import (
     PyTritonInvalidOperationError,
@@ -395,7 +397,8 @@ def test_a_name_is_bound_once_before_the_server_runs(tmp_path: Path) -> None:
 
 SCRIPT = """
     import numpy as np
-    from zmqtriton_addons.pytriton.decorators import batch
+    from zmqtriton_addons.pytriton.check.add_sub import add_sub_example
+from zmqtriton_addons.pytriton.decorators import batch
     from zmqtriton_addons.pytriton.model_config import Tensor
     from zmqtriton_addons.pytriton.triton import Triton, TritonConfig
 
@@ -488,3 +491,13 @@ def test_a_notebook_goes_on_while_it_serves(tmp_path: Path) -> None:
     )
 
     assert done.stdout == "200 True\n"
+
+
+def test_the_first_model_answers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        add_sub_example(
+            tmp_path / "workspace", logging.getLogger("check"), config=configured(tmp_path)
+        )
+
+    assert "AddSub answers {'OUTPUT_1'" in caplog.text
+    assert not (tmp_path / "workspace").exists()

@@ -32,7 +32,7 @@ from zmqtriton.pytriton.model_config import (
     Tensor,
     TimeoutAction,
 )
-from zmqtriton.pytriton.triton import Triton, TritonConfig, TritonSecurityConfig
+from zmqtriton.pytriton.triton import RemoteTriton, Triton, TritonConfig, TritonSecurityConfig
 
 INPUTS, OUTPUTS = tensors("a"), tensors("b")
 PREFIX = "PYTRITON_TRITON_CONFIG_"
@@ -178,6 +178,13 @@ def bind_without_a_function():
 def a_server_that_never_ran():
     triton = Triton()
     return [triton.is_alive(), triton.is_connected(), outcome(triton.stop)]
+
+
+def a_remote_server_before_it_is_asked():
+    remote = RemoteTriton("localhost:9")
+    states = [remote.is_alive(), remote.is_connected()]
+    remote.bind("model", infer, INPUTS, OUTPUTS)
+    return [*states, remote.is_alive(), remote.is_connected(), remote.stop(), remote.stop()]
 
 
 def triton_by_position():

@@ -1,0 +1,1 @@
+"""The environment as a log, and a first model."""

@@ -1,0 +1,1 @@
+"""The workspace, keyword-only dataclasses and paths, as scripts import them."""

@@ -1,0 +1,3 @@
+"""Checks of an installation: the names of `zmqtriton.pytriton.check`."""
+
+from zmqtriton.pytriton.check import *

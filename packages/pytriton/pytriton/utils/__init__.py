@@ -1,0 +1,3 @@
+"""Workspaces, dataclasses, paths: the names of `zmqtriton.pytriton.utils`."""
+
+from zmqtriton.pytriton.utils import *

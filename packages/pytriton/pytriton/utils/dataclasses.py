@@ -1,0 +1,3 @@
+"""Dataclasses set by name: the names of `zmqtriton.pytriton.utils.dataclasses`."""
+
+from zmqtriton.pytriton.utils.dataclasses import *

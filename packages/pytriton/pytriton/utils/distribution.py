@@ -1,0 +1,3 @@
+"""Paths of the package: the names of `zmqtriton.pytriton.utils.distribution`."""
+
+from zmqtriton.pytriton.utils.distribution import *

@@ -1,0 +1,3 @@
+"""Checks of an installation: the names of `zmqtriton_addons.pytriton.check`."""
+
+from zmqtriton_addons.pytriton.check import *

@@ -1,0 +1,3 @@
+"""A first model: the names of `zmqtriton_addons.pytriton.check.add_sub`."""
+
+from zmqtriton_addons.pytriton.check.add_sub import *

@@ -1,0 +1,3 @@
+"""The environment as a log: the names of `zmqtriton_addons.pytriton.check.env_checks`."""
+
+from zmqtriton_addons.pytriton.check.env_checks import *

@@ -1,0 +1,3 @@
+"""Workspaces, dataclasses, paths: the names of `zmqtriton_addons.pytriton.utils`."""
+
+from zmqtriton_addons.pytriton.utils import *
