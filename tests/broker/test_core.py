@@ -133,7 +133,7 @@ def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(world: BrokerHa
     assert [] == world.finals(F, 2)
     world.tick(1)
 
-    text = "deadline exceeded: the request waited for 0.000 s in the queue of 'm'"
+    text = "Deadline Exceeded: the request waited for 0.000 s in the queue of 'm'"
     assert [wire.Reply(2, DeadlineExceeded.number, text, wire.FINAL)] == world.finals(F, 2)
     assert world.core.due_ns is None
     assert 1 == world.core.generations[1].statistics.deadlines
@@ -146,7 +146,7 @@ def test_a_deadline_that_passes_in_execution_cancels(world: BrokerHarness) -> No
     world.tick(10_000)
 
     assert [(S, wire.RequestKey(F, 1))] == world.cancelled_executions
-    text = "deadline exceeded: model 'm' was executing the request for 0.000 s"
+    text = "Deadline Exceeded: model 'm' was executing the request for 0.000 s"
     early = wire.Reply(1, DeadlineExceeded.number, text, wire.ABANDONED)
     assert [early] == world.replies[F, 1]
     world.finish_batch(S)

@@ -121,7 +121,7 @@ _CHANGING = (
     # Of the models' own frames only: Triton's library has some where we have none.
     (re.compile(r'  [^\\" ]*/triton_python_backend_utils\.py\(\d+\): \w+\\n'), ""),
     # The server says so, or the client, whoever notices first.
-    (re.compile(r'"deadline exceeded: [^"\\]*"'), '"Deadline Exceeded"'),
+    (re.compile(r'"Deadline Exceeded: [^"\\]*"'), '"Deadline Exceeded"'),
     # Newer than 2.51.
     (re.compile(r',\\"max_inflight_requests\\":0'), ""),
     (re.compile(r'"ns": "?\d+"?'), '"ns": "@TIME@"'),

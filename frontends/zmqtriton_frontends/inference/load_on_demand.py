@@ -67,7 +67,7 @@ class OnDemandLoader:
         done, _ = await asyncio.wait((loading,), timeout=within_s)
         if not done and within_s < self._within_s:
             raise DeadlineExceeded(
-                f"deadline exceeded: model '{model}' was being loaded (the load continues)"
+                f"Deadline Exceeded: model '{model}' was being loaded (the load continues)"
             )
         if not done:
             raise Unavailable(f"timed out waiting for model '{model}' to load (the load continues)")

@@ -210,7 +210,7 @@ def test_a_deadline_ends_the_ensemble_and_the_steps_that_wait() -> None:
     world.tick(10_000)
 
     where = "in ensemble 'e', the request waited for 0.000 s in the queue of 'first'"
-    assert [f"deadline exceeded: {where}"] == world.error_texts(2)
+    assert [f"Deadline Exceeded: {where}"] == world.error_texts(2)
     world.respond("first", tensor("O"))
     assert {"second"} == world.busy_models()
 

@@ -149,7 +149,7 @@ def test_with_the_deadline_of_a_request_all_ends_that_was_asked_for_it(
     world.tick(10_000)
 
     assert {(ASKER, F, 1), (LEAF, ASKER, 7)} == set(cancelled(world))
-    text = "deadline exceeded: model '{}' was executing the request for 0.000 s"
+    text = "Deadline Exceeded: model '{}' was executing the request for 0.000 s"
     assert [(DeadlineExceeded.number, text.format("asker"))] == early(world, F, 1)
     assert [(DeadlineExceeded.number, text.format("leaf"))] == early(world, ASKER, 7)
     for serial in (LEAF, ASKER):

@@ -119,7 +119,7 @@ def test_a_deadline_tells_how_long_at_least_an_earlier_brokers_request_was_execu
     world.tick(2_000_000_000)
 
     [early] = world.replies[F, 1]
-    text = "deadline exceeded: model 'm' was executing the request for at least 2.000 s"
+    text = "Deadline Exceeded: model 'm' was executing the request for at least 2.000 s"
     assert (DeadlineExceeded.number, text, wire.ABANDONED) == early[1:4]
 
 

@@ -118,7 +118,7 @@ def test_what_a_dead_process_asked_is_forgotten(world: BrokerHarness) -> None:
 
 
 _TIMED_OUT = "timed out waiting for the model to load (the load continues)"
-_OVERDUE = "deadline exceeded: model 'm' was being loaded (the load continues)"
+_OVERDUE = "Deadline Exceeded: model 'm' was being loaded (the load continues)"
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_who_waits_for_too_long_hears_of_the_limit(is_deadline: bool) -> None:
     world.infer(F, row)
     world.tick(SECOND // 10)
 
-    overdue = "deadline exceeded: the request waited for 0.100 s in the queue of 'm'"
+    overdue = "Deadline Exceeded: the request waited for 0.100 s in the queue of 'm'"
     why = overdue if is_deadline else "Request timeout expired"
     assert [f"{why}: {LIMIT}"] == [r.text for r in world.finals(F, 2)]
 

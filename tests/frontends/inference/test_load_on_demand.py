@@ -84,7 +84,7 @@ def test_nobody_waits_beyond_the_option_or_a_deadline_of_its_own(is_own: bool) -
             await demand.load("m", deadline_ns)
 
         timed_out = Unavailable, "timed out waiting for model 'm' to load (the load continues)"
-        overdue = "deadline exceeded: model 'm' was being loaded (the load continues)"
+        overdue = "Deadline Exceeded: model 'm' was being loaded (the load continues)"
         expected = (DeadlineExceeded, overdue) if is_own else timed_out
         assert expected == (type(refused.value), refused.value.text)
 

@@ -135,7 +135,7 @@ def test_what_waits_in_the_queue_is_never_executed(server: Server, path: str) ->
         assert 200 == first.result()[0]
 
     assert 504 == status
-    text = rb"deadline exceeded: the request waited for \d\.\d{3} s in the queue of 'journal'"
+    text = rb"Deadline Exceeded: the request waited for \d\.\d{3} s in the queue of 'journal'"
     assert re.search(text, body)
     assert late not in {record.id for record in read_journal(server.journal)}
 
@@ -194,7 +194,7 @@ def test_a_stream_ends_at_its_deadline(server: Server) -> None:
     *texts, last = [line for line in body.decode().splitlines() if line]
     assert (200, True) == (status, len(texts) > 1)
     assert all('"more"' in text for text in texts)
-    assert "deadline exceeded: model 'stream' was executing the request for" in last
+    assert "Deadline Exceeded: model 'stream' was executing the request for" in last
     eventually(lambda: has_logged(server, "stream cancelled."), 30, "it is told")
 
 
@@ -209,7 +209,7 @@ def test_what_a_model_asks_ends_with_its_client_s_deadline(server: Server) -> No
 
     assert (504, True) == (status, "model 'asker' was executing the request for" in error)
     eventually(lambda: has_logged(server, "cancelled over HTTP."), 30, "the other one is told")
-    heard = "HTTP asks and hears CANCELLED: deadline exceeded: model 'leaf' was executing"
+    heard = "HTTP asks and hears CANCELLED: Deadline Exceeded: model 'leaf' was executing"
     eventually(lambda: has_logged(server, heard), 30, "its call has ended")
 
 

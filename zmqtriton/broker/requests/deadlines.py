@@ -14,7 +14,7 @@ def overdue(
     request: InflightRequest, instances: Mapping[int, Instance], now_ns: int
 ) -> DeadlineExceeded:
     """Return the error; to be called while the request is where it was."""
-    return DeadlineExceeded(f"deadline exceeded: {_where(request, instances, now_ns)}")
+    return DeadlineExceeded(f"Deadline Exceeded: {_where(request, instances, now_ns)}")
 
 
 def _where(request: InflightRequest, instances: Mapping[int, Instance], now_ns: int) -> str:

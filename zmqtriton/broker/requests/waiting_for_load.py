@@ -126,7 +126,7 @@ class WaitingForLoad:
 
 def _overdue(model: str) -> DeadlineExceeded:
     return DeadlineExceeded(
-        f"deadline exceeded: model '{model}' was being loaded (the load continues)"
+        f"Deadline Exceeded: model '{model}' was being loaded (the load continues)"
     )
 
 

@@ -88,3 +88,5 @@ def test_nvidias_clients_and_ours_come_to_the_same(
     assert {} == report
     assert ours.keys() == theirs.keys()
     assert len(theirs) > 200
+    late = "http ModelClient: late for the server"
+    assert "'PyTritonClientTimeoutError True'" == ours[late] == theirs[late]

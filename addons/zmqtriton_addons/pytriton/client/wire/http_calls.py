@@ -128,7 +128,8 @@ def _check(response: HttpResponse) -> None:
         text = json.loads(text)["error"]
     except (ValueError, KeyError, TypeError):
         pass  # not a server's own answer, but that of something before it
-    raise ServerError(text or f"the server answers with status {response.status} and no text")
+    text = text or f"the server answers with status {response.status} and no text"
+    raise TimeoutError(text) if response.status == 504 else ServerError(text)
 
 
 def _document(response: HttpResponse) -> Any:
