@@ -336,7 +336,7 @@ class RemoteTriton(TritonBase):
         self._is_stopped = False
 
     def is_alive(self) -> bool:
-        """True while the server serves the bound models, and before connect() if there are none."""
+        """True while the server serves the bound models; before connect(), while none is bound."""
         if self._connection is None:
             return not self._is_stopped and not self._bindings
         return super().is_alive()
