@@ -66,7 +66,6 @@ def test_a_request_that_is_not_traced_has_no_span() -> None:
     assert [1] == done
 
 
-@pytest.mark.row("J06")
 def test_a_callable_may_return_responses() -> None:
     response = Response({"a": np.zeros(1)})
     response["b"] = np.ones(2)
