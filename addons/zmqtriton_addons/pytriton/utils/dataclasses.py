@@ -23,5 +23,5 @@ def kwonly_dataclass(kind: _Class) -> _Class:
             )
         initialize(self, **fields)
 
-    kind.__init__ = by_name  # type: ignore[misc]
+    kind.__init__ = by_name
     return kind
