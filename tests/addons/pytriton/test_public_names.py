@@ -25,7 +25,7 @@ DIFFERENCES = {
         if home or name != "BaseModelClient"
     },
     **{
-        f"client.{home}{name}()": "takes an access_token, too"
+        f"client.{home}{name}()": "takes an access_token and, if decoupled, a timeout_scope, too"
         for home in ("", "client.")
         for name in ("DecoupledModelClient", "AsyncioModelClient", "AsyncioDecoupledModelClient")
     },

@@ -21,6 +21,7 @@ from zmqtriton_addons.pytriton.client.base import (
     to_headers,
     to_sample,
 )
+from zmqtriton_addons.pytriton.client.decoupled import BaseDecoupledClient
 from zmqtriton_addons.pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
@@ -165,12 +166,14 @@ class AsyncioModelClient(BaseModelClient):
             ) from error
 
 
-class AsyncioDecoupledModelClient(AsyncioModelClient):
+class AsyncioDecoupledModelClient(BaseDecoupledClient, AsyncioModelClient):
     """A client of a decoupled model, over gRPC: its calls return asynchronous iterators.
 
-    Iterating sends the request. Each response may take the inference timeout. An iterator that is
-    closed cancels its request.
+    Iterating sends the request. Each response may take the inference timeout, unless timeout_scope
+    says otherwise. An iterator that is closed cancels its request.
     """
+
+    _default_scope = "response"
 
     async def infer_sample(  # type: ignore[override]
         self,
@@ -221,7 +224,7 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
         inference = self._inference(config, arrays, parameters)
         with self._translated_errors():
             responses = self._opened().stream_infer(
-                inference, to_headers(headers), self._inference_timeout_s
+                inference, to_headers(headers), self._stream_timeout()
             )
             async with aclosing(responses):
                 async for outputs in responses:

@@ -18,6 +18,7 @@ from zmqtriton_addons.pytriton.client.base import (
     to_headers,
     to_sample,
 )
+from zmqtriton_addons.pytriton.client.decoupled import BaseDecoupledClient
 from zmqtriton_addons.pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
@@ -188,12 +189,15 @@ def _translated_errors(action: str, timeout_s: float) -> Iterator[None]:
         ) from error
 
 
-class DecoupledModelClient(ModelClient):
+class DecoupledModelClient(BaseDecoupledClient, ModelClient):
     """A client of a decoupled model, over gRPC: its calls return iterators over responses.
 
-    A call sends its request at once. Each response may take the inference timeout. An iterator that
-    is closed or dropped cancels its request.
+    A call sends its request at once. As in PyTriton no response is too late, unless timeout_scope
+    says what inference_timeout_s counts for. An iterator that is closed or dropped cancels its
+    request.
     """
+
+    _default_scope = "none"
 
     def _open(self) -> None:
         if self._url.scheme != "grpc":
@@ -244,7 +248,9 @@ class DecoupledModelClient(ModelClient):
         inference = self._inference(config, arrays, parameters)
         timeout_s = self._inference_timeout_s
         with _translated_errors("inference request", timeout_s):
-            responses = self._opened().stream_infer(inference, to_headers(headers), timeout_s)
+            responses = self._opened().stream_infer(
+                inference, to_headers(headers), self._stream_timeout()
+            )
         return _translated(responses, timeout_s)
 
 

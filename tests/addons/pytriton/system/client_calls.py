@@ -26,6 +26,8 @@ THREE = np.array([3], np.int32)
 SOON_S = 0.1
 TOLD_BY_THE_SERVER, TRIES = "Deadline Exceeded: ", 20
 SLOW = (np.array([b"slow"]), np.array([250], np.int32))
+SLOW_TOKENS = (THREE, np.array([250_000], np.int32))
+IMPATIENT = {"inference_timeout_s": SOON_S}
 URLS = (
     *(
         "localhost",
@@ -199,6 +201,7 @@ DECOUPLED: dict[str, tuple[str, Call, dict[str, Any]]] = {
     "wrong shape": ("tokens", lambda c: list(c.infer_sample(A.astype(np.int32))), {}),
     "batch": ("tokens", lambda c: list(c.infer_batch(THREE)), {}),
     "parameters": ("tokens", lambda c: list(c.infer_sample(THREE, parameters={"a": 1})), {}),
+    "slow": ("tokens", lambda c: list(c.infer_sample(*SLOW_TOKENS))[:2], IMPATIENT),
 }
 
 
@@ -225,6 +228,7 @@ ASYNCIO_DECOUPLED: dict[str, tuple[str, Call, dict[str, Any]]] = {
     "coupled": ("add_sub", lambda c: collect(c.infer_sample(A, A)), {}),
     "wrong shape": ("tokens", lambda c: collect(c.infer_sample(A.astype(np.int32))), {}),
     "batch": ("tokens", lambda c: collect(c.infer_batch(THREE)), {}),
+    "slow": ("tokens", lambda c: collect(c.infer_sample(*SLOW_TOKENS)), IMPATIENT),
 }
 
 

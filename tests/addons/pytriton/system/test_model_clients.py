@@ -508,7 +508,6 @@ def test_responses_of_a_decoupled_model(grpc_url: str) -> None:
     for number in (3, 0):
         expected = [f"token{index}".encode() for index in range(number)]
         with DecoupledModelClient(grpc_url, "tokens") as client:
-            # at the same time
             streams = [client.infer_sample(**_count(number)) for _ in range(2)]
             for stream in streams:
                 assert expected == [outputs["TOKEN"][0] for outputs in stream]
@@ -566,10 +565,11 @@ def test_a_stream_that_is_left_or_late_is_cancelled(server: Server, grpc_url: st
         assert b"token0" == next(stream)["TOKEN"][0]
         del stream
         eventually(lambda: "0" in cancelled(), 30.0)
-    with DecoupledModelClient(grpc_url, "tokens", inference_timeout_s=SOON_S) as client:
-        client.model_config  # noqa: B018 - so that the request below is number 0
-        with pytest.raises(errors.PyTritonClientTimeoutError, match="during inference request"):
-            list(client.infer_sample(**_count(2, delay_us=1_000_000)))
+    for scope, count, delay_us in (("response", 2, 1_000_000), ("stream", 100_000, 1000)):
+        settings: Any = {"inference_timeout_s": SOON_S, "timeout_scope": scope}
+        late = pytest.raises(errors.PyTritonClientTimeoutError, match="during inference request")
+        with DecoupledModelClient(grpc_url, "tokens", **settings) as client, late:
+            list(client.infer_sample(**_count(count, delay_us)))
 
 
 def test_an_error_ends_a_stream(grpc_url: str) -> None:

@@ -51,6 +51,7 @@ DIFFERENT_OVER_GRPC = {
     "ModelClient: from_existing_client": "theirs asks the gRPC port over HTTP",
     "DecoupledModelClient: stream": "theirs drops a response that is sent with the final flag",
     "DecoupledModelClient: parameters": "sent; theirs refuses them",
+    "AsyncioDecoupledModelClient: slow": "only the text: theirs names the wait",
 }
 #: Parsed by both, and theirs has no host.
 DIFFERENT_URLS = {"url ''"}

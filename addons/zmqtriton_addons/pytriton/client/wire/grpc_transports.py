@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -14,6 +14,7 @@ import grpc.aio
 from zmqtriton_addons.pytriton.client.exceptions import PyTritonClientValueError
 from zmqtriton_addons.pytriton.client.wire.calls import Headers, ServerError
 from zmqtriton_addons.pytriton.client.wire.grpc_calls import SERVICE, GrpcRequest
+from zmqtriton_addons.pytriton.client.wire.stream_timeouts import StreamTimeout
 from zmqtriton_addons.pytriton.client.wire.url import TritonUrl
 
 _OPTIONS = (
@@ -64,13 +65,15 @@ class GrpcTransport:
         except grpc.RpcError as error:
             raise _translate(error) from error
 
-    def stream(self, request: GrpcRequest, headers: Headers, timeout_s: float) -> Iterator[Any]:
-        """Send a request now and return its answers, each of which has this time to come."""
+    def stream(
+        self, request: GrpcRequest, headers: Headers, timeout: StreamTimeout
+    ) -> Iterator[Any]:
+        """Send a request now and return its answers."""
         rpc = _open(self._channel, request)(iter([request.message]), metadata=_metadata(headers))
         arrivals: SimpleQueue[Any] = SimpleQueue()
         # grpc has no read with a timeout.
         Thread(target=_forward, args=(rpc, arrivals), daemon=True).start()
-        return _answers(rpc, arrivals, timeout_s)
+        return _answers(rpc, arrivals, timeout.begin())
 
     def close(self) -> None:
         self._channel.close()
@@ -85,9 +88,11 @@ def _forward(rpc: Any, arrivals: SimpleQueue[Any]) -> None:
         arrivals.put(_translate(error))
 
 
-def _answers(rpc: Any, arrivals: SimpleQueue[Any], timeout_s: float) -> Iterator[Any]:
+def _answers(
+    rpc: Any, arrivals: SimpleQueue[Any], left_s: Callable[[], float | None]
+) -> Iterator[Any]:
     try:
-        while (answer := arrivals.get(timeout=timeout_s)) is not None:
+        while (answer := arrivals.get(timeout=left_s())) is not None:
             if isinstance(answer, Exception):
                 raise answer
             yield answer
@@ -119,19 +124,20 @@ class AsyncGrpcTransport:
             raise _translate(error) from error
 
     async def stream(
-        self, request: GrpcRequest, headers: Headers, timeout_s: float
+        self, request: GrpcRequest, headers: Headers, timeout: StreamTimeout
     ) -> AsyncIterator[Any]:
-        """Send a request and return its answers, each of which has this time to come."""
+        """Send a request and return its answers."""
+        left_s = timeout.begin()
         start = _open(self._opened(), request)
         rpc = start(iter([request.message]), metadata=_metadata(headers))
         try:
             while True:
-                answer = await asyncio.wait_for(rpc.read(), timeout_s)
+                answer = await asyncio.wait_for(rpc.read(), left_s())
                 if answer is grpc.aio.EOF:
                     return
                 yield answer
-        except asyncio.TimeoutError:
-            raise TimeoutError("no response") from None
+        except asyncio.TimeoutError as error:
+            raise TimeoutError(str(error) or "no response") from None
         except grpc.RpcError as error:
             raise _translate(error) from error
         finally:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from zmqtriton_addons.pytriton.client.wire.calls import Array, Call, Calls, Headers, Inference
 from zmqtriton_addons.pytriton.client.wire.http_calls import HttpCalls
 from zmqtriton_addons.pytriton.client.wire.http_transports import AsyncHttpTransport, HttpTransport
+from zmqtriton_addons.pytriton.client.wire.stream_timeouts import StreamTimeout
 from zmqtriton_addons.pytriton.client.wire.url import TritonUrl
 
 T = TypeVar("T")
@@ -93,12 +94,12 @@ class ServerClient:
         return self._ask(self._calls.infer(inference), headers, timeout_s)
 
     def stream_infer(
-        self, inference: Inference, headers: Headers, timeout_s: float
+        self, inference: Inference, headers: Headers, timeout: StreamTimeout
     ) -> Iterator[dict[str, Array]]:
-        """Send a request now and return its responses, each of which has this time to come."""
+        """Send a request now and return its responses."""
         call = self._calls.stream_infer(inference)
         headers = {**self._headers, **headers}
-        return _read_all(call, self._transport.stream(call.request, headers, timeout_s))
+        return _read_all(call, self._transport.stream(call.request, headers, timeout))
 
     def close(self) -> None:
         self._transport.close()
@@ -161,12 +162,12 @@ class AsyncServerClient:
         return await self._ask(self._calls.infer(inference), headers, timeout_s)
 
     async def stream_infer(
-        self, inference: Inference, headers: Headers, timeout_s: float
+        self, inference: Inference, headers: Headers, timeout: StreamTimeout
     ) -> AsyncGenerator[dict[str, Array], None]:
-        """Send a request and return its responses, each of which has this time to come."""
+        """Send a request and return its responses."""
         call = self._calls.stream_infer(inference)
         headers = {**self._headers, **headers}
-        answers = self._transport.stream(call.request, headers, timeout_s)
+        answers = self._transport.stream(call.request, headers, timeout)
         try:
             async for answer in answers:
                 yield call.read(answer)
