@@ -66,11 +66,11 @@ def conda() -> list[Member]:
         file("bin/conda-unpack", CONDA_UNPACK.encode(), mode=0o755),
         file("bin/tool", f"#!{PLACEHOLDER}/bin/python\n".encode(), mode=0o755),
         file("conda-meta/history"),
-        file("lib/libz.so.1.2", b"code"),
-        link("lib/libz.so", "libz.so.1.2"),
-        link("lib/libz.so.1", "./libz.so.1.2"),
+        file("lib/libown.so.1.2", b"code"),
+        link("lib/libown.so", "libown.so.1.2"),
+        link("lib/libown.so.1", "./libown.so.1.2"),
         # Of no package: conda-pack leaves it as it was.
-        link("lib/libz.so.mine", "/home/me/env/lib/libz.so"),
+        link("lib/libown.so.mine", "/home/me/env/lib/libown.so"),
     ]
 
 
@@ -89,7 +89,7 @@ def test_an_archive_of_conda_pack_is_unpacked_and_adapted_once(tmp_path: Path) -
     root = Path(found[0].root)
     assert [found[0]] * 3 == found
     assert f"#!{root}/bin/python\n" == (root / "bin" / "tool").read_text()
-    assert b"code" == (root / "lib" / "libz.so.mine").read_bytes()
+    assert b"code" == (root / "lib" / "libown.so.mine").read_bytes()
     assert "x" == (root / "bin" / "run-count").read_text()
     assert [f"Extracting Python execution env {one}"] == [
         t for t in said.texts if "Extracting" in t
@@ -111,7 +111,7 @@ def test_an_archive_that_is_refused_leaves_nothing_in_the_cache(tmp_path: Path) 
 
 
 def test_a_conda_unpack_that_fails_is_the_reason(tmp_path: Path) -> None:
-    others = ("bin/conda-unpack", "lib/libz.so.mine")
+    others = ("bin/conda-unpack", "lib/libown.so.mine")
     members = [member for member in conda() if member[0].name not in others]
     members.append(file("bin/conda-unpack", b"raise SystemExit('no prefix')", mode=0o755))
     path = pack(tmp_path / "env.tar.gz", members)
