@@ -397,8 +397,7 @@ def test_a_name_is_bound_once_before_the_server_runs(tmp_path: Path) -> None:
 
 SCRIPT = """
     import numpy as np
-    from zmqtriton_addons.pytriton.check.add_sub import add_sub_example
-from zmqtriton_addons.pytriton.decorators import batch
+    from zmqtriton_addons.pytriton.decorators import batch
     from zmqtriton_addons.pytriton.model_config import Tensor
     from zmqtriton_addons.pytriton.triton import Triton, TritonConfig
 
