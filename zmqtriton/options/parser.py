@@ -7,7 +7,6 @@ option only. Raises; never prints and never exits.
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -24,6 +23,7 @@ from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.trace import trace_options, with_exporter_environment
 from zmqtriton.options.values import BadValue, Restriction, Setting
 from zmqtriton_floor import __version__
+from zmqtriton_floor.access import hosts
 
 _HINT = "Try 'zmqtriton --help' for all options."
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}
@@ -380,7 +380,4 @@ def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
 
 def is_loopback(address: str) -> bool:
     """Return True if only this machine can connect to an address where a server listens."""
-    try:
-        return ipaddress.ip_address(address.strip("[]")).is_loopback
-    except ValueError:
-        return address == "localhost"
+    return hosts.is_loopback(address.strip("[]"))

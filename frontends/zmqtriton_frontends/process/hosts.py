@@ -11,6 +11,8 @@ import ipaddress
 import re
 from collections.abc import Iterable
 
+from zmqtriton_floor.access.hosts import is_loopback
+
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{0,5})?")
 _LOCAL = "localhost"
 #: The longest name of DNS; clients get no more of theirs back.
@@ -29,11 +31,6 @@ def is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_loopback(name: str) -> bool:
-    """True for an address, or the name, of this machine that others cannot reach."""
-    return name == _LOCAL or (is_address(name) and ipaddress.ip_address(name).is_loopback)
 
 
 class AllowedHosts:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from zmqtriton_addons.fleet.servers.nodes import Node
+from zmqtriton_floor.access.hosts import is_loopback
 from zmqtriton_floor.errors import InvalidArgument
 
 _PLAIN_MODEL = re.compile(r"[A-Za-z0-9._~-]+")
@@ -108,10 +108,7 @@ class Layout(NamedTuple):
 
 def _is_on_loopback(address: str) -> bool:
     host, _ = split_address(address)
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    return is_loopback(host.lower())
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -14,6 +14,7 @@ from typing import Any
 import falcon
 import falcon.asgi
 
+from zmqtriton_floor.access.hosts import is_loopback
 from zmqtriton_floor.access.token_file import CONTROL, Grant
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.reasons import ASLEEP
@@ -25,7 +26,6 @@ from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control import steering
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference.restrictions import by_category
-from zmqtriton_frontends.process.hosts import is_loopback
 
 CATEGORY, GENERAL_CATEGORY = "status", "statistics"
 #: A log may hold what models were asked and what they know.
