@@ -6,10 +6,12 @@ requests that were in it.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+
+from zmqtriton_addons.backends.signature import Signature
 
 #: Input name to array, and the names of outputs that somebody wants; returns output name to array.
 Run = Callable[[Dict[str, Any], "list[str]"], Dict[str, Any]]
@@ -31,9 +33,9 @@ class Arrays(NamedTuple):
 class Batch:
     """Requests that are executed as one, by their places in what execute() was given."""
 
-    def __init__(self, join: Callable[[list[Any]], Any]) -> None:
+    def __init__(self, join: Callable[[list[Any]], Any], wanted: Iterable[str]) -> None:
         self.places: List[int] = []
-        self.wanted: set[str] = set()
+        self.wanted = set(wanted)
         self._inputs: List[Dict[str, Any]] = []
         self._join = join
 
@@ -72,11 +74,10 @@ class Batch:
 def execute(
     requests: list[Any],
     run: Run,
-    outputs: list[str],
-    has_batches: bool,
+    signature: Signature,
     arrays: Arrays = Arrays(),  # noqa: B008 - it never changes
 ) -> list[Any]:
-    """Return a response for each request. `outputs` are all that the model has."""
+    """Return a response for each request, also with the next state of its sequence."""
     responses: List[Any] = [None] * len(requests)
     groups: Dict[Any, Batch] = {}
     for place, request in enumerate(requests):
@@ -85,13 +86,13 @@ def execute(
         except Exception as error:  # noqa: BLE001 - the requester is told
             responses[place] = failure(error)
             continue
-        key = _key(inputs) if has_batches and len(requests) > 1 else place
+        key = _key(inputs) if signature.has_batches and len(requests) > 1 else place
         if key not in groups:
-            groups[key] = Batch(arrays.join)
+            groups[key] = Batch(arrays.join, signature.states)
         groups[key].add(place, inputs, set(request.requested_output_names()))
     for batch in groups.values():
         try:
-            wanted = [name for name in outputs if name in batch.wanted]
+            wanted = [name for name in signature.outputs if name in batch.wanted]
             parts = [response(part) for part in batch.split(run(batch.inputs, wanted))]
         except Exception as error:  # noqa: BLE001 - whatever a framework raises is the answer
             parts = [failure(error)] * len(batch.places)

@@ -348,7 +348,7 @@ def _requests(
             if instance.reshaping is not None:
                 inputs = instance.reshaping.given(inputs)
             if instance.states is not None:
-                inputs = instance.states.give(pending, inputs)
+                inputs = instance.states.give(pending, inputs, batch)
         except ZmqTritonError as error:
             answers += pending.fail(error.text, error.number)
             continue

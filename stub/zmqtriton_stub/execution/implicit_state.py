@@ -8,12 +8,12 @@ sequences at once as the instance has slots, with one value for each state.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
 
 import numpy as np
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.datatypes import BY_CONFIG_NAME, Datatype, count_elements
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, Datatype, count_elements
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.memory import gpu
@@ -31,9 +31,8 @@ class _State(NamedTuple):
 
     input: str
     output: str
-    #: The initial value of a sequence, also given where there is none.
+    #: The initial value of a sequence.
     first: Tensor
-    empty: Tensor
     #: The model may write into what is kept, in place of giving another tensor.
     is_shared: bool
 
@@ -61,18 +60,33 @@ class States:
     def __len__(self) -> int:
         return len(self._sequences)
 
-    def give(self, pending: ServedRequest, inputs: list[Tensor]) -> list[Tensor]:
+    def give(
+        self, pending: ServedRequest, inputs: list[Tensor], batch: Iterable[ServedRequest]
+    ) -> list[Tensor]:
         """Return the inputs followed by the states of the sequence.
 
-        What a client has sent under one of their names does not count.
+        What a client has sent under one of their names does not count. `batch` is what is executed
+        together, this request among it.
         """
         given = [tensor for tensor in inputs if tensor.name not in self._states]
         if pending.work.flags & wire.PADDING:
-            return given + [state.empty for state in self._states.values()]
+            return given + self._blanks(batch)
         kept = pending.states = self._of(pending)
         return given + [
             kept[name]._replace(data=memoryview(kept[name].data)) if state.is_shared else kept[name]
             for name, state in self._states.items()
+        ]
+
+    def _blanks(self, batch: Iterable[ServedRequest]) -> list[Tensor]:
+        """Return the states of a slot without a request: zeros.
+
+        Their shapes are those of another request's, as in Triton, so that all make one batch.
+        """
+        others = (self._of(one) for one in batch if not one.work.flags & wire.PADDING)
+        kept = next(others, None) or self._begin()
+        return [
+            tensor._replace(data=_zeros(BY_NUMBER[tensor.datatype], tensor.shape))
+            for tensor in (kept[name] for name in self._states)
         ]
 
     def _of(self, pending: ServedRequest) -> dict[str, Tensor]:
@@ -145,17 +159,17 @@ def _kept(data: Any, kept: bytearray) -> bytearray:
 def _read(entry: dict[str, Any], directory: str, *, is_batching: bool) -> _State:
     name, datatype = entry["input_name"], BY_CONFIG_NAME[entry["data_type"]]
     shape = [1] * is_batching + [max(1, dim) for dim in entry.get("dims") or []]
-    first = empty = Tensor(name, datatype.number, shape, _zeros(datatype, shape))
+    first = Tensor(name, datatype.number, shape, _zeros(datatype, shape))
     for initial in entry.get("initial_state") or []:
         shape = [1] * is_batching + list(initial.get("dims") or [])
-        first = empty._replace(shape=shape, data=_zeros(datatype, shape))
+        first = first._replace(shape=shape, data=_zeros(datatype, shape))
         if "data_file" in initial:
             path = os.path.join(directory, _FOLDER, initial["data_file"])
             with open(path, "rb") as file:
                 data = file.read(len(first.data)) if datatype.size else file.read()
             first = first._replace(data=data)
     is_shared = bool(entry.get("use_same_buffer_for_input_output")) and datatype.size > 0
-    return _State(name, entry.get("output_name", ""), first, empty, is_shared)
+    return _State(name, entry.get("output_name", ""), first, is_shared)
 
 
 def _zeros(datatype: Datatype, shape: list[int]) -> bytes:

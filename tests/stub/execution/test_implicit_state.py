@@ -40,7 +40,7 @@ class _Sequences:
         """A request that is about to be executed, and the state that it has."""
         pending = self.link.add_request(body())
         pending.work = pending.work._replace(correlation=sequence, flags=flags)
-        *_, state = self.states.give(pending, list(sent))
+        *_, state = self.states.give(pending, list(sent), [pending])
         return pending, state
 
     def step(self, sequence: int = 7, flags: int = 0) -> list[int]:
@@ -121,6 +121,20 @@ def test_a_state_may_get_another_shape_with_each_step() -> None:
     assert [1, 3] == sequences.given(7)[1].shape
 
 
+@pytest.mark.row("E75")
+def test_an_empty_slot_has_zeros_of_the_shape_that_the_states_of_others_have() -> None:
+    sequences = _Sequences(_config([_state(dims=[-1])]))
+    pending, _ = sequences.given(7, START)
+    _answer(pending, np.arange(3, dtype=np.int32))
+    slot, _ = sequences.given(0, wire.PADDING)
+    seven, _ = sequences.given(7)
+
+    found = sequences.states.give(slot, [], [slot, seven])
+
+    assert [Tensor("I", _INT32, [1, 3], bytes(12))] == found
+    assert 1 == len(sequences.states)
+
+
 def test_an_error_leaves_the_state_as_it_was() -> None:
     sequences = _Sequences(_config([_state()]))
     sequences.step(7, START)
@@ -137,7 +151,7 @@ def test_a_client_cannot_set_a_state() -> None:
     pending = sequences.link.add_request(body())
     sent = Tensor("I", _INT32, [1, 2], b"\1" * 8)
 
-    assert [Tensor("I", _INT32, [1, 2], bytes(8))] == sequences.states.give(pending, [sent])
+    assert [Tensor("I", _INT32, [1, 2], bytes(8))] == sequences.states.give(pending, [sent], [])
 
 
 def test_an_error_leaves_a_state_as_it_was() -> None:
@@ -181,8 +195,8 @@ def test_of_two_states_with_one_name_the_first_counts() -> None:
     other = States(_config([_state(), _state(input_name="J", dims=[3])]), "/none")
     pending = FakeLink().add_request(body())
 
-    assert ["I"] == [tensor.name for tensor in states.give(pending, [])]
-    assert ["I"] == [tensor.name for tensor in other.give(pending, [])]
+    assert ["I"] == [tensor.name for tensor in states.give(pending, [], [])]
+    assert ["I"] == [tensor.name for tensor in other.give(pending, [], [])]
 
 
 @pytest.mark.row("E75", "E76")
@@ -192,9 +206,9 @@ def test_a_request_that_is_executed_step_by_step_keeps_its_own_state() -> None:
     other, _ = sequences.given(1, START)
     keep_states(first, {"I": Tensor("I", _INT32, [1, 2], b"\7" * 8)})
 
-    [again] = sequences.states.give(first, [])
+    [again] = sequences.states.give(first, [], [])
 
-    assert (b"\7" * 8, bytes(8)) == (again.data, sequences.states.give(other, [])[0].data)
+    assert (b"\7" * 8, bytes(8)) == (again.data, sequences.states.give(other, [], [])[0].data)
     assert 0 == len(sequences.states)
 
 

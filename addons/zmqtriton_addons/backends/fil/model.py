@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_addons.backends import configuration, execution
-from zmqtriton_addons.backends.configuration import Io
+from zmqtriton_addons.backends import configuration, execution, signature
+from zmqtriton_addons.backends.signature import Io
 
 configuration.limit_spinning()
 try:
@@ -27,9 +27,9 @@ class TritonPythonModel:
     @classmethod
     def auto_complete_config(cls, config: Any) -> Any:
         document = config.as_dict()
-        if not configuration.is_complete(document):
+        if not signature.is_complete(document):
             cls._read = forest = forests.read(document)
-            configuration.complete(config, *_tensors(document, forest))
+            signature.complete(config, *_tensors(document, forest))
         return config
 
     def initialize(self, args: dict[str, str]) -> None:
@@ -38,9 +38,9 @@ class TritonPythonModel:
         self._forest = forests.read(config) if found is None else found
         inputs, _ = _tensors(config, self._forest)
         # how many columns the output has is for the configuration to say
-        configuration.check(config, inputs, [Io(_OUTPUT, "TYPE_FP32", None)])
+        signature.check(config, inputs, [Io(_OUTPUT, "TYPE_FP32", None)])
         self._output = forests.output_of(config, self._forest)
-        self._has_batches = config["max_batch_size"] > 0
+        self._signature = signature.read(config)
         self._threads = configuration.threads(config)
         if args["model_instance_kind"] == "GPU":
             pb_utils.Logger.log_warn(
@@ -48,7 +48,7 @@ class TritonPythonModel:
             )
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return execution.execute(requests, self._run, [_OUTPUT], self._has_batches)
+        return execution.execute(requests, self._run, self._signature)
 
     def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
         rows = np.ascontiguousarray(inputs[_INPUT].reshape(-1, self._forest.features))

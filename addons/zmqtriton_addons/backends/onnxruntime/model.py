@@ -7,7 +7,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_addons.backends import configuration, execution
+from zmqtriton_addons.backends import configuration, execution, signature
 
 try:
     from zmqtriton_addons.backends.onnxruntime import sessions
@@ -22,11 +22,11 @@ class TritonPythonModel:
     @classmethod
     def auto_complete_config(cls, config: Any) -> Any:
         document = config.as_dict()
-        if configuration.is_complete(document):
+        if signature.is_complete(document):
             return config
         plan = sessions.plan({**document, "instance_group": _groups(document)}, "CPU", "0")
         session = plan.open()
-        configuration.complete(config, *sessions.tensors(session))
+        signature.complete(config, *sessions.tensors(session))
         cls._opened = plan, session
         return config
 
@@ -38,18 +38,16 @@ class TritonPythonModel:
         is_same = opened is not None and opened[0] == plan
         self._session = opened[1] if is_same else plan.open()
         inputs, outputs = sessions.tensors(self._session)
-        configuration.check(config, inputs, outputs)
+        signature.check(config, inputs, outputs)
         self._strings = {io.name for io in inputs if io.data_type == "TYPE_STRING"}
-        configured = {entry["name"] for entry in config["output"]}
-        self._outputs = [io.name for io in outputs if io.name in configured]
-        self._has_batches = config["max_batch_size"] > 0
+        self._signature = signature.read(config)
         pb_utils.Logger.log_verbose(
             f"session of {args['model_instance_name']}: {self._session.get_providers()}, "
             f"{plan.intra_op_threads} threads within operators"
         )
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return execution.execute(requests, self._run, self._outputs, self._has_batches)
+        return execution.execute(requests, self._run, self._signature)
 
     def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
         for name in self._strings.intersection(inputs):

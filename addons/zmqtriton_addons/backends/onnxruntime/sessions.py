@@ -13,7 +13,7 @@ import onnxruntime
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_addons.backends import configuration
-from zmqtriton_addons.backends.configuration import Io
+from zmqtriton_addons.backends.signature import Io
 
 _DATA_TYPES = {
     "tensor(bool)": "TYPE_BOOL",

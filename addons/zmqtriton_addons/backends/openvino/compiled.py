@@ -8,7 +8,7 @@ import openvino
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_addons.backends import configuration
-from zmqtriton_addons.backends.configuration import Io
+from zmqtriton_addons.backends.signature import Io
 
 _DATA_TYPES = {
     "boolean": "TYPE_BOOL",

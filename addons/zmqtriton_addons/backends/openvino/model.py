@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton_addons.backends import configuration, execution
+from zmqtriton_addons.backends import configuration, execution, signature
 
 try:
     from zmqtriton_addons.backends.openvino import compiled
@@ -19,10 +19,10 @@ class TritonPythonModel:
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
         document = config.as_dict()
-        if not configuration.is_complete(document):
+        if not signature.is_complete(document):
             model = compiled.read(document)
             compiled.free_batch(document, model)
-            configuration.complete(config, compiled.inputs(model), compiled.outputs(model))
+            signature.complete(config, compiled.inputs(model), compiled.outputs(model))
         return config
 
     def initialize(self, args: dict[str, str]) -> None:
@@ -30,16 +30,15 @@ class TritonPythonModel:
         model = compiled.read(config)
         compiled.free_batch(config, model)
         inputs, outputs = compiled.inputs(model), compiled.outputs(model)
-        configuration.check(config, inputs, outputs)
+        signature.check(config, inputs, outputs)
         self._model = compiled.compile_model(config, model, args["model_instance_kind"])
         self._strings = {io.name for io in inputs if io.data_type == "TYPE_STRING"}
         #: the place of each output among the model's
         self._places = {io.name: place for place, io in enumerate(outputs)}
-        self._outputs = [entry["name"] for entry in config["output"]]
-        self._has_batches = config["max_batch_size"] > 0
+        self._signature = signature.read(config)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return execution.execute(requests, self._run, self._outputs, self._has_batches)
+        return execution.execute(requests, self._run, self._signature)
 
     def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
         for name in self._strings.intersection(inputs):

@@ -9,8 +9,8 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_addons.backends import configuration, execution
-from zmqtriton_addons.backends.configuration import Io
+from zmqtriton_addons.backends import configuration, execution, signature
+from zmqtriton_addons.backends.signature import Io
 
 configuration.limit_spinning()
 try:
@@ -32,7 +32,7 @@ class TritonPythonModel:
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
         document = config.as_dict()
-        if configuration.is_complete(document):
+        if signature.is_complete(document):
             return config
         module = modules.load(document, "CPU", "0")
         if module.inputs is None or module.outputs is None:
@@ -40,7 +40,7 @@ class TritonPythonModel:
                 f"model '{document['name']}' must specify 'input' and 'output' in config.pbtxt: "
                 "only files of torch.export.save() tell them"
             )
-        configuration.complete(config, module.inputs, module.outputs)
+        signature.complete(config, module.inputs, module.outputs)
         return config
 
     def initialize(self, args: dict[str, str]) -> None:
@@ -54,10 +54,9 @@ class TritonPythonModel:
         )
         if self._module.inputs is not None:
             _check_inputs(config, self._module)
-        given = [entry["name"] for entry in config["input"]]
-        self._inputs = calls.order(given, self._module.arguments)
-        self._outputs = calls.order([entry["name"] for entry in config["output"]], [])
-        self._has_batches = config["max_batch_size"] > 0
+        self._signature = signature.read(config)
+        self._inputs = calls.order(self._signature.inputs, self._module.arguments)
+        self._outputs = calls.order(self._signature.outputs, [])
         self._is_in_inference_mode = configuration.flag(
             config, "INFERENCE_MODE", default=self._module.prefers_inference_mode
         )
@@ -70,9 +69,7 @@ class TritonPythonModel:
         self._arrays = execution.Arrays(read, calls.join)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        responses = execution.execute(
-            requests, self._run, self._outputs, self._has_batches, self._arrays
-        )
+        responses = execution.execute(requests, self._run, self._signature, self._arrays)
         if self._is_cleaned:
             torch.cuda.empty_cache()
         return responses
@@ -102,6 +99,7 @@ def _set_threads(config: dict[str, Any]) -> None:
 def _check_inputs(config: dict[str, Any], module: modules.Module) -> None:
     """Check the inputs against an exported program's; they may be called otherwise."""
     assert module.inputs is not None
-    names = calls.order([entry["name"] for entry in config["input"]], module.arguments)
+    asked = signature.read(config)
+    names = calls.order(asked.inputs, module.arguments)
     known = [Io(name, *io[1:]) for name, io in zip(names, module.inputs)]
-    configuration.check(config, known, [Io(entry["name"], "", None) for entry in config["output"]])
+    signature.check(config, known, [Io(name, "", None) for name in asked.outputs])

@@ -17,7 +17,7 @@ import torch
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_addons.backends import configuration
-from zmqtriton_addons.backends.configuration import Io
+from zmqtriton_addons.backends.signature import Io
 
 DATA_TYPES = {
     torch.bool: "TYPE_BOOL",

@@ -8,8 +8,8 @@ from typing import Any, Dict, List
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_addons.backends import configuration, execution
-from zmqtriton_addons.backends.configuration import Io
+from zmqtriton_addons.backends import configuration, execution, signature
+from zmqtriton_addons.backends.signature import Io
 
 try:
     import tensorflow
@@ -40,10 +40,10 @@ class TritonPythonModel:
     @classmethod
     def auto_complete_config(cls, config: Any) -> Any:
         document = config.as_dict()
-        if not configuration.is_complete(document):
+        if not signature.is_complete(document):
             _set_threads(document)
             cls._loaded = loaded = _load(document)
-            configuration.complete(config, *_tensors(_signature(document, loaded)))
+            signature.complete(config, *_tensors(_signature(document, loaded)))
         return config
 
     def initialize(self, args: dict[str, str]) -> None:
@@ -58,12 +58,11 @@ class TritonPythonModel:
         #: kept, since its functions refer to its variables weakly
         self._model = loaded
         self._call = _signature(config, loaded)
-        configuration.check(config, *_tensors(self._call))
-        self._outputs = [entry["name"] for entry in config["output"]]
-        self._has_batches = config["max_batch_size"] > 0
+        signature.check(config, *_tensors(self._call))
+        self._signature = signature.read(config)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return execution.execute(requests, self._run, self._outputs, self._has_batches)
+        return execution.execute(requests, self._run, self._signature)
 
     def _run(self, inputs: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
         with tensorflow.device(self._device):
@@ -107,11 +106,11 @@ def _signature(config: dict[str, Any], loaded: Any) -> Any:
     return loaded.signatures[name]
 
 
-def _tensors(signature: Any) -> tuple[List[Io], List[Io]]:
+def _tensors(call: Any) -> tuple[List[Io], List[Io]]:
     """Return the inputs and outputs of a signature, by name."""
     return (
-        _described(signature.structured_input_signature[1]),
-        _described(signature.structured_outputs),
+        _described(call.structured_input_signature[1]),
+        _described(call.structured_outputs),
     )
 
 

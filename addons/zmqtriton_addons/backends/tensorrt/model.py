@@ -7,7 +7,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_addons.backends import configuration, execution
+from zmqtriton_addons.backends import configuration, execution, signature
 
 try:
     from zmqtriton_addons.backends.tensorrt import plans
@@ -20,9 +20,9 @@ class TritonPythonModel:
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
         document = config.as_dict()
-        if not configuration.is_complete(document):
+        if not signature.is_complete(document):
             plan = plans.Plan(configuration.find_file(document, "model.plan"), 0, 0)
-            configuration.complete(config, plan.inputs(), plan.outputs())
+            signature.complete(config, plan.inputs(), plan.outputs())
         return config
 
     def initialize(self, args: dict[str, str]) -> None:
@@ -36,12 +36,11 @@ class TritonPythonModel:
             int(args["model_instance_device_id"]),
             _profile(config),
         )
-        configuration.check(config, self._plan.inputs(), self._plan.outputs())
-        self._outputs = [entry["name"] for entry in config["output"]]
-        self._has_batches = config["max_batch_size"] > 0
+        signature.check(config, self._plan.inputs(), self._plan.outputs())
+        self._signature = signature.read(config)
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return execution.execute(requests, self._plan.run, self._outputs, self._has_batches)
+        return execution.execute(requests, self._plan.run, self._signature)
 
 
 def _profile(config: dict[str, Any]) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorrt
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_addons.backends.configuration import Io
+from zmqtriton_addons.backends.signature import Io
 
 _DATA_TYPES = {
     "BOOL": ("TYPE_BOOL", np.bool_),

@@ -75,3 +75,101 @@ def with_a_sequence(path: Path) -> Path:
         [tensor("X", [1])],
         [helper.make_tensor_sequence_value_info("S", TensorProto.FLOAT, None)],
     )
+
+
+_COUNTERS = (
+    helper.make_tensor("zero", TensorProto.INT32, [], [0]),
+    helper.make_tensor("one", TensorProto.INT32, [], [1]),
+    helper.make_tensor("rows", TensorProto.INT64, [1], [0]),
+)
+
+
+def _counting_rows() -> list[Any]:
+    """ROWS is the number of rows of the batch, in each of them."""
+    return [
+        helper.make_node("Mul", ["VALUE", "zero"], ["zeros"]),
+        helper.make_node("Add", ["zeros", "one"], ["ones"]),
+        helper.make_node("ReduceSum", ["ones", "rows"], ["number"]),
+        helper.make_node("Add", ["zeros", "number"], ["ROWS"]),
+    ]
+
+
+def _integers(*names: str) -> list[Any]:
+    return [tensor(name, ("N", 1), TensorProto.INT32) for name in names]
+
+
+def adding_start(path: Path) -> Path:
+    """OUTPUT = INPUT + START where READY is 1: the network of Triton's `simple_sequence`."""
+    return write(
+        path,
+        [
+            helper.make_node("Add", ["INPUT", "START"], ["sum"]),
+            helper.make_node("Mul", ["sum", "READY"], ["OUTPUT"]),
+        ],
+        _integers("INPUT", "START", "READY"),
+        _integers("OUTPUT"),
+    )
+
+
+def adding_start_and_end(path: Path) -> Path:
+    """OUTPUT = INPUT + START + END * CORRID, as in Triton's `simple_dyna_sequence`."""
+    return write(
+        path,
+        [
+            helper.make_node("Cast", ["CORRID"], ["number"], to=TensorProto.INT32),
+            helper.make_node("Mul", ["END", "number"], ["last"]),
+            helper.make_node("Add", ["INPUT", "START"], ["first"]),
+            helper.make_node("Add", ["first", "last"], ["sum"]),
+            helper.make_node("Mul", ["sum", "READY"], ["OUTPUT"]),
+        ],
+        [
+            *_integers("INPUT", "START", "END", "READY"),
+            tensor("CORRID", ("N", 1), TensorProto.UINT64),
+        ],
+        _integers("OUTPUT"),
+    )
+
+
+def summing(path: Path) -> Path:
+    """TOTAL and the state AFTER = BEFORE + VALUE.
+
+    PLACE is a row's place in the batch, ROWS their number, and BUSY that of those with READY.
+    """
+    return write(
+        path,
+        [
+            *_counting_rows(),
+            helper.make_node("Add", ["BEFORE", "VALUE"], ["AFTER"]),
+            helper.make_node("Identity", ["AFTER"], ["TOTAL"]),
+            helper.make_node("CumSum", ["ones", "zero"], ["PLACE"]),
+            helper.make_node("ReduceSum", ["READY", "rows"], ["ready"]),
+            helper.make_node("Add", ["zeros", "ready"], ["BUSY"]),
+        ],
+        _integers("VALUE", "READY", "BEFORE"),
+        _integers("TOTAL", "AFTER", "PLACE", "ROWS", "BUSY"),
+        _COUNTERS,
+    )
+
+
+def remembering(path: Path) -> Path:
+    """The state AFTER is BEFORE with VALUE at its end."""
+    return write(
+        path,
+        [*_counting_rows(), helper.make_node("Concat", ["BEFORE", "VALUE"], ["AFTER"], axis=1)],
+        [*_integers("VALUE"), tensor("BEFORE", ("N", "M"), TensorProto.INT32)],
+        [*_integers("ROWS"), tensor("AFTER", ("N", "M"), TensorProto.INT32)],
+        _COUNTERS,
+    )
+
+
+def speaking(path: Path) -> Path:
+    """The state AFTER is BEFORE with WORD at its end, TEXT the same with the sequence's name."""
+    return write(
+        path,
+        [
+            helper.make_node("StringConcat", ["BEFORE", "WORD"], ["AFTER"]),
+            helper.make_node("StringConcat", ["NAME", "AFTER"], ["TEXT"]),
+        ],
+        [tensor(name, [1], TensorProto.STRING) for name in ("WORD", "NAME", "BEFORE")],
+        [tensor(name, [1], TensorProto.STRING) for name in ("TEXT", "AFTER")],
+    )
