@@ -9,12 +9,12 @@ from __future__ import annotations
 import mmap
 import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-from zmqtriton.config import Problem
+from zmqtriton.config import FieldPath, Problem
 from zmqtriton_addons.tools.checking.protobuf import messages, text
 
 #: Fields of onnx.proto: of a model its graph, of that its tensors, of these their names.
@@ -55,19 +55,49 @@ def file_problems(config: Any, version: Path) -> Iterator[Problem]:
     except OSError as error:
         yield Problem(f"unable to read '{error.filename}' for model '{config.name}': {error}")
         return
-    yield from _name_problems("input", config.input, found.inputs, found.optional_inputs)
-    yield from _name_problems("output", config.output, found.outputs)
+    batching = config.sequence_batching
+    yield from _control_problems(batching.control_input, found)
+    inputs = [*_named(config.input, "input"), *_states(batching.state, "input_name")]
+    yield from _name_problems("input", inputs, found.inputs, found.optional_inputs)
+    outputs = [*_named(config.output, "output"), *_states(batching.state, "output_name")]
+    yield from _name_problems("output", outputs, found.outputs)
+
+
+def _named(entries: Any, section: str) -> Iterator[tuple[str, FieldPath]]:
+    """Return the name of each entry, and the place of that."""
+    for index, entry in enumerate(entries):
+        yield entry.name, (section, index, "name")
+
+
+def _states(states: Any, field: str) -> Iterator[tuple[str, FieldPath]]:
+    """Likewise, of the states that have one there."""
+    for index, state in enumerate(states):
+        name = getattr(state, field)
+        if name:
+            yield name, ("sequence_batching", "state", index, field)
+
+
+def _control_problems(controls: Any, found: Tensors) -> Iterator[Problem]:
+    for index, control in enumerate(controls):
+        if found.inputs is not None and control.name not in found.inputs:
+            yield Problem(
+                f"configuration specified sequence control '{control.name}', but model does not "
+                "provide that input",
+                ("sequence_batching", "control_input", index, "name"),
+            )
 
 
 def _name_problems(
-    kind: str, entries: Any, known: list[str] | None, more: frozenset[str] = frozenset()
+    kind: str,
+    named: Iterable[tuple[str, FieldPath]],
+    known: list[str] | None,
+    more: frozenset[str] = frozenset(),
 ) -> Iterator[Problem]:
-    for index, entry in enumerate(entries):
-        if known is not None and entry.name not in known and entry.name not in more:
+    for name, field in named:
+        if known is not None and name not in known and name not in more:
             allowed = ", ".join(sorted({*known, *more}))
             yield Problem(
-                f"unexpected inference {kind} '{entry.name}', allowed {kind}s are: {allowed}",
-                (kind, index, "name"),
+                f"unexpected inference {kind} '{name}', allowed {kind}s are: {allowed}", field
             )
 
 

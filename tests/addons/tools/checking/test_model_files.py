@@ -66,6 +66,30 @@ def test_names_that_an_onnx_file_does_not_have(tmp_path: Path) -> None:
     assert [] == told(tmp_path / "d", io("onnxruntime", "BIAS", "OUT"))
 
 
+def test_controls_and_states_that_an_onnx_file_does_not_have(tmp_path: Path) -> None:
+    onnx_models.summing(tmp_path / "m" / "1" / "model.onnx")
+    sequences = """
+backend: "onnxruntime"
+max_batch_size: 4
+sequence_batching {
+  control_input [
+    { name: "READY", control [ { kind: CONTROL_SEQUENCE_READY, int32_false_true: [ 0, 1 ] } ] }
+  ]
+  state [
+    { input_name: "BEFORE", output_name: "AFTER", data_type: TYPE_INT32, dims: [ 1 ] }
+  ]
+}
+"""
+
+    assert [] == told(tmp_path / "m", sequences)
+    wrong = sequences.replace('"READY"', '"BUSY"').replace("BEFORE", "OLD").replace("AFTER", "NEW")
+    assert [
+        "6 configuration specified sequence control 'BUSY', but model does not provide that input",
+        "9 unexpected inference input 'OLD', allowed inputs are: BEFORE, READY, VALUE",
+        "9 unexpected inference output 'NEW', allowed outputs are: AFTER, BUSY, PLACE, ROWS, TOTAL",
+    ] == told(tmp_path / "m", wrong)
+
+
 def test_names_that_a_model_of_openvino_does_not_have(tmp_path: Path) -> None:
     put(put(tmp_path / "m", "model.xml", NET), "model.bin", "1234")
 
