@@ -115,6 +115,8 @@ class Warmup:
             body = wire.encode_body(self._request(sample))
             for _ in range(max(1, int(sample.get("count", 0)))):
                 self._run(sample, [body] * count, (model, link, progress), wait)
+        if link.instance.states is not None:
+            link.instance.states.clear()  # of the samples, which are of no sequence
 
     def _run(
         self,

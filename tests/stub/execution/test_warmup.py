@@ -158,6 +158,18 @@ def test_inputs_beyond_the_configuration_follow_the_others(tmp_path: Path) -> No
     assert ["A", "START"] == [tensor.name() for tensor in warming.batches[0][0].inputs()]
 
 
+def test_the_states_of_samples_are_not_kept(tmp_path: Path) -> None:
+    state = {"input_name": "I", "output_name": "O", "data_type": "TYPE_INT32", "dims": [2]}
+    warming = Warming(tmp_path, sample(A=zeros()), sequence_batching={"state": [state]})
+
+    warming.run()
+
+    [[request]] = warming.batches
+    assert ["A", "I"] == [tensor.name() for tensor in request.inputs()]
+    assert warming.link.instance.states is not None
+    assert 0 == len(warming.link.instance.states)
+
+
 def test_random_data_is_random_and_booleans_are_booleans(tmp_path: Path) -> None:
     names = [
         {"name": "A", "data_type": "TYPE_INT64", "dims": [500]},
