@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.backends import summing
 from tests.addons.backends.served import Served
 from tests.addons.backends.system import onnx_models
 
@@ -25,3 +26,19 @@ def test_threads_do_not_spin_unless_the_configuration_says_so(tmp_path: Path) ->
 
     assert ("0", "1") == (entry(""), entry(spinning))
     assert "1" == entry("", {SPINNING: "1"})
+
+
+def test_of_a_sequence_the_file_s_inputs_are_completed_that_clients_send(tmp_path: Path) -> None:
+    onnx_models.summing(tmp_path / "m" / "1" / "model.onnx")
+    _, _, batching = summing.CONFIG.partition("sequence_batching")
+
+    whole = Served(tmp_path / "m", summing.CONFIG)
+    bare = Served(tmp_path / "m", f"sequence_batching{batching}")
+
+    assert summing.EXPECTED == summing.answers(whole)
+    assert (4, ["VALUE"]) == (
+        bare.config["max_batch_size"],
+        [entry["name"] for entry in bare.config["input"]],
+    )
+    assert {"TOTAL", "AFTER"} < {entry["name"] for entry in bare.config["output"]}
+    assert "dynamic_batching" not in bare.config

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.addons.backends import summing
 from tests.addons.backends.served import Served
 from tests.addons.backends.system import onnx_models
 from zmqtriton_stub.api.errors import TritonModelException
@@ -92,3 +93,10 @@ def test_what_cannot_be_served_has_a_reason(tmp_path: Path) -> None:
 
     path.write_text(path.read_text()[:300])
     assert f"openvino: cannot read {path}" in refused(tmp_path / "m", "")
+
+
+def test_controls_and_states_of_sequences(tmp_path: Path) -> None:
+    onnx_models.summing(tmp_path / "m" / "1" / "model.onnx")
+    text = f'backend: "openvino" default_model_filename: "model.onnx" {summing.CONFIG}'
+
+    assert summing.EXPECTED == summing.answers(Served(tmp_path / "m", text))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.addons.backends import summing
 from tests.addons.backends.served import Served
 from tests.addons.backends.system import torch_models
 from zmqtriton_addons.backends import configuration
@@ -106,6 +107,11 @@ def test_dictionaries_lists_and_strings(script: Any) -> None:
     assert {"all": [[9, 10]]} == several.ask(a=X, b=Y, c=Y)
     given = np.array([b"a", "ä".encode()], dtype=np.object_)
     assert {"upper": [b"A", "Ä".encode()]} == words.ask(words=given)
+
+
+@pytest.mark.parametrize("text", [summing.CONFIG, summing.BY_PLACE])
+def test_controls_and_states_of_sequences(script: Any, text: str) -> None:
+    assert summing.EXPECTED == summing.answers(script("Summing", f'backend: "pytorch" {text}'))
 
 
 def test_requests_are_joined_and_their_rows_given_back(script: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.addons.backends import summing
 from tests.addons.backends.served import Served
 from zmqtriton_stub.api.errors import TritonModelException
 
@@ -78,3 +79,24 @@ def test_what_cannot_be_served_has_a_reason(tmp_path: Path) -> None:
     assert "is a GraphDef, which is not supported" in refused('platform: "tensorflow_graphdef"')
     (path / "saved_model.pb").write_bytes(b"x")
     assert f"tensorflow: cannot load {path}: " in refused("")
+
+
+def test_controls_and_states_of_sequences(tmp_path: Path) -> None:
+    module = tensorflow.Module()
+    cells = [
+        tensorflow.TensorSpec([None, 1], tensorflow.int32, name=name)
+        for name in ("VALUE", "READY", "BEFORE")
+    ]
+
+    @tensorflow.function(input_signature=cells)
+    def add(VALUE: Any, READY: Any, BEFORE: Any) -> Any:
+        total = READY * (BEFORE + VALUE)
+        return {"TOTAL": total, "AFTER": total}
+
+    module.add = add
+    path = tmp_path / "m" / "1" / "model.savedmodel"
+    tensorflow.saved_model.save(module, str(path), signatures={"serving_default": add})
+
+    assert summing.EXPECTED == summing.answers(Served(tmp_path / "m", summing.CONFIG))
+    with pytest.raises(TritonModelException, match="sequence control 'BUSY', but model does not"):
+        Served(tmp_path / "m", summing.CONFIG.replace('"READY"', '"BUSY"'))
