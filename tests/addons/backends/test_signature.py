@@ -84,12 +84,12 @@ def test_the_model_must_have_its_controls() -> None:
 
 @pytest.mark.row("K03")
 def test_controls_and_states_count_as_inputs() -> None:
-    assert (
-        "unable to load model 'm', configuration expects 3 inputs, model provides 4"
-    ) == reason(config(state=[]))
-    assert (
-        "unable to load model 'm', configuration expects 2 inputs, model provides 4"
-    ) == reason(config(control_input=[]))
+    assert ("unable to load model 'm', configuration expects 3 inputs, model provides 4") == reason(
+        config(state=[])
+    )
+    assert ("unable to load model 'm', configuration expects 2 inputs, model provides 4") == reason(
+        config(control_input=[])
+    )
 
 
 @pytest.mark.row("K03")
