@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 #: Statuses after which the same message may be accepted later.
 _RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
-_MOST_ANSWER = 64 << 10
+_MAX_ANSWER = 64 << 10
 
 
 class PostError(Exception):
@@ -48,7 +48,7 @@ class Poster:
         request = urllib.request.Request(self._url, data, {**self._headers, **(headers or {})})
         try:
             with self._opener.open(request, timeout=within_s) as answer:
-                found: bytes = answer.read(_MOST_ANSWER)
+                found: bytes = answer.read(_MAX_ANSWER)
                 return found
         except urllib.error.HTTPError as error:
             with error:

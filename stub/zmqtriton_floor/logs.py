@@ -40,7 +40,7 @@ _ESCAPES = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
 _REQUEST = re.compile(r"\[request id: (?!<id_unknown>)(.+?)\] ")
 _REQUESTS = re.compile(r"\[request ids: (.+?)\] ")
 #: So many requests are named, and so much of each id.
-_MOST_NAMED, _LONGEST_ID = 32, 128
+_MAX_NAMED, _LONGEST_ID = 32, 128
 #: What must not be in an id: clients choose it, and it must not end the line.
 _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029), " ")
 
@@ -72,7 +72,7 @@ def _escape(hidden: re.Match[str]) -> str:
 
 def name_requests(ids: Sequence[str]) -> str:
     """Return the beginning of a line about requests with these ids; "" if none has one."""
-    named = list(dict.fromkeys(own_id[:_LONGEST_ID] for own_id in ids if own_id))[:_MOST_NAMED]
+    named = list(dict.fromkeys(own_id[:_LONGEST_ID] for own_id in ids if own_id))[:_MAX_NAMED]
     if not named:
         return ""
     named = [own_id.translate(_CONTROLS) for own_id in named]

@@ -14,7 +14,7 @@ from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, Unavailable
 COUNTER, GAUGE, HISTOGRAM = range(3)
 
 #: Families and metrics that one process may have at a time.
-MOST = 10_000
+MAX_METRICS = 10_000
 MAX_NAME = 256
 MAX_DESCRIPTION = 1024
 MAX_LABELS = 64
@@ -66,8 +66,8 @@ def check_metric(kind: int, labels: Any, buckets: Any) -> None:
 
 def check_count(count: int) -> None:
     """Check that a process with so many may make one more."""
-    if count >= MOST:
-        raise Unavailable(f"a model instance may have {MOST} metrics and families at a time")
+    if count >= MAX_METRICS:
+        raise Unavailable(f"a model instance may have {MAX_METRICS} metrics and families at a time")
 
 
 _TRUE = ("true", "1", "on")

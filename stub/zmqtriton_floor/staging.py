@@ -20,9 +20,9 @@ PREFIX = "file:"
 #: In the runtime directory.
 _FOLDER = "files"
 #: The supervisor removes them one by one.
-_MOST_FILES = 4096
+_MAX_FILES = 4096
 #: Parts of one path; enough for any package, and few enough for whoever walks through them.
-_MOST_PARTS = 64
+_MAX_PARTS = 64
 _MAX_PART = 255
 _MAX_PATH = 2048
 
@@ -86,8 +86,8 @@ def places(parameters: Iterable[str]) -> Dict[str, str]:
     found: Dict[str, str] = {}
     for parameter in parameters:
         found[parameter] = _place(parameter)
-    if len(found) > _MOST_FILES:
-        raise InvalidArgument(f"a load can bring at most {_MOST_FILES} files, not {len(found)}")
+    if len(found) > _MAX_FILES:
+        raise InvalidArgument(f"a load can bring at most {_MAX_FILES} files, not {len(found)}")
     taken: Dict[str, str] = {}
     for parameter, path in found.items():
         if path in taken:
@@ -116,7 +116,7 @@ def _place(parameter: str) -> str:
     if path == "." or given.endswith(("/", "/.", "/..")):
         raise InvalidArgument(f"{shown} must name a file.")
     parts = path.encode().split(b"/")
-    if len(parts) > _MOST_PARTS or max(map(len, parts)) > _MAX_PART:
+    if len(parts) > _MAX_PARTS or max(map(len, parts)) > _MAX_PART:
         raise _bad_path(parameter, "is too long")
     return path
 

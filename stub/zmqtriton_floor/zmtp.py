@@ -24,12 +24,12 @@ _LAST_HEADS = [bytes((0, size)) for size in range(256)]
 _MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
 
 #: A peer that announces more than this is taken for one that sends nonsense; a stranger sooner.
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 STRANGER_BYTES = 16 << 20
-MOST_FRAMES = 1 << 13
+MAX_FRAMES = 1 << 13
 #: How many connections of a ROUTER may be of unknown peers, besides those that it expects, and how
 #: long they may stay so.
-MOST_STRANGERS = 256
+MAX_STRANGERS = 256
 STRANGER_WITHIN_NS = 5_000_000_000
 #: How long a ROUTER that is short of descriptors accepts nobody.
 _ACCEPT_PAUSE_NS = 20_000_000
@@ -66,7 +66,7 @@ class Connection:
         #: False once the other side is gone: nothing more comes, and what is sent is lost.
         self.is_open = True
         #: The limit of one frame.
-        self.most_bytes = MOST_BYTES
+        self.max_bytes = MAX_BYTES
         #: False once a write has failed; what the other side had sent is still read.
         self._is_writable = True
         #: Complete messages that have come.
@@ -169,7 +169,7 @@ class Connection:
                 if size < begin:
                     break
                 length = int.from_bytes(data[at + 1 : begin], "big")
-                if length > self.most_bytes:
+                if length > self.max_bytes:
                     raise _ProtocolViolation
             end = begin + length
             if size < end:
@@ -182,7 +182,7 @@ class Connection:
             if not flags & _MORE:
                 self.messages.append(frames)
                 frames = self._frames = []
-            elif len(frames) > MOST_FRAMES:
+            elif len(frames) > MAX_FRAMES:
                 raise _ProtocolViolation
         return at
 
@@ -331,7 +331,7 @@ class Router:
         #: Connections whose peers are not known yet, oldest first, and until when they may be so.
         self._strangers: dict[Connection, int] = {}
         #: How many of those there may be; more wait to be accepted.
-        self.most_strangers = MOST_STRANGERS
+        self.max_strangers = MAX_STRANGERS
         self._is_accepting = True
         #: When to accept again after a shortage; 0 at other times.
         self._accept_at_ns = 0
@@ -354,7 +354,7 @@ class Router:
         self.hears[descriptor] = hear
 
     def _accept(self, _: int) -> None:
-        while len(self._strangers) < self.most_strangers:
+        while len(self._strangers) < self.max_strangers:
             try:
                 end, _address = self._listener.accept()
             except BlockingIOError:
@@ -363,7 +363,7 @@ class Router:
                 self._pause_accepting(time.monotonic_ns() + _ACCEPT_PAUSE_NS)
                 return
             connection = Connection(end, b"ROUTER", b"DEALER", self._piece)
-            connection.most_bytes = STRANGER_BYTES
+            connection.max_bytes = STRANGER_BYTES
             try:
                 room = select.EPOLLOUT if connection.is_blocked else 0
                 self._watch(connection.descriptor, partial(self._handle, connection), room=room)
@@ -428,7 +428,7 @@ class Router:
 
     def know(self, connection: Connection) -> None:
         """Keep a connection whose peer is known; unknown ones are kept for some seconds."""
-        connection.most_bytes = MOST_BYTES
+        connection.max_bytes = MAX_BYTES
         self._forget_stranger(connection)
 
     def _forget_stranger(self, connection: Connection) -> None:

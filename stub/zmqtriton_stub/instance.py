@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 #: The limit for the batches of one instance, and the model parameter that sets their number.
-_MOST_INFLIGHT = 1024
+_INFLIGHT_LIMIT = 1024
 _MAX_INFLIGHT = "MAX_INFLIGHT"
 #: The model parameter by which calls of other models go on without whoever they are made for.
 _DETACHED_CALLS = "DETACHED_CALLS"
@@ -40,9 +40,9 @@ def _max_inflight(parameters: dict[str, Any]) -> int:
     if _MAX_INFLIGHT not in parameters:
         return 0
     text = str((parameters[_MAX_INFLIGHT] or {}).get("string_value", ""))
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST_INFLIGHT:
+    if not text.isdecimal() or not 1 <= int(text) <= _INFLIGHT_LIMIT:
         raise ValueError(
-            f"parameter {_MAX_INFLIGHT} must be a number from 1 to {_MOST_INFLIGHT}, got '{text}'"
+            f"parameter {_MAX_INFLIGHT} must be a number from 1 to {_INFLIGHT_LIMIT}, got '{text}'"
         )
     return int(text)
 

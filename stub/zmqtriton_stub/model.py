@@ -196,10 +196,10 @@ class Model:
 
         return self._is_decoupled or bool(asyncio.all_tasks(self.event_loop))
 
-    def run_background(self, most_s: float | None) -> None:
+    def run_background(self, max_s: float | None) -> None:
         """Run the event loop until the descriptor of `attend` has input, or for this long."""
         loop = self._loop()
-        timer = None if most_s is None else loop.call_later(most_s, loop.stop)
+        timer = None if max_s is None else loop.call_later(max_s, loop.stop)
         loop.run_forever()
         if timer is not None:
             timer.cancel()

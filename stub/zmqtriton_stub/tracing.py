@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from zmqtriton_stub.api.protocols import ServedRequest
 
 #: Elements of a tensor that are shown; a datagram has its limits.
-MOST_ELEMENTS = 1024
-_MOST_CHARACTERS = 16 << 10
+MAX_ELEMENTS = 1024
+_MAX_CHARACTERS = 16 << 10
 
 
 class Tracing:
@@ -97,7 +97,7 @@ def _elements(row: wire.Tensor) -> str:
     datatype = BY_NUMBER[row.datatype]
     if datatype.numpy is None:
         return ""
-    count = min(len(data) // datatype.size, MOST_ELEMENTS)
+    count = min(len(data) // datatype.size, MAX_ELEMENTS)
     array = np.frombuffer(data[: count * datatype.size], datatype.numpy)
     return ",".join(f"{value:g}" if array.dtype.kind == "f" else str(int(value)) for value in array)
 
@@ -105,9 +105,9 @@ def _elements(row: wire.Tensor) -> str:
 def _strings(data: memoryview) -> str:
     found: list[str] = []
     at = length = 0
-    while at + 4 <= len(data) and len(found) < MOST_ELEMENTS and length < _MOST_CHARACTERS:
+    while at + 4 <= len(data) and len(found) < MAX_ELEMENTS and length < _MAX_CHARACTERS:
         size = int.from_bytes(data[at : at + 4], "little")
-        kept = bytes(data[at + 4 : at + 4 + min(size, _MOST_CHARACTERS - length)])
+        kept = bytes(data[at + 4 : at + 4 + min(size, _MAX_CHARACTERS - length)])
         found.append(kept.decode("utf-8", "backslashreplace"))
         length += len(kept)
         at += 4 + size

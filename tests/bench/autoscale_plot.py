@@ -12,7 +12,7 @@ PATH = ROOT / "docs" / "guides" / "autoscale.svg"
 _HEIGHT = 420
 #: Top and bottom of the two plots.
 _QUEUE, _INSTANCES = (34, 220), (262, 366)
-_LOWEST_MS, _HIGHEST_MS, _MOST_INSTANCES = 0.1, 100_000.0, 8
+_LOWEST_MS, _HIGHEST_MS, _MAX_INSTANCES = 0.1, 100_000.0, 8
 
 Series = tuple[str, Sequence[tuple[float, float]], Sequence[tuple[float, float]]]
 
@@ -53,4 +53,4 @@ def _queue_y(milliseconds: float) -> float:
 
 def _instances_y(count: float) -> float:
     top, bottom = _INSTANCES
-    return round(bottom - count / _MOST_INSTANCES * (bottom - top), 1)
+    return round(bottom - count / _MAX_INSTANCES * (bottom - top), 1)

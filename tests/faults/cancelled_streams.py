@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
 _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
-_MOST_S = 0.2
+_MAX_S = 0.2
 
 
 def token_request(count: int) -> bytes:
@@ -35,14 +35,14 @@ def token_request(count: int) -> bytes:
     return bytes(asked.SerializeToString())
 
 
-def cancel(address: str, times: int, most_s: float, seed: int = 1) -> None:
+def cancel(address: str, times: int, max_s: float, seed: int = 1) -> None:
     """Asks for streams, and leaves each after a time of which nobody knows what has happened."""
     dice = random.Random(seed)
     with grpc.insecure_channel(address) as channel:
         ask = channel.stream_stream(_STREAM)
         for _ in range(times):
             answers = ask(iter([token_request(50)] * dice.randint(1, 5)), timeout=60)
-            time.sleep(dice.random() * most_s)
+            time.sleep(dice.random() * max_s)
             answers.cancel()
 
 
@@ -62,7 +62,7 @@ def main() -> int:
         Server(Path(directory) / "s", models=["tokens"]) as server,
     ):
         pids = server.pids()
-        cancel(server.grpc_address, times, _MOST_S)
+        cancel(server.grpc_address, times, _MAX_S)
         eventually(lambda: unanswered_requests(server) == 0, 60, "nothing is unanswered")
         assert pids == server.pids()
         assert 200 == server.status("/v2/models/tokens/ready")

@@ -26,7 +26,7 @@ _WAITING = 4
 _STEP_S = 0.001
 #: Each has a connection, and a process may have a thousand files. Where the machine is so busy that
 #: more are under way, the loop waits; models have refused the rest long before.
-_MOST_UNDER_WAY = 500
+_MAX_UNDER_WAY = 500
 
 
 class Answer(NamedTuple):
@@ -95,7 +95,7 @@ class Clients:
         under_way: set[asyncio.Task[Answer]] = set()
         sent = 0
         while (passed_s := time.monotonic() - started_s) < seconds:
-            while sent < rate * passed_s and len(under_way) < _MOST_UNDER_WAY:
+            while sent < rate * passed_s and len(under_way) < _MAX_UNDER_WAY:
                 sent += 1
                 task = asyncio.create_task(self.request())
                 under_way.add(task)

@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 
 OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 PER_SECOND = 200
-MOST_INSTANCES = 6
+MAX_INSTANCES = 6
 #: Between two changes of a full run.
 PAUSE_S = 0.2
 
@@ -52,7 +52,7 @@ def scale_often(server: Server, times: int, pause_s: float = 0.0) -> SteeringSta
     count, seconds = 1, []
     with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         for _ in range(times):
-            count = chosen.choice([n for n in range(1, MOST_INSTANCES + 1) if n != count])
+            count = chosen.choice([n for n in range(1, MAX_INSTANCES + 1) if n != count])
             began_s = time.monotonic()
             found = steer(server, "scale", {"count": count})
             seconds.append(time.monotonic() - began_s)

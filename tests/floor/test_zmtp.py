@@ -192,7 +192,7 @@ def test_a_dealer_of_libzmq_is_served(bound: Bound) -> None:
     context.term()
 
 
-LONG = b"\x02" + (zmtp.MOST_BYTES + 1).to_bytes(8, "big")
+LONG = b"\x02" + (zmtp.MAX_BYTES + 1).to_bytes(8, "big")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ LONG = b"\x02" + (zmtp.MOST_BYTES + 1).to_bytes(8, "big")
         GREETING + READY.replace(b"DEALER", b"ROUTER"),
         GREETING + READY + READY,
         GREETING + READY + LONG,
-        GREETING + READY + b"\1\0" * (zmtp.MOST_FRAMES + 2),
+        GREETING + READY + b"\1\0" * (zmtp.MAX_FRAMES + 2),
     ],
 )
 def test_who_speaks_nonsense_is_cut_off_and_others_are_not(
@@ -372,7 +372,7 @@ def test_what_had_come_before_a_write_failed_is_read(bound: Bound, dealer: Deale
 
 
 def test_strangers_wait_until_others_have_spoken_and_none_is_lost(bound: Bound) -> None:
-    bound.router.most_strangers = 3
+    bound.router.max_strangers = 3
     dealers = [Dealer(bound.address) for _ in range(10)]
     for number, dealer in enumerate(dealers):
         dealer.put([b"%d" % number])
@@ -391,7 +391,7 @@ def test_strangers_wait_until_others_have_spoken_and_none_is_lost(bound: Bound) 
 
 
 def test_who_says_nothing_has_to_go_in_time(bound: Bound) -> None:
-    bound.router.most_strangers = 2
+    bound.router.max_strangers = 2
     silent = [Dealer(bound.address) for _ in range(2)]
     eventually(lambda: not bound.look(), 10, "both are accepted")
     late = Dealer(bound.address)

@@ -16,7 +16,7 @@ DEPLOY = ROOT / "deploy" / "systemd"
 UNIT = DEPLOY / "zmqtriton.service"
 SOCKET = DEPLOY / "zmqtriton.socket"
 #: systemd's exposure level, times ten. It counts what the supervisor may do, not what models may.
-MOST_EXPOSED = 32
+MAX_EXPOSED = 32
 
 
 def settings() -> dict[str, list[str]]:
@@ -178,7 +178,7 @@ def test_systemd_understands_the_units(analyze: str, tmp_path: Path) -> None:
 
 def test_the_service_exposes_little(analyze: str) -> None:
     rated = subprocess.run(
-        [analyze, "security", "--offline=yes", f"--threshold={MOST_EXPOSED}", str(UNIT)],
+        [analyze, "security", "--offline=yes", f"--threshold={MAX_EXPOSED}", str(UNIT)],
         capture_output=True,
         text=True,
         check=False,

@@ -12,7 +12,7 @@ from tests.stub.fakes import FakeLink, body, fp32
 from zmqtriton_floor import wire
 from zmqtriton_stub.api.inference import InferenceRequest, received
 from zmqtriton_stub.execution.responses import Pending
-from zmqtriton_stub.tracing import MOST_ELEMENTS, Tracing
+from zmqtriton_stub.tracing import MAX_ELEMENTS, Tracing
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FP16, BF16, INT64, BOOL, BYTES = 10, 14, 9, 1, 13
@@ -119,12 +119,12 @@ def test_what_is_elsewhere_is_not_shown(sender: Sender) -> None:
 
 
 def test_so_many_elements_are_shown_and_no_more(sender: Sender) -> None:
-    numbers = np.arange(MOST_ELEMENTS + 1, dtype=np.int64)
+    numbers = np.arange(MAX_ELEMENTS + 1, dtype=np.int64)
     tensor = wire.Tensor("A", INT64, [len(numbers)], numbers.tobytes())
 
     shown = data_of(sender, tensor).split(",")
 
-    assert [str(i) for i in range(MOST_ELEMENTS)] == shown
+    assert [str(i) for i in range(MAX_ELEMENTS)] == shown
 
 
 def packed(*strings: bytes) -> wire.Tensor:
@@ -138,7 +138,7 @@ def packed(*strings: bytes) -> wire.Tensor:
         ([], ""),
         ([b"a", b"", "é".encode()], "a,,é"),
         ([b"\xff!"], "\\xff!"),
-        ([b"x"] * (MOST_ELEMENTS + 1), ",".join("x" * MOST_ELEMENTS)),
+        ([b"x"] * (MAX_ELEMENTS + 1), ",".join("x" * MAX_ELEMENTS)),
         ([b"a" * 16_384, b"b"], "a" * 16_384),
         ([b"a" * 16_380, b"bcdefg", b"h"], "a" * 16_380 + ",bcde"),
     ],

@@ -82,7 +82,7 @@ class SupervisorHarness:
             settings,
             lambda: b"0123456789abcdef",
             used_gpu_share=used_share,
-            most_instances=policy.pop("most_instances", float("inf")),
+            max_instances=policy.pop("max_instances", float("inf")),
             log_lines=lambda *asked: self.log_lines(*asked),
         )
         features = policy.pop("features", FEATURES)

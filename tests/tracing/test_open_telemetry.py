@@ -25,13 +25,13 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(open_telemetry, "_MOST_PAUSE_S", 0.01)
+    monkeypatch.setattr(open_telemetry, "_MAX_PAUSE_S", 0.01)
     caplog.set_level(logging.INFO)
 
 
-def to(url: str, *, most_waiting: int = 10, most_sent: int = 1, delay_s: float = 0) -> Destination:
+def to(url: str, *, max_waiting: int = 10, max_sent: int = 1, delay_s: float = 0) -> Destination:
     return read([("url", url)], {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=k"})._replace(
-        max_queue_size=most_waiting, max_batch_size=most_sent, export_delay_s=delay_s
+        max_queue_size=max_waiting, max_batch_size=max_sent, export_delay_s=delay_s
     )
 
 
@@ -44,7 +44,7 @@ def numbers(collector: Collector) -> list[int]:
 
 
 def test_spans_are_sent_in_messages_of_the_wanted_size(collector: Collector) -> None:
-    exporter = OpenTelemetryExporter(to(collector.url, most_sent=2, delay_s=3600))
+    exporter = OpenTelemetryExporter(to(collector.url, max_sent=2, delay_s=3600))
     for number in (1, 2, 3):
         exporter.store(trace(number))
     exporter.close(30)
@@ -58,7 +58,7 @@ def test_an_outage_is_told_once_with_its_end_and_what_was_lost(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector.status = 503
-    exporter = OpenTelemetryExporter(to(collector.url, most_waiting=2))
+    exporter = OpenTelemetryExporter(to(collector.url, max_waiting=2))
     exporter.store(trace(1))
     eventually(lambda: collector.messages > 2, 30)
     for number in (2, 3, 4):
@@ -120,7 +120,7 @@ def test_the_end_waits_no_longer_than_it_may_for_who_does_not_answer(
 
 
 def test_nobody_is_there_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    exporter = OpenTelemetryExporter(to("http://127.0.0.1:1/v1/traces", delay_s=3600, most_sent=10))
+    exporter = OpenTelemetryExporter(to("http://127.0.0.1:1/v1/traces", delay_s=3600, max_sent=10))
     exporter.store(trace(1))
     exporter.close(30)
 

@@ -24,7 +24,7 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.IsNot: (r"is\s+not", "is"),
 }
 #: Larger ones are units, sizes and patience.
-_MOST_CONSTANT = 99
+_MAX_CONSTANT = 99
 _LOGS = frozenset(
     {"debug", "info", "warning", "error", "exception", "critical", "log", "_log", "write_log"}
 )
@@ -211,7 +211,7 @@ class _Walk:
         value = node.value
         if isinstance(value, bool):
             self._edit(node, f"{value} in {self._context()}", str(not value))
-        elif isinstance(value, int) and value <= _MOST_CONSTANT:
+        elif isinstance(value, int) and value <= _MAX_CONSTANT:
             self._edit(node, f"{value} in {self._context()}", str(value + 1))
 
     # -------------------------------------------------------------------- text

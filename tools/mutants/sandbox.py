@@ -21,7 +21,7 @@ from tools.mutants.rooms import ROOT
 
 _COPIED = ("addons", "frontends", "stub", "tests", "zmqtriton")
 #: Kilobytes of address space for each process.
-_MOST_MEMORY = 12_000_000
+_MAX_MEMORY = 12_000_000
 _BEGIN = """
 tree=$1 root=$2 mutant=$3 module=$4; shift 4
 for folder in {folders}; do mount --bind "$tree/$folder" "$root/$folder" || exit 99; done
@@ -30,7 +30,7 @@ mount -t tmpfs tmpfs /tmp && mount -t tmpfs -o mode=1777 tmpfs /dev/shm || exit 
 chmod 1777 /tmp
 ulimit -v {memory}
 "$@"
-""".format(folders=" ".join(_COPIED), memory=_MOST_MEMORY)
+""".format(folders=" ".join(_COPIED), memory=_MAX_MEMORY)
 #: What runs here ends with us, however we end.
 _DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 _UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")

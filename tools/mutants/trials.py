@@ -17,7 +17,7 @@ from tools.mutants.sandbox import Sandbox
 
 #: Files of tests that are run before the others are even imported.
 _FIRST = 3
-_MOST_SYSTEM_TESTS = 10
+_MAX_SYSTEM_TESTS = 10
 #: A machine that others use takes many times as long as the one where the tests were timed.
 _PATIENCE = 10.0
 _START_S = 60.0
@@ -63,7 +63,7 @@ class Trials:
     def within_servers(self, verdict: Verdict) -> Verdict:
         """Try a mutant that has lived once more, with tests of the system that name its module."""
         mutation = verdict.mutation
-        tests = self._named.naming(mutation, _MOST_SYSTEM_TESTS)
+        tests = self._named.naming(mutation, _MAX_SYSTEM_TESTS)
         if verdict.outcome is not Outcome.LIVED or not tests:
             return verdict
         with self._place() as place:

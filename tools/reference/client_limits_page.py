@@ -17,7 +17,7 @@ from zmqtriton_frontends.grpc_api.control import reading
 from zmqtriton_frontends.grpc_api.inference import gradual_parsing, outbox, stream_infer
 from zmqtriton_frontends.grpc_api.transport import account
 from zmqtriton_frontends.grpc_api.transport import connection as grpc_connection
-from zmqtriton_frontends.grpc_api.transport.lifecycle import MOST_STREAMS
+from zmqtriton_frontends.grpc_api.transport.lifecycle import MAX_STREAMS
 from zmqtriton_frontends.http2 import connection as http2_connection
 from zmqtriton_frontends.http2.header_blocks import MAX_FIELDS, MAX_LIST_BYTES
 from zmqtriton_frontends.http_api.inference import http_inference
@@ -78,7 +78,7 @@ def _memory() -> Iterator[Row]:
     yield (
         "sends what controls the server",
         "gRPC",
-        f"{_size(reading.MOST_BYTES)}; a load {reading.MOST_FIELDS:,} fields, of {budget}",
+        f"{_size(reading.MAX_BYTES)}; a load {reading.MAX_FIELDS:,} fields, of {budget}",
         "refused",
     )
     yield (
@@ -103,13 +103,13 @@ def _memory() -> Iterator[Row]:
     yield (
         "has very much inflated",
         "HTTP, gRPC",
-        f"{_size(inflating.MOST_BYTES)} at once, then {_size(inflating.BYTES_PER_S)} a second",
+        f"{_size(inflating.MAX_BYTES)} at once, then {_size(inflating.BYTES_PER_S)} a second",
         "waits",
     )
     yield (
         "opens streams",
         "gRPC",
-        f"{MOST_STREAMS:,} of a connection; {_size(http2_connection.STREAM_BYTES)} each, twice the "
+        f"{MAX_STREAMS:,} of a connection; {_size(http2_connection.STREAM_BYTES)} each, twice the "
         f"text of their headers and {http2_connection.FIELD_BYTES} bytes for each, of {budget}",
         f"refused; unary calls without a request after {2 * progress.STALL_S:.0f} s",
     )
@@ -165,13 +165,13 @@ def _memory() -> Iterator[Row]:
     yield (
         "announces a large body",
         "HTTP, gRPC",
-        f"{_size(arena_body.MOST_ANNOUNCED_BYTES)} of shared memory for all",
+        f"{_size(arena_body.MAX_ANNOUNCED_BYTES)} of shared memory for all",
         "ordinary memory",
     )
     yield (
         "does not read",
         "door",
-        f"{peer._MOST_UNREAD:,} messages of {budget}; streams wait beyond "
+        f"{peer._MAX_UNREAD:,} messages of {budget}; streams wait beyond "
         f"{_size(peer._UNREAD_BYTES)}",
         pause,
     )
@@ -196,7 +196,7 @@ def _time() -> Iterator[Row]:
         "loads a chat template that takes long",
         "OpenAI",
         f"{children.WITHIN_S:.0f} s and {_size(templates.MEMORY_BYTES)} for a chat, in a process "
-        f"of its model, {children.MOST_PROCESSES} of them for each HTTP process",
+        f"of its model, {children.MAX_PROCESSES} of them for each HTTP process",
         "the process is ended",
     )
 

@@ -24,7 +24,7 @@ SUPERVISOR = 0
 #: A release waits this long for another message to the same owner, which need not be woken for it.
 _RELEASE_WITHIN_NS = 5_000_000
 #: In one message, all of which a frontend has before it can look at any.
-_MOST_REPLIES = 64
+_MAX_REPLIES = 64
 
 
 #: A request of a batch, and its body.
@@ -62,7 +62,7 @@ class Sending:
             self._flush_stubs(outbox)
         replies, outbox.replies = outbox.replies, {}
         for serial, rows_of_replies in replies.items():
-            self._requests.send_rows(serial, wire.Replies, rows_of_replies, _MOST_REPLIES)
+            self._requests.send_rows(serial, wire.Replies, rows_of_replies, _MAX_REPLIES)
         if outbox.asides:
             self._flush_asides(outbox)
         for router in (self._stubs, self._requests):

@@ -90,7 +90,7 @@ def _least_problem(value: str) -> str:
     return _count_problem(value)
 
 
-def _most_problem(value: str) -> str:
+def _max_problem(value: str) -> str:
     return "" if value == _CORES else _count_problem(value)
 
 
@@ -108,7 +108,7 @@ def _duration_problem(value: str) -> str:
 
 _CHECKS: dict[str, Callable[[str], str]] = {
     AUTOSCALE_MIN_INSTANCES: _least_problem,
-    AUTOSCALE_MAX_INSTANCES: _most_problem,
+    AUTOSCALE_MAX_INSTANCES: _max_problem,
     AUTOSCALE_QUEUE_MILLISECONDS: _duration_problem,
     AUTOSCALE_DOWN_AFTER_SECONDS: _duration_problem,
 }

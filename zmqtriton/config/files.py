@@ -160,11 +160,11 @@ def open_regular_file(path: Path) -> BinaryIO:
     return open(descriptor, "rb")
 
 
-def _read_regular_file(path: Path, most_bytes: int) -> bytes:
+def _read_regular_file(path: Path, max_bytes: int) -> bytes:
     """Return the beginning of a file. Raises InternalError."""
     try:
         with open_regular_file(path) as file:
-            return file.read(most_bytes)
+            return file.read(max_bytes)
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise InternalError(f"failed to open text file for read {path}: {why}") from None

@@ -25,7 +25,7 @@ from zmqtriton_floor.errors import NotFound, Unavailable
 _HEADER = ("Model", "Req/s", "Fail/s", "Mean ms", "Queue ms", "Compute ms", "Batch", "Pending")
 #: Of the screen, for other things than models.
 _LINES_AROUND = 4
-_MOST_KEYS = 1024
+_MAX_KEYS = 1024
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -159,7 +159,7 @@ def _is_quit(seconds: float) -> bool:
     while (left_s := end_s - time.monotonic()) > 0:
         if select.select([sys.stdin], [], [], left_s)[0]:
             # not by sys.stdin, which would read ahead
-            keys = os.read(sys.stdin.fileno(), _MOST_KEYS)
+            keys = os.read(sys.stdin.fileno(), _MAX_KEYS)
             if not keys or b"q" in keys.lower():
                 return True
     return False

@@ -23,7 +23,7 @@ from zmqtriton_floor.errors import Unavailable
 
 _LOOK_EVERY_S = 0.2
 #: Of the versions that are waited for.
-_MOST_NAMED = 10
+_MAX_NAMED = 10
 
 
 @click.command()
@@ -86,9 +86,9 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
         index = client.call("index", {"ready": False, "reasons": True}, timeout_s=QUICK_TIMEOUT_S)
         unready = [_describe(entry) for entry in index if needs_attention(entry)]
         if unready:
-            more = len(unready) - _MOST_NAMED
+            more = len(unready) - _MAX_NAMED
             others = f" and {more} more; `zmqtriton-ctl explain` says why" if more > 0 else ""
-            return f"{', '.join(unready[:_MOST_NAMED])}{others}"
+            return f"{', '.join(unready[:_MAX_NAMED])}{others}"
         if not client.call("is_open", timeout_s=QUICK_TIMEOUT_S):
             return "its ports are not open yet"
         drains = client.call("status", timeout_s=QUICK_TIMEOUT_S)["drains"]

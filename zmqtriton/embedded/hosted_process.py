@@ -26,7 +26,7 @@ from zmqtriton_stub.own_process import OwnProcess
 
 #: A process whose lifeline has ended may take so long to end.
 _END_WITHIN_S = 2.0
-_MOST_TEXT = 4096
+_MAX_TEXT = 4096
 
 #: multiprocessing starts and reaps for one thread at a time.
 _multiprocessing = threading.Lock()
@@ -38,7 +38,7 @@ _reports_to = -1
 def report(text: str) -> None:
     """Tell the process that has started this one."""
     if _reports_to >= 0:
-        os.write(_reports_to, text.encode()[:_MOST_TEXT])
+        os.write(_reports_to, text.encode()[:_MAX_TEXT])
 
 
 class Descriptors(NamedTuple):
@@ -153,7 +153,7 @@ class HostedProcess(threading.Thread):
         events = dict(poller.poll())
         while ended not in events:
             if reports in events:
-                text = os.read(reports, _MOST_TEXT)
+                text = os.read(reports, _MAX_TEXT)
                 if text:
                     self._on_report(text.decode(errors="replace"))
                 else:

@@ -139,11 +139,11 @@ def _compression(path: str) -> str:
 
 
 class _Unpacker:
-    def __init__(self, path: str, target: Path, most_bytes: int, most_members: int) -> None:
+    def __init__(self, path: str, target: Path, max_bytes: int, max_members: int) -> None:
         self._path = path
         self._target = target
-        self._bytes_left = most_bytes
-        self._members_left = most_members
+        self._bytes_left = max_bytes
+        self._members_left = max_members
         #: Made here, so no links.
         self._directories = {""}
         self._links: dict[str, str] = {}

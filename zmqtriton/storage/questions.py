@@ -20,8 +20,8 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonErro
 _RECENT_CHANGE_S = 60.0
 #: How long nothing may change before an upload counts as complete.
 _QUIET_S = 2.0
-_MOST_LOOKS = 60
-_MOST_ATTEMPTS = 5
+_MAX_LOOKS = 60
+_MAX_ATTEMPTS = 5
 _MAX_CONCURRENT_LISTINGS = 16
 
 
@@ -109,7 +109,7 @@ async def _copy_until_consistent(
     mirror: Mirror, number: int, model: str, place: _ModelSource, *, is_patient: bool
 ) -> tuple[str, str]:
     objects = place.objects
-    for _ in range(_MOST_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         wanted = build_tree(objects)
         directory = mirror.find_copy(model, place.url, wanted.digest)
         if not directory and is_patient:
@@ -126,7 +126,7 @@ async def _wait_until_unchanged(
     place: _ModelSource, model: str, objects: list[StoredObject]
 ) -> list[StoredObject]:
     """Return its objects once nobody adds to them."""
-    for _ in range(_MOST_LOOKS):
+    for _ in range(_MAX_LOOKS):
         now = datetime.now(timezone.utc)
         youngest = max((entry.modified_at for entry in objects), default=now)
         if (now - youngest).total_seconds() > _RECENT_CHANGE_S:

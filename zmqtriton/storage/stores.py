@@ -26,7 +26,7 @@ _CONNECT_WITHIN = timedelta(seconds=5)
 _RETRIES = 3
 _RETRY_WITHIN = timedelta(seconds=30)
 #: More than any model repository has; it would fill the memory.
-_MOST_OBJECTS = 1_000_000
+_MAX_OBJECTS = 1_000_000
 _PAGE = 1000
 
 
@@ -75,9 +75,9 @@ class ObjectStore:
                 tag = str(item.get("e_tag") or "")
                 changed = item["last_modified"]
                 found.append(StoredObject(path[len(start) :], int(item["size"]), tag, changed))
-            if len(found) > _MOST_OBJECTS:
+            if len(found) > _MAX_OBJECTS:
                 raise InternalError(
-                    f"{self._bucket_path.url} has more than {_MOST_OBJECTS} objects"
+                    f"{self._bucket_path.url} has more than {_MAX_OBJECTS} objects"
                 )
         return sorted(found)
 

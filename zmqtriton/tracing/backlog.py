@@ -13,9 +13,9 @@ from typing import Any
 
 
 class SpanBacklog:
-    def __init__(self, most_waiting: int, most_sent: int, delay_s: float) -> None:
-        self._most_waiting = most_waiting
-        self._most_sent = most_sent
+    def __init__(self, max_waiting: int, max_sent: int, delay_s: float) -> None:
+        self._max_waiting = max_waiting
+        self._max_sent = max_sent
         self._delay_s = delay_s
         self._spans: deque[Any] = deque()
         self._condition = threading.Condition()
@@ -52,7 +52,7 @@ class SpanBacklog:
         with self._condition:
             while not self._is_over and (wait_s := self._wait_s()) != 0:
                 self._condition.wait(wait_s)
-            count = min(len(self._spans), self._most_sent)
+            count = min(len(self._spans), self._max_sent)
             taken = [self._spans.popleft() for _ in range(count)]
             self._due_s = time.monotonic() + self._delay_s
             return taken
@@ -74,11 +74,11 @@ class SpanBacklog:
         """Return how long to wait; None until something changes."""
         if not self._spans:
             return None
-        is_full = len(self._spans) >= self._most_sent
+        is_full = len(self._spans) >= self._max_sent
         due_s = max(self._paused_until_s, 0.0 if is_full else self._due_s)
         return max(0.0, due_s - time.monotonic())
 
     def _drop(self) -> None:
-        while len(self._spans) > self._most_waiting:
+        while len(self._spans) > self._max_waiting:
             self._spans.popleft()
             self._lost_count += 1

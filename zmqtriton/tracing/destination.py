@@ -57,13 +57,13 @@ def read(pairs: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> De
         # as in Triton, a setting without a value has its name for it
         name, _, value = text.partition("=")
         resource[name] = value or name
-    most_waiting = int(said.get("bsp_max_queue_size", 2048))
+    max_waiting = int(said.get("bsp_max_queue_size", 2048))
     return Destination(
         url=url,
         headers=_headers(environment),
         resource=resource,
-        max_queue_size=most_waiting,
-        max_batch_size=min(int(said.get("bsp_max_export_batch_size", 512)), most_waiting),
+        max_queue_size=max_waiting,
+        max_batch_size=min(int(said.get("bsp_max_export_batch_size", 512)), max_waiting),
         export_delay_s=int(said.get("bsp_schedule_delay", 5000)) / 1000,
         tls=_tls(environment) if urlsplit(url).scheme == "https" else None,
     )

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 _ANSWER_WITHIN_S = 10.0
 #: The pause between two attempts during an outage: the first one, and the longest.
-_PAUSE_S, _MOST_PAUSE_S = 1.0, 30.0
+_PAUSE_S, _MAX_PAUSE_S = 1.0, 30.0
 #: How often losses without an outage are reported.
 _WARN_INTERVAL_S = 60.0
 
@@ -86,7 +86,7 @@ class OpenTelemetryExporter:
     def _handle_failure(self, batch: list[Any], failure: PostError) -> None:
         if not self._pause_s:
             _log.warning("traces cannot be exported to %s: %s", self._public_url, failure)
-        self._pause_s = min(max(_PAUSE_S, self._pause_s * 2), _MOST_PAUSE_S)
+        self._pause_s = min(max(_PAUSE_S, self._pause_s * 2), _MAX_PAUSE_S)
         if failure.is_retryable:
             self._backlog.requeue(batch, self._pause_s)
         else:

@@ -23,7 +23,7 @@ _ERROR = 2
 _SCOPE = "triton-server"
 _COMPUTE = "COMPUTE_"
 #: The limit for an error text.
-_MOST_CHARACTERS = 4096
+_MAX_CHARACTERS = 4096
 
 
 class SpanConverter:
@@ -115,7 +115,7 @@ def _span(
     for mark, ns in sorted(marks.items(), key=lambda mark: mark[1]):
         made.events.add(name=mark, time_unix_nano=offset_ns + ns)
     if span.error:
-        made.status.code, made.status.message = _ERROR, span.error[:_MOST_CHARACTERS]
+        made.status.code, made.status.message = _ERROR, span.error[:_MAX_CHARACTERS]
     return made
 
 

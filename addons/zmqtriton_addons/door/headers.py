@@ -29,7 +29,7 @@ MAX_FRAME_BYTES = 2**31 - 1
 #: The id of errors that are about no request.
 NO_ID = 0
 
-_MOST_ID = 2**63 - 1
+_MAX_ID = 2**63 - 1
 
 
 class Header(NamedTuple):
@@ -68,8 +68,8 @@ def decode(header: Any) -> Header:
     if len(array) != 4:
         raise BadHeader("the header is not an array of version, verb, id and fields")
     _, verb, number, fields = array
-    if type(number) is not int or not NO_ID <= number <= _MOST_ID:
-        raise BadHeader(f"the id of a request must be an integer from 1 to {_MOST_ID}")
+    if type(number) is not int or not NO_ID <= number <= _MAX_ID:
+        raise BadHeader(f"the id of a request must be an integer from 1 to {_MAX_ID}")
     if type(verb) is not str or type(fields) is not dict:
         error = BadHeader("the verb must be a string and the fields a map")
         error.id = number

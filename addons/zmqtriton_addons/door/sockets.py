@@ -24,7 +24,7 @@ _put: Any = zmq.backend.Socket.send
 
 
 def open_server(
-    context: Any, path: str, listener: int, most_bytes: int, waiting: tuple[int, int]
+    context: Any, path: str, listener: int, max_bytes: int, waiting: tuple[int, int]
 ) -> tuple[Socket, Socket]:
     """Open the ROUTER over a listening socket, which is closed with it.
 
@@ -35,7 +35,7 @@ def open_server(
     socket = open_socket(context, zmq.ROUTER)
     socket.setsockopt(zmq.SNDHWM, waiting[0])
     socket.setsockopt(zmq.RCVHWM, waiting[1])
-    socket.setsockopt(zmq.MAXMSGSIZE, most_bytes)
+    socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.USE_FD, listener)
     # before anybody is accepted: some may have connected already

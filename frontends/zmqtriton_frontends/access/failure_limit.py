@@ -12,9 +12,9 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 #: So many may come at once, and one more each time this has passed.
-MOST_AT_ONCE = 20
+MAX_AT_ONCE = 20
 SECONDS_FOR_ONE = 3.0
-MOST_ADDRESSES = 4096
+MAX_ADDRESSES = 4096
 #: An address of IPv6 is one of a network's, whose holder has all others, too.
 _OWN_BITS = 64
 
@@ -38,11 +38,11 @@ class FailureLimit:
         holder = _holder(address)
         level, since_s = self._buckets.pop(holder, (0.0, now_s))
         left = max(0.0, level - (now_s - since_s) / SECONDS_FOR_ONE)
-        is_over = left + 1 > MOST_AT_ONCE
+        is_over = left + 1 > MAX_AT_ONCE
         self._buckets[holder] = (left if is_over else left + 1, now_s)
-        if len(self._buckets) > MOST_ADDRESSES:
+        if len(self._buckets) > MAX_ADDRESSES:
             self._buckets.popitem(last=False)
-        wait_s = math.ceil((left + 1 - MOST_AT_ONCE) * SECONDS_FOR_ONE) if is_over else 0
+        wait_s = math.ceil((left + 1 - MAX_AT_ONCE) * SECONDS_FOR_ONE) if is_over else 0
         return Failure(begins_burst=not left, wait_s=wait_s)
 
     def __len__(self) -> int:

@@ -26,9 +26,9 @@ from zmqtriton_frontends.tensors.comparing import find_difference
 
 VERB = "canary.compared"
 #: How many copies are under way at most, and what they and their answers hold.
-MOST_COPIES, MOST_BYTES = 32, 64 << 20
+MAX_COPIES, MAX_BYTES = 32, 64 << 20
 _REPORT_AFTER_S = 0.5
-_MOST_DIFFERENCES = 5
+_MAX_DIFFERENCES = 5
 
 
 class Sender(pending_request.Sender, Protocol):
@@ -68,7 +68,7 @@ class Shadows:
 
     def reserve(self, size: int) -> bool:
         """Reserve so many bytes; False if copies hold too much already."""
-        if self._bytes + size > MOST_BYTES:
+        if self._bytes + size > MAX_BYTES:
             return False
         self._bytes += size
         return True
@@ -112,7 +112,7 @@ class Shadows:
 class _Results:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.differences: deque[str] = deque(maxlen=_MOST_DIFFERENCES)
+        self.differences: deque[str] = deque(maxlen=_MAX_DIFFERENCES)
 
 
 class _Copy(PendingRequest):
@@ -143,7 +143,7 @@ class _Copy(PendingRequest):
         size = sum(len(tensor.data) for tensor in request.body.inputs)
         # its client may change these once it has its answer
         is_lent = any(type(tensor.data) is RegionContents for tensor in request.body.inputs)
-        if is_lent or self._shadows.copies > MOST_COPIES or not self._hold(size):
+        if is_lent or self._shadows.copies > MAX_COPIES or not self._hold(size):
             self._end("skipped")
             return
         try:

@@ -61,7 +61,7 @@ def _block(headers: Headers, read: Callable[[Headers], Begin | None]) -> _Block:
 
 
 class Rules(NamedTuple):
-    most_streams: int = 100
+    max_streams: int = 100
     pings: PingRules = PingRules()
 
 
@@ -86,7 +86,7 @@ class Connection(Sending):
         self._admits = admits
         #: What open streams may take without asking.
         self.room_bytes = 0
-        self._most_streams = rules.most_streams
+        self._max_streams = rules.max_streams
         self._blocks: HeaderBlocks[_Block] = HeaderBlocks(
             lambda headers: _block(headers, read), keeps
         )
@@ -108,7 +108,7 @@ class Connection(Sending):
         #: What the client has done to be told to go, if it was.
         self.fault: ConnectionFault | None = None
         own = {
-            frames.MAX_CONCURRENT_STREAMS: rules.most_streams,
+            frames.MAX_CONCURRENT_STREAMS: rules.max_streams,
             frames.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
             frames.MAX_FRAME_SIZE: FRAME_BYTES,
             frames.MAX_HEADER_LIST_SIZE: MAX_LIST_BYTES,
@@ -254,7 +254,7 @@ class Connection(Sending):
             return
         self._last_stream = number
         kept = self.kept_bytes + read.kept_bytes
-        is_too_many = len(self.streams) >= self._most_streams
+        is_too_many = len(self.streams) >= self._max_streams
         if (
             self.is_closing
             or is_too_many

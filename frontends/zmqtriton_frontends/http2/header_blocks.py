@@ -32,10 +32,10 @@ MAX_FIELDS = 128
 #: How often a block may change the size of the table, before its first field (RFC 7541, 4.2).
 _MAX_RESIZES = 2
 #: Of one connection.
-_MOST_KEPT = 32
+_MAX_KEPT = 32
 #: Longer blocks are not kept, nor those that mean more.
 _LONGEST_KEPT = 512
-_MOST_SAID = 4096
+_MAX_SAID = 4096
 #: What each field of a block takes that is kept, besides its text.
 _KEPT_FIELD_BYTES = 96
 #: Bytes of a number after the first one; more would only be zeros.
@@ -88,9 +88,9 @@ class HeaderBlocks(Generic[Read]):
 
     def _keep(self, block: bytes, headers: Headers, read: Read) -> None:
         said = sum(map(_size, headers))
-        if said > _MOST_SAID:
+        if said > _MAX_SAID:
             return
-        if len(self._kept) >= _MOST_KEPT:
+        if len(self._kept) >= _MAX_KEPT:
             self._forget()
         size = len(block) + said + _KEPT_FIELD_BYTES * len(headers)
         if self._keeps(size):

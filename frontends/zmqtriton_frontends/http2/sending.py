@@ -13,7 +13,7 @@ from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.stream import Stream
 
 #: How much is prepared at once; more would only lie in the transport.
-_MOST_READY = 1 << 20
+_MAX_READY = 1 << 20
 #: How much a stream may send before it is another one's turn.
 _TURN_BYTES = 256 * 1024
 #: Larger pieces are sent from where they lie.
@@ -25,7 +25,7 @@ _JOINED_BYTES = 64 * 1024
 Pieces = Sequence[bytes | memoryview]
 
 #: A client that has more on its way than so many streams that were refused is told to go.
-_MOST_LEFT_EARLY = 1024
+_MAX_LEFT_EARLY = 1024
 _HEADERS_END = frames.END_HEADERS | frames.END_STREAM
 
 
@@ -164,7 +164,7 @@ class Sending:
     def leave_early(self, number: int) -> None:
         """Note that the client may send more on a stream that has ended here."""
         self.left_early[number] = None
-        if len(self.left_early) > _MOST_LEFT_EARLY:
+        if len(self.left_early) > _MAX_LEFT_EARLY:
             del self.left_early[next(iter(self.left_early))]
 
     def forget(self, stream: Stream) -> None:
@@ -192,7 +192,7 @@ class Sending:
     def go_on(self) -> None:
         """Send all that the windows allow."""
         turns = self.turns
-        while turns and self.window > 0 and not self.is_paused and self.out_bytes < _MOST_READY:
+        while turns and self.window > 0 and not self.is_paused and self.out_bytes < _MAX_READY:
             stream = turns.popleft()
             stream.has_turn = False
             if not stream.is_open:
@@ -208,7 +208,7 @@ class Sending:
                 stream.on_sent()
 
     def _take_turn(self, stream: Stream) -> None:
-        left = min(stream.window, self.window, _TURN_BYTES if self.turns else _MOST_READY)
+        left = min(stream.window, self.window, _TURN_BYTES if self.turns else _MAX_READY)
         while left > 0 and stream.outgoing:
             self.sent_count += 1
             size = min(stream.outgoing_bytes, left, self.frame_size)

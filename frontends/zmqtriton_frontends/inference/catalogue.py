@@ -44,7 +44,7 @@ _READY = "READY"
 
 
 #: A guess is not worth the time to compare a name with more than these, or a longer one.
-_MOST_NAMES, _MOST_SIGNS = 50, 64
+_MAX_NAMES, _MAX_SIGNS = 50, 64
 #: Behind the text of Triton, which is also what clients look for: what is to be done.
 _WHY_NOT_LOADED = {
     "LOADING": ". It is being loaded, so retry later",
@@ -318,7 +318,7 @@ class Catalogue:
 
     def _guess(self, name: str) -> str:
         """Return a sentence with the name that was meant; "" without one, or without permission."""
-        if not self.can_name_models or len(name) > _MOST_SIGNS or len(self._models) > _MOST_NAMES:
+        if not self.can_name_models or len(name) > _MAX_SIGNS or len(self._models) > _MAX_NAMES:
             return ""
         meant = closest_match(name, self._models)
         return f". Did you mean '{meant}'?" if meant else ""

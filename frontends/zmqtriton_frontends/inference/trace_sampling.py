@@ -25,7 +25,7 @@ _TRACEPARENT = re.compile(
 #: An entry of the tracestate, as W3C writes it; spaces around its commas do no harm.
 _MEMBER = r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}"
 _TRACESTATE = re.compile(rf"{_MEMBER}(,[ \t]*{_MEMBER}){{0,31}}")
-_MOST_STATE = 512
+_MAX_STATE = 512
 
 
 class Parent(NamedTuple):
@@ -148,7 +148,7 @@ def parent_in_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> Parent | 
 def _state(text: str) -> str:
     """Return the tracestate; "" if it is malformed, which must not cost the trace."""
     state = text.strip(" \t")
-    return state if len(state) <= _MOST_STATE and _TRACESTATE.fullmatch(state) else ""
+    return state if len(state) <= _MAX_STATE and _TRACESTATE.fullmatch(state) else ""
 
 
 def _choice(sampling: Sampling, *, has_tensors: bool) -> _Choice:

@@ -10,7 +10,7 @@ from zmqtriton_floor.lazy_names import lazy_names
 _NAMES = {
     "allocator": "keep_freed_memory",
     "arrivals": "Arrivals",
-    "descriptors": "most_connections",
+    "descriptors": "max_connections",
     "ledger": "Application Client Ledger Share",
     "progress": "Progress",
 }
@@ -18,7 +18,7 @@ _NAMES = {
 if TYPE_CHECKING:
     from zmqtriton_frontends.process.allocator import keep_freed_memory
     from zmqtriton_frontends.process.arrivals import Arrivals
-    from zmqtriton_frontends.process.descriptors import most_connections
+    from zmqtriton_frontends.process.descriptors import max_connections
     from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
     from zmqtriton_frontends.process.progress import Progress
 else:

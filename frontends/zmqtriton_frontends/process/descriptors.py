@@ -8,7 +8,7 @@ import resource
 _RESERVED = 96
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Return how many; with more there would soon be no descriptors for anything else."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, limit - _RESERVED)

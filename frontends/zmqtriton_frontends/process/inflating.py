@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from zmqtriton_frontends.process import codecs
 
 #: What a connection may have inflated at once, and each second after that.
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 BYTES_PER_S = 64 << 20
 #: So little is not counted.
 _FREE_BYTES = 1 << 20
@@ -51,8 +51,8 @@ class InflatingBudgets:
             await asyncio.sleep(self.wait_s(connection))
 
     def _now_left(self, connection: object, now: float) -> float:
-        left, since = self._left.get(connection, (float(MOST_BYTES), now))
-        return min(MOST_BYTES, left + (now - since) * BYTES_PER_S)
+        left, since = self._left.get(connection, (float(MAX_BYTES), now))
+        return min(MAX_BYTES, left + (now - since) * BYTES_PER_S)
 
 
 #: Of this process.

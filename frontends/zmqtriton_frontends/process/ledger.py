@@ -29,7 +29,7 @@ WAIT_S = 30.0
 #: While room is short, a client that has not moved for so many checks is ended.
 _STILL_CHECKS = 2
 #: No more room is made than this part of all.
-_MOST_MADE = 4
+_MAX_MADE = 4
 #: Or only this part of what it holds at each.
 _MOVING_PART = 512
 _WORTH_GIVING_BYTES = 64 << 20
@@ -366,7 +366,7 @@ class Ledger:
         if not is_short:
             return
         part = budget.limit // SMALL_PART
-        enough = budget.limit - part - min(budget.missing, budget.limit // _MOST_MADE)
+        enough = budget.limit - part - min(budget.missing, budget.limit // _MAX_MADE)
         budget.missing = 0
         still = [one for one in self._clients if one.held and one.end is not None and one.look()]
         still.sort(key=lambda one: -one.held)

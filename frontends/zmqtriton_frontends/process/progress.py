@@ -31,10 +31,10 @@ class Progress:
 
     def is_paused_too_long(self, now: float, done: int, held: int) -> bool:
         """Return whether a reader of messages that may be small, and seldom, has stopped."""
-        most_s = STALL_S if held > PAUSE_BYTES else PAUSE_S
-        return self._is_still(now, "reading" if held else "", done, max(1, held // PART), most_s)
+        max_s = STALL_S if held > PAUSE_BYTES else PAUSE_S
+        return self._is_still(now, "reading" if held else "", done, max(1, held // PART), max_s)
 
-    def _is_still(self, now: float, doing: str, done: int, enough: int, most_s: float) -> bool:
+    def _is_still(self, now: float, doing: str, done: int, enough: int, max_s: float) -> bool:
         if doing != self._doing or done - self._done >= enough:
             self._doing, self._done, self._moved_at = doing, done, now
-        return bool(doing) and now - self._moved_at > most_s
+        return bool(doing) and now - self._moved_at > max_s

@@ -24,7 +24,7 @@ _TURN_S = 0.001
 #: Of what was done for a client half counts after this time.
 _HALF_S = 5.0
 #: No more have their turns in one round.
-_MOST = 64
+_MAX_TASKS = 64
 #: The part of the last turn in the length that is expected of one.
 _WEIGHT = 0.1
 
@@ -111,7 +111,7 @@ class TaskTurns:
         self._used_s = 0.0
         self._is_crowded = False
         waiting, oldest = self._waiting, self._oldest
-        for _ in range(max(1, min(_MOST, int(ROUND_S / max(self._expected_s, 1e-6))))):
+        for _ in range(max(1, min(_MAX_TASKS, int(ROUND_S / max(self._expected_s, 1e-6))))):
             while waiting and waiting[0][2].done():
                 heapq.heappop(waiting)
             if waiting:

@@ -25,7 +25,7 @@ ROUND_S = 0.005
 LITTLE_S = 0.005
 LITTLE_PART = 0.05
 #: More is not held against a client: a second later it costs little again.
-_MOST_S = 0.05
+_MAX_S = 0.05
 #: The turn of one that costs little where others wait, and of those that cost much if the others
 #: have used the round up.
 _TURN_S = 0.001
@@ -82,7 +82,7 @@ class Turns:
         now = self.clock()
         took = now - begun
         before = cost.seconds - (begun - cost.at) * LITTLE_PART
-        cost.seconds = min(max(0.0, before) + took, _MOST_S)
+        cost.seconds = min(max(0.0, before) + took, _MAX_S)
         cost.at = now
         if not self.is_crowded:
             # what the loop has done between two turns counts as its part of the round

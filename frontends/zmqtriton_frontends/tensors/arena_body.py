@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from zmqtriton_floor.arena import INLINE_BYTES, Arena
 
 #: Of a process.
-MOST_ANNOUNCED_BYTES = 64 << 20
+MAX_ANNOUNCED_BYTES = 64 << 20
 
 
 class AnnouncedBytesBudget:
     """The arena memory that a process gives for bytes that are announced and not yet sent."""
 
-    def __init__(self, limit: int = MOST_ANNOUNCED_BYTES) -> None:
+    def __init__(self, limit: int = MAX_ANNOUNCED_BYTES) -> None:
         self._left = limit
 
     def reserve(self, size: int) -> int:

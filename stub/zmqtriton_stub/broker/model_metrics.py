@@ -25,9 +25,9 @@ Row = List[Any]
 #: During a long execution, changes are sent after this time.
 _FLUSH_EVERY_S = 0.1
 #: When this many changes are noted they are summed up.
-_MOST_CHANGES = 1000
+_MAX_CHANGES = 1000
 #: Characters of JSON in one message; a row is far smaller.
-_MOST_CHARACTERS = 256 << 10
+_MAX_CHARACTERS = 256 << 10
 _PATIENCE_S = 10.0
 #: Another thread may take the message that a waiting one is waiting for.
 _LOOK_MS = 5
@@ -249,7 +249,7 @@ class ModelMetrics:
 
     def _put(self, measured: Measured | None, verb: str, what: Any) -> None:
         self.changes.append((measured, verb, what))
-        is_many = len(self.changes) >= _MOST_CHANGES
+        is_many = len(self.changes) >= _MAX_CHANGES
         link = self._link
         if link is None:
             if is_many and self.lock.acquire(False):
@@ -381,7 +381,7 @@ def _messages(rows: list[Row]) -> Iterator[list[bytes]]:
     length = 0
     for row in rows:
         text = json.dumps(row, ensure_ascii=False)
-        if length + len(text) > _MOST_CHARACTERS:
+        if length + len(text) > _MAX_CHARACTERS:
             yield _message(texts)
             texts, length = [], 0
         texts.append(text)

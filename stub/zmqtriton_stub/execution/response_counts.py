@@ -11,7 +11,7 @@ import time
 from typing import Dict, List
 
 #: Further responses of one stream are not counted.
-MOST_INDEXES = 1024
+MAX_INDEXES = 1024
 #: While streams are open more can be added to what was counted.
 _EVERY_NS = 500_000_000
 
@@ -30,7 +30,7 @@ class ResponseCounter:
     def add(self, index: int, kind: int, infer_ns: int, output_ns: int) -> None:
         row = self._rows.get(index)
         if row is None:
-            if index >= MOST_INDEXES:
+            if index >= MAX_INDEXES:
                 return
             row = self._rows[index] = [0] * _FIELDS
         row[kind] += 1

@@ -29,7 +29,7 @@ _FOLDER = "warmup"
 _EMPTY_STRING = 4
 _BOOL = 1
 #: A batch that is too large is reported once for each request, as Triton does, up to this number.
-_MOST_TEXTS = 64
+_MAX_TEXTS = 64
 
 
 class Sink:
@@ -152,7 +152,7 @@ class Warmup:
         most = int(self._config.get("max_batch_size", 0))
         if count > max(1, most):
             text = f"batch size {count} for '{instance.name}', max allowed is {most}"
-            raise _failed(sample, [text] * min(count, _MOST_TEXTS))
+            raise _failed(sample, [text] * min(count, _MAX_TEXTS))
 
     def _request(self, sample: dict[str, Any]) -> wire.RequestBody:
         """Return one request of a batch.

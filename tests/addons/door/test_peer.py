@@ -229,7 +229,7 @@ async def test_a_stream_waits_until_its_client_reads() -> None:
 async def test_who_reads_nothing_and_asks_on_is_shut_out() -> None:
     world = World()
     world.has_room = False
-    for number in range(peer._MOST_UNREAD):
+    for number in range(peer._MAX_UNREAD):
         world.peer.answer(0, responses.error(0, InvalidArgument(str(number))))
     assert world.times_shut_out == 0
 

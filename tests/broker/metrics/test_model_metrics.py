@@ -168,7 +168,7 @@ def test_what_a_stub_should_have_refused_is_refused(
 
 
 def test_a_stub_may_have_only_so_many(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MOST", 2)
+    monkeypatch.setattr(metrics, "MAX_METRICS", 2)
     stubs.hold(7, COUNTER)
 
     refusal = stubs.say(7, ["metric", 3, 1, {}, []])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.broker.world import BrokerHarness, request
-from zmqtriton.broker.metrics.statistics import MOST_LATENCIES
+from zmqtriton.broker.metrics.statistics import MAX_LATENCIES
 from zmqtriton_floor import wire
 
 F, S = 2, 10
@@ -104,7 +104,7 @@ def test_what_was_removed_is_told_once(world: BrokerHarness) -> None:
 def test_a_model_that_was_quiet_is_measured_whole_again(world: BrokerHarness) -> None:
     counters = world.core.generations[1].statistics
     read(world)
-    for number in range(8 * MOST_LATENCIES):
+    for number in range(8 * MAX_LATENCIES):
         arrived = SimpleNamespace(arrived_ns=number, elements=1)
         counters.record_success(arrived, number + 1)
     world.tick(1)
@@ -161,8 +161,8 @@ def test_quantiles_of_a_busy_model_are_of_all_the_interval(world: BrokerHarness)
     counters = world.core.generations[1].statistics
     read(world)
     for _ in range(2):
-        for number in range(20 * MOST_LATENCIES):
-            is_slow = number < 5 * MOST_LATENCIES
+        for number in range(20 * MAX_LATENCIES):
+            is_slow = number < 5 * MAX_LATENCIES
             arrived = SimpleNamespace(arrived_ns=0 if is_slow else 99, elements=1)
             counters.record_success(arrived, 100)
         world.tick(1)

@@ -11,7 +11,7 @@ from zmqtriton_stub.execution.response_counts import (
     CANCEL,
     EMPTY,
     FAIL,
-    MOST_INDEXES,
+    MAX_INDEXES,
     SUCCESS,
     ResponseCounter,
 )
@@ -57,11 +57,11 @@ def test_a_stub_tells_at_once_when_its_last_stream_has_ended_else_now_and_then()
 def test_streams_of_any_length_take_bounded_memory() -> None:
     tallies = ResponseCounter()
 
-    for index in range(2 * MOST_INDEXES):
+    for index in range(2 * MAX_INDEXES):
         tallies.add(index, SUCCESS, 10**12, 10**12)
 
     text = tallies.take(is_last=True)
-    assert len(json.loads(text)) == MOST_INDEXES
+    assert len(json.loads(text)) == MAX_INDEXES
     assert len(text) < 1 << 17
 
 

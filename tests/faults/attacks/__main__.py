@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from tests.faults.attacks import models
 from tests.faults.attacks.honest import KINDS, Ask, Machine, honest_clients, percentiles
-from tests.faults.attacks.memory import ALLOWANCE_MIB, MIB, PART, ROLES, Gauge, Reading, most_mib
+from tests.faults.attacks.memory import ALLOWANCE_MIB, MIB, PART, ROLES, Gauge, Reading, max_mib
 from tests.faults.attacks.one import ATTACKS
 from tests.faults.attacks.target import Target
 from tests.faults.mixed_clients import RIGHT, Client
@@ -193,7 +193,7 @@ def judge(
     """Return the promises that were broken."""
     broken = []
     for role in ROLES:
-        most = most_mib(idle.own[role], LIMIT // MIB)
+        most = max_mib(idle.own[role], LIMIT // MIB)
         print(
             f"bound of {role}: ({idle.own[role]} idle + {LIMIT // MIB} of the option) × {PART} "
             f"+ {ALLOWANCE_MIB} = {most} MiB"

@@ -32,7 +32,7 @@ class Reading(NamedTuple):
     shared: int
 
 
-def most_mib(idle: int, option_mib: int) -> int:
+def max_mib(idle: int, option_mib: int) -> int:
     """Return the bound of one role."""
     return round((idle + option_mib) * PART) + ALLOWANCE_MIB
 

@@ -29,8 +29,8 @@ class Recovery(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        most_s = _WHOLE_WITHIN_WHILE_STEERED_S if self.is_steered else _WHOLE_WITHIN_S
-        return self.whole_ms > most_s * 1000
+        max_s = _WHOLE_WITHIN_WHILE_STEERED_S if self.is_steered else _WHOLE_WITHIN_S
+        return self.whole_ms > max_s * 1000
 
 
 class Report:

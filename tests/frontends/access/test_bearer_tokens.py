@@ -14,7 +14,7 @@ from zmqtriton_floor.access import token_file
 from zmqtriton_floor.access.token_file import CONTROL, INFER, METRICS, Grant
 from zmqtriton_frontends.access import bearer_tokens
 from zmqtriton_frontends.access.bearer_tokens import BearerTokens, check_target, may_see
-from zmqtriton_frontends.access.failure_limit import MOST_AT_ONCE
+from zmqtriton_frontends.access.failure_limit import MAX_AT_ONCE
 from zmqtriton_frontends.access.needs import ANY, OPEN, need_of
 from zmqtriton_frontends.access.refusals import (
     AccessRefused,
@@ -153,10 +153,10 @@ def test_many_wrong_tokens_make_their_address_wait_and_valid_ones_pass(
 ) -> None:
     tokens = BearerTokens(str(path))
 
-    errors = [refusal(tokens, f"Bearer wrong-{i}") for i in range(MOST_AT_ONCE + 5)]
+    errors = [refusal(tokens, f"Bearer wrong-{i}") for i in range(MAX_AT_ONCE + 5)]
 
-    assert [401] * MOST_AT_ONCE == [error.http_status for error in errors[:MOST_AT_ONCE]]
-    assert all(isinstance(error, TooManyFailures) for error in errors[MOST_AT_ONCE:])
+    assert [401] * MAX_AT_ONCE == [error.http_status for error in errors[:MAX_AT_ONCE]]
+    assert all(isinstance(error, TooManyFailures) for error in errors[MAX_AT_ONCE:])
     assert (429, 8) == (errors[-1].http_status, errors[-1].grpc_status)
     assert errors[-1].headers[0][0] == "Retry-After"
     assert int(errors[-1].headers[0][1]) > 0

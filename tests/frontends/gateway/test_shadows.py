@@ -186,7 +186,7 @@ def test_a_copy_whose_request_fails_or_is_cancelled_is_cancelled() -> None:
 
 
 def test_copies_beyond_the_bounds_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadows, "MOST_COPIES", 1)
+    monkeypatch.setattr(shadows, "MAX_COPIES", 1)
 
     async def test(scene: Scene) -> None:
         first, second = scene.ask(), scene.ask()
@@ -201,7 +201,7 @@ def test_copies_beyond_the_bounds_are_skipped(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_answers_beyond_the_bounds_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadows, "MOST_BYTES", 6)
+    monkeypatch.setattr(shadows, "MAX_BYTES", 6)
 
     async def test(scene: Scene) -> None:
         asked = scene.ask()

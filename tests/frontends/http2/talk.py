@@ -70,13 +70,13 @@ class Talk:
     def __init__(
         self,
         first: bytes = h2.PREFACE + h2.settings_frame({}),
-        most_streams: int = 100,
+        max_streams: int = 100,
         pings: PingRules = PingRules(),  # noqa: B008 - cannot change
     ) -> None:
         self.now = 1000.0
         self.wakes = 0
         self.streams: dict[int, Heard] = {}
-        rules = Rules(most_streams, pings)
+        rules = Rules(max_streams, pings)
         self.connection = Connection(self._read, self._wake, rules, lambda: self.now)
         self.encoder = hpack.Encoder()
         if first:

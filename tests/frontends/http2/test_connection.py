@@ -120,7 +120,7 @@ def test_what_was_on_its_way_to_a_stream_that_was_reset_is_dropped() -> None:
 
 
 def test_more_streams_than_allowed_are_refused_and_others_go_on() -> None:
-    talk = Talk(most_streams=2)
+    talk = Talk(max_streams=2)
     for number in (1, 3):
         talk.open(number)
 

@@ -136,7 +136,7 @@ def test_windows_of_streams_that_have_ended_cost_their_client() -> None:
 def test_of_all_windows_that_one_frame_sets_the_last_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    talk = Talk(most_streams=10_000)
+    talk = Talk(max_streams=10_000)
     for number in range(1, 2001, 2):
         talk.open(number)
     visited: list[int] = []
@@ -156,7 +156,7 @@ def test_of_all_windows_that_one_frame_sets_the_last_counts(
 
 
 def test_changing_all_windows_again_and_again_ends_the_connection() -> None:
-    talk = Talk(most_streams=10_000)
+    talk = Talk(max_streams=10_000)
     for number in range(1, 4001, 2):
         talk.open(number)
 

@@ -384,7 +384,7 @@ def test_each_section_is_kept(name: str) -> None:
 
 
 def test_section_5_1_2_more_streams_than_there_may_be() -> None:
-    talk = Talk(most_streams=10)
+    talk = Talk(max_streams=10)
     for stream in range(1, 21, 2):
         talk.open(stream)
 

@@ -13,7 +13,7 @@ from tests.support.server import ROOT
 from zmqtriton_frontends.process import inflating
 from zmqtriton_frontends.process.inflating import (
     BYTES_PER_S,
-    MOST_BYTES,
+    MAX_BYTES,
     InflatingBudgets,
     inflate,
 )
@@ -28,7 +28,7 @@ def test_who_has_had_much_waits_and_nobody_else_does() -> None:
     budgets = InflatingBudgets(lambda: now[0])
     greedy, other = Client(), Client()
 
-    budgets.spend(greedy, MOST_BYTES)
+    budgets.spend(greedy, MAX_BYTES)
     assert budgets.wait_s(greedy) == 0
     budgets.spend(greedy, 4 * BYTES_PER_S)
 
@@ -37,7 +37,7 @@ def test_who_has_had_much_waits_and_nobody_else_does() -> None:
     now[0] += 3
     assert budgets.wait_s(greedy) == 1
     now[0] += 3600
-    budgets.spend(greedy, MOST_BYTES + BYTES_PER_S)
+    budgets.spend(greedy, MAX_BYTES + BYTES_PER_S)
     assert budgets.wait_s(greedy) == 1
 
 
@@ -47,7 +47,7 @@ def test_small_bodies_are_free_and_clients_that_leave_are_forgotten() -> None:
     for _ in range(10_000):
         budgets.spend(client, 1 << 20)
     assert budgets.wait_s(client) == 0
-    budgets.spend(client, 2 * MOST_BYTES)
+    budgets.spend(client, 2 * MAX_BYTES)
     assert len(budgets._left) == 1
 
     del client

@@ -112,13 +112,13 @@ def test_who_moves_too_little_is_stalled(held: int, moved: int) -> None:
     assert progress.is_stalled(STALL_S + 1, "reading", moved, held)
 
 
-@pytest.mark.parametrize(("held", "most_s"), [(PAUSE_BYTES, PAUSE_S), (PAUSE_BYTES + 1, STALL_S)])
-def test_a_reader_may_pause_for_longer_while_little_waits_for_it(held: int, most_s: float) -> None:
+@pytest.mark.parametrize(("held", "max_s"), [(PAUSE_BYTES, PAUSE_S), (PAUSE_BYTES + 1, STALL_S)])
+def test_a_reader_may_pause_for_longer_while_little_waits_for_it(held: int, max_s: float) -> None:
     progress = Progress()
     assert not progress.is_paused_too_long(0.0, 0, held)
 
-    assert not progress.is_paused_too_long(most_s - 1, 0, held)
-    assert progress.is_paused_too_long(most_s + 1, 0, held)
+    assert not progress.is_paused_too_long(max_s - 1, 0, held)
+    assert progress.is_paused_too_long(max_s + 1, 0, held)
 
 
 def test_a_reader_for_which_nothing_waits_is_not_waited_for() -> None:

@@ -82,9 +82,9 @@ def test_before_there_is_a_broker_the_own_sum_is_the_answer(link: BrokersEnd) ->
     measures = ModelMetrics()
     family = measures.add_family("f", "", COUNTER)
     counter = measures.add(family, COUNTER, {}, [])
-    for _ in range(model_metrics._MOST_CHANGES + 5):
+    for _ in range(model_metrics._MAX_CHANGES + 5):
         measures.change(counter, "add", 1)
-    expected = float(model_metrics._MOST_CHANGES + 5)
+    expected = float(model_metrics._MAX_CHANGES + 5)
 
     assert expected == measures.value(counter)
 
@@ -212,7 +212,7 @@ def test_many_of_them_travel_in_several_messages(link: BrokersEnd) -> None:
 
 
 def test_there_may_be_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MOST", 2)
+    monkeypatch.setattr(metrics, "MAX_METRICS", 2)
     measures = ModelMetrics()
     family = measures.add_family("f", "", COUNTER)
     metric = measures.add(family, COUNTER, {}, [])

@@ -29,4 +29,4 @@ def test_a_process_that_sleeps_wants_nothing() -> None:
 
 
 def test_at_least_one_may_compute() -> None:
-    assert capacity.most_computing() >= len(os.sched_getaffinity(0))
+    assert capacity.max_computing() >= len(os.sched_getaffinity(0))

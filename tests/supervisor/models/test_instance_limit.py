@@ -32,7 +32,7 @@ def test_a_load_that_does_not_fit_is_refused_and_nothing_else_ends() -> None:
         make_blueprint("large", instances=20),
         control_mode="explicit",
         startup_models=("small",),
-        most_instances=10,
+        max_instances=10,
     ).start()
 
     call = world.call("load", {"model": "large"})
@@ -49,7 +49,7 @@ def reloaded_twice() -> tuple[SupervisorHarness, Call]:
         return replace(make_blueprint("m", fingerprint, instances=4), other_slots=slots[1:])
 
     world = SupervisorHarness(
-        model("1"), control_mode="explicit", startup_models=("m",), most_instances=10
+        model("1"), control_mode="explicit", startup_models=("m",), max_instances=10
     ).start()
     world.is_busy = True
     world.models["m"] = model("2")

@@ -31,7 +31,7 @@ OPTIONS = [
 
 REQUESTS = 20
 #: the highest concurrency of the runs below
-MOST_AT_ONCE = 4
+MAX_AT_ONCE = 4
 UNKNOWN = "Request for unknown model: 'nobody' is not found"
 
 
@@ -95,7 +95,7 @@ def test_perf_analyzer_measures(
     after = server.statistics(model)["inference_stats"]
     assert reported(report, "Request count") >= REQUESTS
     # It asks for its first statistics while its first requests are under way: they may be in them.
-    assert reported(report, "Successful request count") >= REQUESTS - MOST_AT_ONCE
+    assert reported(report, "Successful request count") >= REQUESTS - MAX_AT_ONCE
     assert after["success"]["count"] - before["success"]["count"] >= REQUESTS
     assert before["fail"]["count"] == after["fail"]["count"]
     assert ("Composing models" in report) == (model == "doubled")

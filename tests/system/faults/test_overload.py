@@ -31,14 +31,14 @@ from zmqtriton_protos import message
 pytestmark = pytest.mark.system
 
 FULL = "Exceeds maximum queue size"
-MOST = 4
+LIMIT = 4
 
 
 OPTIONS = ["--max-requests=12"]
 
 
 def prepare(server: Server) -> None:
-    add_model(server, "scripted", "limited", string_parameter("max_requests", str(MOST)))
+    add_model(server, "scripted", "limited", string_parameter("max_requests", str(LIMIT)))
     add_model(server, "scripted", "free")
     overload.add_slow_model(server, "asleep", 2)
 
@@ -73,15 +73,15 @@ class Full:
 
     def __init__(self, server: Server, gate: Path) -> None:
         self.gate = gate
-        self._threads = ThreadPoolExecutor(MOST)
+        self._threads = ThreadPoolExecutor(LIMIT)
         script = textwrap.dedent(GATE).strip()
         self.admitted: list[Future[tuple[int, str, str]]] = [
-            self._threads.submit(_ask, server, "limited", script, str(gate)) for _ in range(MOST)
+            self._threads.submit(_ask, server, "limited", script, str(gate)) for _ in range(LIMIT)
         ]
         try:
             begun = gate.with_name(gate.name + ".begun")
             eventually(begun.exists, 20, "the instance is busy")
-            eventually(lambda: _own(server) == MOST, 20, "it is full")
+            eventually(lambda: _own(server) == LIMIT, 20, "it is full")
         except AssertionError:
             self.let_go()
             raise
@@ -115,7 +115,7 @@ def test_what_is_too_much_is_refused_at_once_and_the_rest_is_answered(
         failed.value.close()
         assert (200, "in", "") == _ask(server, "free", "return [reply('in')]")
         assert 200 == server.status("/v2/health/ready")
-        assert [200] * MOST == full.let_go()
+        assert [200] * LIMIT == full.let_go()
     assert (200, "in", "") == _ask(server, "limited", "return [reply('in')]")
 
 
@@ -132,7 +132,7 @@ def test_over_grpc_clients_are_told_when_to_try_again(server: Server, tmp_path: 
 
         assert ("StatusCode.UNAVAILABLE", FULL) == (refused.value.status(), refused.value.message())
         assert "1000" == trailers.get("grpc-retry-pushback-ms")
-        assert [200] * MOST == full.let_go()
+        assert [200] * LIMIT == full.let_go()
 
 
 def _trailers(server: Server) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def test_the_server_as_a_whole_has_a_bound_too(server: Server, tmp_path: Path) -
         finally:
             for path in others:
                 path.touch()
-        assert [200] * MOST == full.let_go()
+        assert [200] * LIMIT == full.let_go()
         assert {200} == {future.result()[0] for future in waiting}
 
 

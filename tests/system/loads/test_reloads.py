@@ -20,7 +20,7 @@ pytestmark = pytest.mark.system
 
 PER_SECOND = 50
 #: Above what allocators and caches need at first, below what a kept load would cost.
-MOST_KIB_PER_LOAD = 100
+MAX_KIB_PER_LOAD = 100
 
 
 MODELS = [MODEL]
@@ -116,7 +116,7 @@ def test_loads_and_unloads_leave_nothing_in_the_processes_that_stay(server: Serv
             for role, held in before.items()
             if after[role].descriptors > held.descriptors + 2
             or after[role].mappings > held.mappings + 10
-            or after[role].pss_kib - held.pss_kib >= times * MOST_KIB_PER_LOAD
+            or after[role].pss_kib - held.pss_kib >= times * MAX_KIB_PER_LOAD
         ]
 
     # What the supervisor has of a stub it gives up a moment after the stub has ended.

@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 #: Of frontend, broker and stub.
-MOST = {
+LIMITS = {
     "http binary": (59, 60, 48),
     "http json": (58, 60, 48),
     "grpc unary": (75, 60, 48),
@@ -43,14 +43,14 @@ def counts() -> dict[str, list[float]]:
     return count()
 
 
-@pytest.mark.parametrize("kind", MOST)
+@pytest.mark.parametrize("kind", LIMITS)
 def test_a_plain_request_enters_no_more_functions_than_it_did(
     counts: dict[str, list[float]], kind: str
 ) -> None:
     fewest = counts[kind]
     for _ in range(ATTEMPTS - 1):
-        if any(found > most + SLACK for found, most in zip(fewest, MOST[kind], strict=True)):
+        if any(found > most + SLACK for found, most in zip(fewest, LIMITS[kind], strict=True)):
             fewest = [*map(min, fewest, count(kind)[kind])]
 
-    for role, found, most in zip(("frontend", "broker", "stub"), fewest, MOST[kind], strict=True):
+    for role, found, most in zip(("frontend", "broker", "stub"), fewest, LIMITS[kind], strict=True):
         assert found <= most + SLACK, f"{role}: python -m tests.bench.calls --list {role}"

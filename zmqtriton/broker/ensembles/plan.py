@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.reshaping import Reshaping
 
 #: Clients ask for few combinations of outputs. Beyond this number they are worked out each time.
-_MOST_KNOWN = 64
+_MAX_KNOWN = 64
 
 
 class Step(NamedTuple):
@@ -56,7 +56,7 @@ class EnsemblePlan:
             for entry in config.get("output", [])
         }
         #: How many requests of one step each run may have in flight; 0 is no limit.
-        self.most_at_once = int(scheduling.get("max_inflight_requests", 0))
+        self.max_at_once = int(scheduling.get("max_inflight_requests", 0))
         self._writers = {name: step for step in self.steps for name in step.outputs.values()}
         self._everything = self._select(tuple(sorted(self.outputs)))
         #: Selections by requested outputs.
@@ -73,7 +73,7 @@ class EnsemblePlan:
         known = self._known.get(wanted)
         if known is None:
             known = self._select(wanted)
-            if len(self._known) < _MOST_KNOWN:
+            if len(self._known) < _MAX_KNOWN:
                 self._known[wanted] = known
         return known
 

@@ -187,7 +187,7 @@ class EnsembleRun:
             self._unread_bytes -= self._unread.popleft()[1]
 
     def has_room(self, step: Step) -> bool:
-        most = self.plan.most_at_once
+        most = self.plan.max_at_once
         return not most or self.unanswered[step.number] < most
 
     def wait(self, wave: TensorSet, step: Step) -> None:

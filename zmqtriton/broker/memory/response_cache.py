@@ -36,10 +36,10 @@ class CacheEntry:
 
 
 class ResponseCache:
-    def __init__(self, most: int, most_shared: int) -> None:
+    def __init__(self, most: int, max_shared: int) -> None:
         """Set the bounds: bytes in all, and bytes in the memory of those who answered."""
         self.max_bytes = most
-        self._most_shared = most_shared
+        self._max_shared = max_shared
         self.size = 0
         self.evictions = 0
         self._shared = 0
@@ -58,14 +58,14 @@ class ResponseCache:
 
     def fits(self, entry: CacheEntry) -> bool:
         """True if put() would take it: it is new and not larger than the cache."""
-        is_small = entry.size <= self.max_bytes and entry.shared <= self._most_shared
+        is_small = entry.size <= self.max_bytes and entry.shared <= self._max_shared
         return is_small and entry.key not in self._entries
 
     def put(self, entry: CacheEntry) -> list[CacheEntry]:
         """Add an entry, and return those that had to make room."""
         gone = []
         # Make room with entries that use shared memory; small ones need not go for a large one.
-        while self._shared + entry.shared > self._most_shared:
+        while self._shared + entry.shared > self._max_shared:
             gone.append(self._drop(next(k for k, e in self._entries.items() if e.shared)))
         while self.size + entry.size > self.max_bytes:
             gone.append(self._drop(next(iter(self._entries))))

@@ -77,7 +77,7 @@ class LoadReports:
             "queued": waiting,
             "executing": max(0, generation.unanswered - waiting),
             "unanswered": generation.unanswered,
-            "limit": self._limits.most_of(generation),
+            "limit": self._limits.max_of(generation),
             "ready": len(ready),
             "instances": 0 if generation.plan is not None else generation.expected,
             "slots": sum(one.concurrency for one in ready),

@@ -10,11 +10,11 @@ from math import ceil
 from operator import sub
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.metrics.statistics import MOST_LATENCIES, ModelStatistics
+from zmqtriton.broker.metrics.statistics import MAX_LATENCIES, ModelStatistics
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 
-_MOST_REMOVED = 256
+_MAX_REMOVED = 256
 
 
 class _Counters(NamedTuple):
@@ -49,7 +49,7 @@ class Readings:
         self._known: dict[Generation, _Counters] = {}
         self._asked_ns = 0
         #: Those that were removed since the last question. Bounded: whoever asks may have gone.
-        self._removed: deque[Generation] = deque(maxlen=_MOST_REMOVED)
+        self._removed: deque[Generation] = deque(maxlen=_MAX_REMOVED)
 
     def generation_removed(self, generation: Generation) -> None:
         """Take note that a generation is gone, and had perhaps failed for that reason."""
@@ -91,7 +91,7 @@ def _row(generation: Generation, pending: int, grown: _Counters) -> dict[str, An
     latencies_ns = sorted(counters.latencies_ns)
     counters.latencies_ns.clear()
     # the next interval will be as this one
-    counters.latencies_mask = (1 << (grown.succeeded // MOST_LATENCIES).bit_length()) - 1
+    counters.latencies_mask = (1 << (grown.succeeded // MAX_LATENCIES).bit_length()) - 1
     return {
         "model": generation.model,
         "version": generation.version,

@@ -14,7 +14,7 @@ from zmqtriton_floor.errors import ProtocolError
 _SUCCESS, _FAIL, _EMPTY, _CANCEL = 0, 3, 6, 9
 _FIELDS = 12
 #: The stubs' own limit; a larger index is malformed.
-_MOST_INDEXES = 1024
+_MAX_INDEXES = 1024
 
 
 class ResponseCounts:
@@ -30,7 +30,7 @@ class ResponseCounts:
             if any(type(x) is not int or x < 0 for row in told for x in row):
                 raise ValueError
             for index, *counts in told:
-                if len(counts) != _FIELDS or index >= _MOST_INDEXES:
+                if len(counts) != _FIELDS or index >= _MAX_INDEXES:
                     raise ValueError
                 known = self._rows.get(index)
                 self._rows[index] = (

@@ -16,7 +16,7 @@ from zmqtriton_floor.wire import FINAL, Executed, Outcome
 #: Why a request failed, in the words of the metrics.
 REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"
 #: Enough for quantiles of a few seconds.
-MOST_LATENCIES = 1024
+MAX_LATENCIES = 1024
 
 
 class CountedRequest(Protocol):
@@ -93,7 +93,7 @@ class ModelStatistics:
         self.brokered = 0
         #: How long requests took that succeeded since the last reading (readings.py): those whose
         #: numbers have none of these bits, so that a busy model's are some of all the time.
-        self.latencies_ns: deque[int] = deque(maxlen=MOST_LATENCIES)
+        self.latencies_ns: deque[int] = deque(maxlen=MAX_LATENCIES)
         self.latencies_mask = 0
         #: The parts of an execution, by the size of its batch.
         self.batches: defaultdict[int, _Parts] = defaultdict(_no_parts)

@@ -25,21 +25,21 @@ class Limits:
         #: How many requests were refused here.
         self.refused = 0
         self._most = MAX_UNANSWERED
-        self._most_of_model = 0
+        self._max_of_model = 0
 
     def configure(self, limits: RequestLimits) -> None:
         self._most = min(limits.max_requests or MAX_UNANSWERED, MAX_UNANSWERED)
-        self._most_of_model = limits.max_model_requests
+        self._max_of_model = limits.max_model_requests
 
     @property
     def most(self) -> int:
         """Return how many requests may be unanswered in the server."""
         return self._most
 
-    def most_of(self, generation: Generation) -> int:
+    def max_of(self, generation: Generation) -> int:
         """Return how many requests of clients may be unanswered in one model; 0: any number."""
-        own = generation.most_requests
-        return self._most_of_model if own is None else own
+        own = generation.max_requests
+        return self._max_of_model if own is None else own
 
     @property
     def is_full(self) -> bool:
@@ -56,9 +56,9 @@ class Limits:
             return True
         if not is_client:
             return False
-        most = generation.most_requests
-        if most is None:  # most_of(), without a call for each request
-            most = self._most_of_model
+        most = generation.max_requests
+        if most is None:  # max_of(), without a call for each request
+            most = self._max_of_model
         return self.unanswered >= self._most or 0 < most <= generation.unanswered
 
     def refuse(self, generation: Generation) -> Unavailable:

@@ -63,7 +63,7 @@ class Generation:
         self.max_execution_ns = int((_parameter(document, _MAX_EXECUTION) or 0) * 1e9)
         most = _parameter(document, _MAX_REQUESTS)
         #: None if the server's options decide.
-        self.most_requests = None if most is None else int(most)
+        self.max_requests = None if most is None else int(most)
         self.statistics = ModelStatistics()
         #: The models that this one has called.
         self.calls: set[str] = set()

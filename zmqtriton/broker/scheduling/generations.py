@@ -21,7 +21,7 @@ from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.routing import goes_to_canary, inside
 from zmqtriton_floor.settings.broker import BrokerSettings
 
-_MOST_DEPARTED = 256
+_MAX_DEPARTED = 256
 
 
 class NotServed(Unavailable):
@@ -104,7 +104,7 @@ class GenerationRegistry:
             return None
         if self.keeps_departed and removed.is_drained:
             self._departed[number] = removed
-            if len(self._departed) > _MOST_DEPARTED:
+            if len(self._departed) > _MAX_DEPARTED:
                 del self._departed[next(iter(self._departed))]
         versions = self._by_name.get(removed.model, {})
         if versions.get(removed.version) is removed:

@@ -11,7 +11,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import Correlation
 
 #: How many of them are remembered.
-_MOST = 10_000
+_MAX_CAUSES = 10_000
 
 
 class LostSequences:
@@ -31,7 +31,7 @@ class LostSequences:
 
     def add(self, correlation: Correlation, cause: ZmqTritonError) -> None:
         self._causes[correlation] = cause
-        if len(self._causes) > _MOST:
+        if len(self._causes) > _MAX_CAUSES:
             self._causes.popitem(last=False)
 
     def drop(self, correlation: Correlation) -> None:

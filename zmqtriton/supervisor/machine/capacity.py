@@ -68,7 +68,7 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-def most_computing() -> int:
+def max_computing() -> int:
     """Return how many processes may compute at once, if each is to have its time."""
     return _PROCESSES_PER_CORE * len(os.sched_getaffinity(0))
 

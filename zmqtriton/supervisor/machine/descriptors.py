@@ -36,9 +36,9 @@ def limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def most_segments(descriptors: int) -> int:
+def max_segments(descriptors: int) -> int:
     return max(0, int((descriptors - RESERVED) * SEGMENT_SHARE))
 
 
-def most_instances(descriptors: int) -> int:
-    return max(0, descriptors - RESERVED - most_segments(descriptors)) // PER_INSTANCE
+def max_instances(descriptors: int) -> int:
+    return max(0, descriptors - RESERVED - max_segments(descriptors)) // PER_INSTANCE

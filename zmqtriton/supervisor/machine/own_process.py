@@ -34,9 +34,9 @@ def set_up() -> None:
     descriptors.raise_limit()
 
 
-def most_instances() -> int:
+def max_instances() -> int:
     """Return how many instances there may be with the descriptors that this process may have."""
-    return descriptors.most_instances(descriptors.limit())
+    return descriptors.max_instances(descriptors.limit())
 
 
 class Signals:

@@ -28,7 +28,7 @@ SEGMENT_MESSAGES = (wire.CreateSegment, wire.OpenSegment, wire.FreeSegment)
 _DEAD_OWNER_RETENTION_S = 5.0
 
 #: The size limit of the handle by which GPU memory is opened.
-_MOST_HANDLE = 256
+_MAX_HANDLE = 256
 _INVALID_HANDLE = "The handle is not of memory on a GPU."
 
 _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
@@ -107,7 +107,7 @@ class SegmentRegistry:
         if quota.max_segment_bytes:
             self._model_of[serial] = quota.model
         # GPU memory takes nothing of the budget.
-        is_odd = len(handle) > _MOST_HANDLE
+        is_odd = len(handle) > _MAX_HANDLE
         reason = (
             _INVALID_HANDLE if is_odd else self._refusal(own, number, size, 0 if handle else size)
         )

@@ -20,12 +20,12 @@ class ResourceClaims:
         self,
         settings: Settings,
         used_gpu_share: Callable[[int], float | None],
-        most_instances: float,
+        max_instances: float,
     ) -> None:
         self._supply = ResourcePool(settings.broker.rate)
         self._claims: dict[int, list[ResourceNeed]] = {}
         self.gpu_limits = GpuLimits(settings.model_load_gpu_limit, used_gpu_share)
-        self.instance_limit = InstanceLimit(most_instances)
+        self.instance_limit = InstanceLimit(max_instances)
 
     def claim(self, generation: int, places: Iterable[InstanceSlot]) -> None:
         """Claim for a generation, in place of its earlier claim.

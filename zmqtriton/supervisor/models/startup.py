@@ -29,7 +29,7 @@ SETTLE_S = 1.0
 _LOOK_S = 1.0
 
 _NOT_ALL = "failed to load all models"
-_MOST_NAMED = 10
+_MAX_NAMED = 10
 _NO_VERTEX = "failed to start Vertex AI service: Invalid argument"
 _NO_DEFAULT = (
     "Expect the model repository contains only a single model if default model is not specified"
@@ -169,9 +169,9 @@ class Startup:
         """Return a line for each model that was not loaded, of its row in the table."""
         reasons = {name: status for name, _, status in rows if status != "READY"}
         names = sorted(self._failed)
-        lines = [f"  {name}: {_summary(reasons.get(name, ''))}" for name in names[:_MOST_NAMED]]
-        if len(names) > _MOST_NAMED:
-            lines.insert(0, f"  {len(names) - _MOST_NAMED} more, see the table above")
+        lines = [f"  {name}: {_summary(reasons.get(name, ''))}" for name in names[:_MAX_NAMED]]
+        if len(names) > _MAX_NAMED:
+            lines.insert(0, f"  {len(names) - _MAX_NAMED} more, see the table above")
         return "\n".join(["Not loaded (--exit-on-error=false serves the others):", *lines])
 
     def _give_up(self, text: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from zmqtriton.supervisor.plan import Plan, Timer
 
 _FIRST_S, _EVERY_S = 2.0, 5.0
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 class StartupProgress:
@@ -35,8 +35,8 @@ class StartupProgress:
         phases = self._find_phases()
         if not phases:
             return
-        shown = ", ".join(f"{name} ({phase})" for name, phase in phases[:_MOST_NAMED])
-        more = len(phases) - _MOST_NAMED
+        shown = ", ".join(f"{name} ({phase})" for name, phase in phases[:_MAX_NAMED])
+        more = len(phases) - _MAX_NAMED
         shown += f" and {more} more" if more > 0 else ""
         took_s = self._plan.now_s - self._began_s
         self._plan.log("I", f"still starting after {took_s:.0f} s, waiting for {shown}")

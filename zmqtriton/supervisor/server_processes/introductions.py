@@ -38,11 +38,11 @@ class ServerInfo(NamedTuple):
     new_token: Callable[[], bytes]
     #: The share of a GPU's memory that is in use; None if unknown.
     used_gpu_share: Callable[[int], float | None] = lambda gpu: None
-    most_instances: float = math.inf
+    max_instances: float = math.inf
     #: The command line, for people.
     options: Sequence[dict[str, Any]] = ()
     #: How many instances may compute in their finalizers at once.
-    most_finalizing: float = math.inf
+    max_finalizing: float = math.inf
     processor_use: Callable[[int], ProcessorUse] = lambda pid: ProcessorUse()
     #: The last lines of the log: (model or "", after which line, how many).
     log_lines: Callable[[str, int, int], dict[str, Any]] = lambda model, after, limit: {
@@ -68,9 +68,9 @@ class Introductions:
         self._acknowledgements = acknowledgements
         self._replay = BrokerReplay()
         self.resources = ResourceClaims(
-            server.settings, server.used_gpu_share, server.most_instances
+            server.settings, server.used_gpu_share, server.max_instances
         )
-        self.finalize_turns = FinalizeTurns(plan, server.most_finalizing, server.processor_use)
+        self.finalize_turns = FinalizeTurns(plan, server.max_finalizing, server.processor_use)
         #: The number of brokers so far.
         self._epoch = 0
         self._waiting: dict[int, Callable[[], None]] = {}

@@ -26,15 +26,15 @@ from zmqtriton_floor.errors import (
 from zmqtriton_frontends.process import Arrivals, Client, Ledger, Progress, Share
 
 #: While so much is open, the next request waits.
-_MOST_OPEN = 1024
-_MOST_BYTES = 64 << 20
+_MAX_OPEN = 1024
+_MAX_BYTES = 64 << 20
 #: Messages up to this size are copied by ZeroMQ and are not booked once it has them; with the
 #: high-water mark of the socket that is at most 1 MiB.
 COPIED_BYTES = 16 << 10
 #: While so much of large answers is unread, streams wait.
 _UNREAD_BYTES = 4 << 20
 #: Who has so many messages unread, and asks on, is shut out.
-_MOST_UNREAD = 4096
+_MAX_UNREAD = 4096
 #: What a request takes while it waits, besides its frames.
 _WAITING_BYTES = 1 << 10
 _CANCELLED = "the request was cancelled by its client"
@@ -115,8 +115,8 @@ class Peer:
     def _has_room(self) -> bool:
         return (
             not self._held_by
-            and len(self._open) + len(self._unread) < _MOST_OPEN
-            and self._bytes < _MOST_BYTES
+            and len(self._open) + len(self._unread) < _MAX_OPEN
+            and self._bytes < _MAX_BYTES
         )
 
     def _begin(self, asked: Asked) -> None:
@@ -223,7 +223,7 @@ class Peer:
             small -= large
             message = [self._booked(frame) if len(frame) > most else frame for frame in message]
         if self._unread or not self._put(message):
-            if len(self._unread) >= _MOST_UNREAD or not self._answers.take(small):
+            if len(self._unread) >= _MAX_UNREAD or not self._answers.take(small):
                 self._shut_out()
                 return True
             self._unread.append((message, small))

@@ -29,14 +29,14 @@ from zmqtriton_floor import endpoints
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_frontends.gateway import ClientMemoryReport, Gateway
 from zmqtriton_frontends.inference import STOPPING, by_category
-from zmqtriton_frontends.process import Ledger, most_connections
+from zmqtriton_frontends.process import Ledger, max_connections
 
 _log = logging.getLogger(__name__)
 
 #: Messages that ZeroMQ keeps for a client that does not read, and those that it reads ahead.
 _UNREAD, _AHEAD = 64, 4
 #: Messages that are read before others have their turn on the loop.
-_MOST_A_TURN = 64
+_MAX_A_TURN = 64
 _CHECK_EVERY_S = 1.0
 _LOOK_S = 0.01
 #: For sending the last answers once all requests are answered.
@@ -62,7 +62,7 @@ class DoorServer:
         self._peers: dict[bytes, tuple[Peer, int]] = {}
         #: The connections that there are, with the routing id of the client once it has asked.
         self._connections: dict[int, bytes] = {}
-        self._most_connections = most_connections()
+        self._max_connections = max_connections()
         #: Those whom ZeroMQ has no room for.
         self._blocked: dict[Peer, None] = {}
         self._is_read_due = False
@@ -112,7 +112,7 @@ class DoorServer:
         if endpoints.has_input(self._monitor):
             self._hear()
         # to ask is cheaper than to be refused, and nothing is here as often as something
-        left = _MOST_A_TURN
+        left = _MAX_A_TURN
         while left and endpoints.has_input(self._socket):
             left -= 1
             frames = sockets.take_frames(self._socket)
@@ -149,7 +149,7 @@ class DoorServer:
             if not has_begun:
                 continue
             self._connections[descriptor] = b""
-            if len(self._connections) > self._most_connections:
+            if len(self._connections) > self._max_connections:
                 _log.warning("a client was turned away: there are too many connections")
                 _hang_up(descriptor)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 #: The pause after a failure: the first one, and the longest.
-FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 15.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 15.0
 #: The least time between two announcements; what changes meanwhile is told in one.
 APART_S = 0.1
 
@@ -46,5 +46,5 @@ class Pace:
     def failed(self, now_s: float, chance: float) -> None:
         """Wait before the next attempt; `chance`, from 0 to 1, keeps many servers apart."""
         self._has_news = True
-        self._pause_s = min(MOST_PAUSE_S, max(FIRST_PAUSE_S, self._pause_s * 2))
+        self._pause_s = min(MAX_PAUSE_S, max(FIRST_PAUSE_S, self._pause_s * 2))
         self._earliest_s = now_s + self._pause_s * (0.5 + chance / 2)

@@ -21,7 +21,7 @@ from zmqtriton_floor import __version__
 #: Tells a place; raises AnnounceError.
 Tell = Callable[[bytes, float], None]
 
-_MOST_TOKEN = 16 << 10
+_MAX_TOKEN = 16 << 10
 #: Addresses for documentation, which nobody has: nothing is sent there.
 _ELSEWHERE = [(socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")]
 
@@ -83,7 +83,7 @@ def _authorization(token_file: str) -> dict[str, str]:
         return {}
     try:
         with open(token_file, "rb") as file:
-            token = file.read(_MOST_TOKEN).decode("ascii").strip()
+            token = file.read(_MAX_TOKEN).decode("ascii").strip()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a token"
         raise AnnounceError(f"{token_file}: {reason}") from None

@@ -47,9 +47,9 @@ class Fleet(NamedTuple):
             raise InvalidArgument("there is no such server" if found else "there is no server")
         return chosen
 
-    def services(self, nodes: Sequence[Node], most_s: float = math.inf) -> list[NodeService]:
+    def services(self, nodes: Sequence[Node], max_s: float = math.inf) -> list[NodeService]:
         """Return how each is asked; an answer may take as long as chosen, or less."""
-        headers, within_s = parse_headers(self.headers), min(self.timeout_s, most_s)
+        headers, within_s = parse_headers(self.headers), min(self.timeout_s, max_s)
         return [NodeService(node, headers, within_s) for node in nodes]
 
 

@@ -16,7 +16,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 Found = TypeVar("Found")
 
 #: Servers that are asked at once.
-_MOST_AT_ONCE = 32
+_MAX_AT_ONCE = 32
 _NOT_READY = 400
 
 
@@ -89,7 +89,7 @@ def ask_all(
     services: Sequence[NodeService], question: Callable[[NodeService], Found]
 ) -> list[Reply[Found]]:
     """Ask all servers at once."""
-    with ThreadPoolExecutor(min(_MOST_AT_ONCE, max(1, len(services)))) as threads:
+    with ThreadPoolExecutor(min(_MAX_AT_ONCE, max(1, len(services)))) as threads:
         return list(threads.map(lambda service: ask(service, question), services))
 
 

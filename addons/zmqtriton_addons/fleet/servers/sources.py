@@ -14,7 +14,7 @@ from zmqtriton_addons.fleet.servers.nodes import Node
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 
 _ANSWER_WITHIN_S = 10.0
-_MOST_BYTES = 16 << 20
+_MAX_BYTES = 16 << 20
 _SRV, _KUBECTL, _RAY = "srv:", "kubectl:", "ray:"
 
 
@@ -69,7 +69,7 @@ def _read_directory(path: Path) -> Iterator[Node]:
 
 def _read_file(path: Path) -> Iterable[Node]:
     with path.open(encoding="utf-8", errors="replace") as file:
-        text = file.read(_MOST_BYTES)
+        text = file.read(_MAX_BYTES)
     if not text.lstrip().startswith(("{", "[{")):
         return nodes.parse_address_list(text)
     return _announced(text, max(0.0, time.time() - path.stat().st_mtime))
@@ -85,5 +85,5 @@ def _announced(text: str, age_s: float = 0.0) -> Iterator[Node]:
 def _get(url: str, headers: Mapping[str, str]) -> str:
     request = urllib.request.Request(url, headers=dict(headers))
     with urllib.request.urlopen(request, timeout=_ANSWER_WITHIN_S) as answer:
-        content: bytes = answer.read(_MOST_BYTES)
+        content: bytes = answer.read(_MAX_BYTES)
     return content.decode("utf-8", "replace")

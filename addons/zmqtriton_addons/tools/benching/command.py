@@ -47,9 +47,9 @@ _COLUMNS = {
     "Batch": "batch_size",
 }
 _COLUMNS_OF_STREAMS = {"First ms": "first_response_ms", "Between ms": "between_responses_ms"}
-_MOST_CLIENTS = 4096
+_MAX_CLIENTS = 4096
 #: Before each row, so that it does not measure the opening of connections.
-_WARM_UP_SHARE, _MOST_WARM_UP_S = 0.2, 1.0
+_WARM_UP_SHARE, _MAX_WARM_UP_S = 0.2, 1.0
 
 
 class Options(NamedTuple):
@@ -68,8 +68,8 @@ def _parse_concurrency(
         found = tuple(int(word) for word in value.split(","))
     except ValueError:
         found = ()
-    if not found or not all(1 <= count <= _MOST_CLIENTS for count in found):
-        raise click.BadParameter(f"'{value}' is no list such as 1,8,32, up to {_MOST_CLIENTS}")
+    if not found or not all(1 <= count <= _MAX_CLIENTS for count in found):
+        raise click.BadParameter(f"'{value}' is no list such as 1,8,32, up to {_MAX_CLIENTS}")
     return found
 
 
@@ -194,7 +194,7 @@ def _measure(
     statistics: ServerStatistics, plan: Mapping[str, Any], options: Options, model: str
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    warm_up_s = min(_MOST_WARM_UP_S, options.seconds * _WARM_UP_SHARE)
+    warm_up_s = min(_MAX_WARM_UP_S, options.seconds * _WARM_UP_SHARE)
     with LiveLine(model) as line, Clients(options.processes) as clients:
         for count in options.concurrency:
             line.show(f"{count} client{'s' * (count != 1)}, row {len(rows) + 1}")

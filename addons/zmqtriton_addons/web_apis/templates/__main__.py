@@ -72,7 +72,7 @@ def _render(request: dict[str, Any]) -> tuple[str, str]:
     """Return the outcome, and the prompt or the reason against it."""
     try:
         prompt = chat.render(**request)
-        if len(prompt) <= chat.MOST_BYTES // 4:
+        if len(prompt) <= chat.MAX_BYTES // 4:
             return "prompt", prompt
         why = "makes too long a prompt"
     except chat.RefusedChatError as error:

@@ -14,11 +14,11 @@ from typing import Any
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
 
 #: Templates that are kept compiled.
-_MOST_TEMPLATES = 64
+_MAX_TEMPLATES = 64
 
 
 #: A prompt may have so many bytes.
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 
 
 class RefusedChatError(Exception):
@@ -47,7 +47,7 @@ def render(model: str, text: str, messages: list[dict[str, Any]], variables: str
         ) from None
 
 
-@lru_cache(_MOST_TEMPLATES)
+@lru_cache(_MAX_TEMPLATES)
 def _compile(model: str, text: str) -> Any:
     try:
         import jinja2

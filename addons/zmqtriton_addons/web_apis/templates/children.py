@@ -24,11 +24,11 @@ WITHIN_S = 5.0
 #: How long a process may take until it can render.
 _START_S = 30.0
 #: Processes of one server process. One takes 15 MB.
-MOST_PROCESSES = 8
+MAX_PROCESSES = 8
 #: How long one is kept that nobody needs.
 _IDLE_S = 60.0
 #: Chats of one model that wait for its process.
-_MOST_WAITING = 256
+_MAX_WAITING = 256
 #: Its variables; what else the server has is not for models.
 _VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 _ERRORS = {"InvalidArgument": InvalidArgument, "Unsupported": Unsupported}
@@ -53,7 +53,7 @@ class Child:
 
         Raises what chat.render raises, InternalError for a template that takes too much.
         """
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= _MAX_WAITING:
             raise Unavailable(f"too many chats wait for the template of model '{self._model}'")
         self._waiting += 1
         try:
@@ -154,7 +154,7 @@ class Children:
 
     def _make_room(self) -> None:
         idle = [model for model, child in self._children.items() if child.is_idle]
-        for model in idle[: max(0, len(self._children) - MOST_PROCESSES)]:
+        for model in idle[: max(0, len(self._children) - MAX_PROCESSES)]:
             self._end(model)
 
     def _end_later(self, model: str) -> None:
@@ -186,7 +186,7 @@ async def _ask(process: asyncio.subprocess.Process, request: bytes) -> bytes:
     process.stdin.write(len(request).to_bytes(LENGTH_BYTES, "little") + request)
     await process.stdin.drain()
     size = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES), "little")
-    if not 0 < size <= chat.MOST_BYTES:
+    if not 0 < size <= chat.MAX_BYTES:
         raise _OddAnswerError
     answer = await process.stdout.readexactly(size)
     if answer[0] >= len(OUTCOMES):

@@ -16,11 +16,11 @@ from zmqtriton_frontends.grpc_api.inference.gradual_parsing import field_at, mer
 from zmqtriton_protos import message
 
 #: The most of a message that brings no files; it takes two milliseconds at most.
-MOST_BYTES = 64 << 10
+MAX_BYTES = 64 << 10
 #: Of a load, with its files, of which there may be half as many.
-MOST_FIELDS = 8192
+MAX_FIELDS = 8192
 #: A parameter of a load that is no file.
-MOST_PARAMETER_BYTES = 1 << 20
+MAX_PARAMETER_BYTES = 1 << 20
 #: What is read at once, and for how long.
 _PART_BYTES, _TURN_S = 16 << 10, 0.003
 
@@ -33,9 +33,9 @@ _Data = bytes | bytearray | memoryview
 
 def read(kind: type[Any], data: _Data) -> Any:
     """Return the message. Raises InvalidArgument if it is malformed or too large."""
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_BYTES:
         name = kind.DESCRIPTOR.full_name
-        raise InvalidArgument(f"an {name} has at most {MOST_BYTES} bytes, not {len(data)}")
+        raise InvalidArgument(f"an {name} has at most {MAX_BYTES} bytes, not {len(data)}")
     return parse(kind, data)  # type: ignore[arg-type]  # any buffer will do
 
 
@@ -44,23 +44,23 @@ async def read_load(data: _Data, call: Call) -> tuple[Any, dict[str, memoryview]
 
     Raises InvalidArgument if it is malformed or has too much besides them.
     """
-    if len(data) <= MOST_BYTES:
+    if len(data) <= MAX_BYTES:
         return read(_LOAD, data), {}
     request, files, view = _LOAD(), dict[str, memoryview](), memoryview(data)
     at = start = fields = 0
     begun, size = time.monotonic(), len(view)
     while at < size:
         fields += 1
-        if fields > MOST_FIELDS:
-            raise InvalidArgument(f"a load has at most {MOST_FIELDS} fields")
+        if fields > MAX_FIELDS:
+            raise InvalidArgument(f"a load has at most {MAX_FIELDS} fields")
         tag, inner, end = field_at(view, at, size, _LOAD)
         if end - at > _PART_BYTES:
             merge(request, view, start, at)
             file = _file_at(view, inner, end) if tag == _PARAMETER else None
             if file is not None:
                 files[file[0]] = file[1]
-            elif end - at > MOST_PARAMETER_BYTES:
-                text = f"of {end - at} bytes exceeds the limit of {MOST_PARAMETER_BYTES}"
+            elif end - at > MAX_PARAMETER_BYTES:
+                text = f"of {end - at} bytes exceeds the limit of {MAX_PARAMETER_BYTES}"
                 raise InvalidArgument(f"a parameter of a load that is no file {text}")
             start = at if file is None else end
         if end - start >= _PART_BYTES:

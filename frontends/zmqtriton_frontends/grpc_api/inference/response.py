@@ -29,7 +29,7 @@ _MODEL_NAME, _MODEL_VERSION, _ID, _OUTPUT, _RAW = (bytes([n << 3 | 2]) for n in 
 _ERROR_MESSAGE, _INFER_RESPONSE = (bytes([n << 3 | 2]) for n in (1, 2))
 _INT64 = range(-(2**63), 2**63)
 #: Of a response; the rest is for what may stand around it.
-_MOST_BYTES = MAX_MESSAGE_BYTES - 16
+_MAX_BYTES = MAX_MESSAGE_BYTES - 16
 
 
 def encode_in_pieces(
@@ -44,7 +44,7 @@ def encode_in_pieces(
         pieces.append(field(_ID, request_id.encode()))
     _append(pieces, response)
     size = sum(map(len, pieces))
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise _too_large(size)
     return pieces
 
@@ -78,7 +78,7 @@ class Pieces:
 #: A copy of more would hold the loop for some milliseconds.
 _COPIED_BYTES = 1 << 20
 #: Of the text of an error, in characters.
-_MOST_TEXT = 64 << 10
+_MAX_TEXT = 64 << 10
 
 
 class StreamEncoder:
@@ -114,7 +114,7 @@ class StreamEncoder:
         _append(pieces, response)
         pieces.append(_IS_FINAL[is_final])
         size = sum(map(len, pieces))
-        if size > _MOST_BYTES:
+        if size > _MAX_BYTES:
             raise _too_large(size)
         if admits is not None and size > FREE_BYTES and not admits(size):
             raise NoRoomError
@@ -124,8 +124,8 @@ class StreamEncoder:
         return b"".join(pieces)
 
     def error(self, text: str, *, is_final: bool) -> bytes:
-        if len(text) > _MOST_TEXT:
-            text = text[:_MOST_TEXT] + " [...]"  # which may have what the client has sent
+        if len(text) > _MAX_TEXT:
+            text = text[:_MAX_TEXT] + " [...]"  # which may have what the client has sent
         error = field(_ERROR_MESSAGE, text.encode("utf-8", "replace"))
         return error + field(_INFER_RESPONSE, self._head_as_asked + _IS_FINAL[is_final])
 

@@ -22,7 +22,7 @@ class Account:
     def __init__(
         self,
         ledger: Ledger,
-        most_message: int,
+        max_message: int,
         address: str = "",
         moved: Callable[[], int] | None = None,
         owes: Callable[[], bool] | None = None,
@@ -31,7 +31,7 @@ class Account:
         """Set up; the functions are those of a Client."""
         self.ledger = ledger
         self.client = client = Client(ledger, address, moved, owes, end)
-        self.requests = Unfinished(Share(ledger.requests, client), most_message)
+        self.requests = Unfinished(Share(ledger.requests, client), max_message)
         #: For what waits for the client to read it.
         self.answers = Share(ledger.answers, client)
         #: For the streams that are open, and what waits in them to be taken.

@@ -37,7 +37,7 @@ _JOINED_BYTES = 128 * 1024
 #: How much is sent before others have their turn.
 _AT_ONCE_BYTES = 4 << 20
 #: How many pieces the kernel takes at once.
-_MOST_PIECES = 1024
+_MAX_PIECES = 1024
 #: How long a client has to read that it should go, before new calls are refused.
 _LEAVE_S = 1.0
 #: What a client does not read within this time is lost when its connection is closed.
@@ -122,7 +122,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         answering, place = self._server.answering, transport.get_extra_info("peername")
         address = place[0] if isinstance(place, tuple) else ""
         self._account = Account(
-            *(answering.ledger, answering.most_message),
+            *(answering.ledger, answering.max_message),
             address,
             moved=lambda: (
                 self._received_bytes
@@ -256,7 +256,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._descriptor < 0 or transport.is_closing() or transport.get_write_buffer_size():
             return out
         try:
-            sent = os.writev(self._descriptor, out[:_MOST_PIECES])
+            sent = os.writev(self._descriptor, out[:_MAX_PIECES])
         except OSError:  # there is no room, or the transport will hear of it, too
             return out
         for index, piece in enumerate(out):

@@ -29,7 +29,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     INFERENCE,
     LINGER_S,
-    MOST_STREAMS,
+    MAX_STREAMS,
     RpcLifecycle,
     compression_of,
     details_of,
@@ -43,7 +43,7 @@ _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Stat
 
 #: Calls that are not taken up yet. With more than that grpc cancels some at random, and with twice
 #: as many all; its own thousand would make that the fate of a burst.
-_SOME_PENDING = 4 * MOST_STREAMS
+_SOME_PENDING = 4 * MAX_STREAMS
 
 _COMPRESSION = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
 
@@ -55,7 +55,7 @@ def channel_arguments(settings: Grpc) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         # several processes serve one port; the supervisor makes sure that nobody else does
         ("grpc.so_reuseport", 1),
-        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.max_concurrent_streams", MAX_STREAMS),
         ("grpc.server.max_pending_requests", _SOME_PENDING),
         ("grpc.server.max_pending_requests_hard_limit", 2 * _SOME_PENDING),
         ("grpc.keepalive_time_ms", settings.keepalive_time),

@@ -37,7 +37,7 @@ _PUSHBACK = (("grpc-retry-pushback-ms", "1000"),)
 FAR_S = 1e9
 #: Of one connection; its client keeps back what is more. Without a limit the server would also keep
 #: whatever one connection begins and resets, which costs memory and other clients' time.
-MOST_STREAMS = 10_000
+MAX_STREAMS = 10_000
 #: For sending the last responses once all RPCs are answered.
 LINGER_S = 1.0
 #: The category of the RPCs that infer.
@@ -52,7 +52,7 @@ class RpcLifecycle:
         self.table = table(gateway)
         self._announced = AnnouncedBytesBudget()
         settings = gateway.settings
-        self.most_message: int = settings.grpc.max_input_size
+        self.max_message: int = settings.grpc.max_input_size
         processes = settings.grpc.processes or max(1, len(os.sched_getaffinity(0)) // 2)
         self.ledger = Ledger(settings.memory.client_bytes // processes)
         #: RPCs being answered, except watches, which end by themselves when the gateway stops.

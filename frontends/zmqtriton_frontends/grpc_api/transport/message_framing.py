@@ -43,10 +43,10 @@ def _too_many() -> TooLargeError:
 class Unfinished:
     """Counts the bytes of incomplete messages of one client."""
 
-    def __init__(self, share: Share, most_message: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, share: Share, max_message: int = MAX_MESSAGE_BYTES) -> None:
         self.share = share
         #: The limit of one message.
-        self.most_message = most_message
+        self.max_message = max_message
         #: How many messages have ended, complete or not.
         self.ended = 0
 
@@ -143,9 +143,9 @@ class Assembly:
         #: How much of the current message is accounted for.
         self._held = 0
         self._large = large
-        self._large_bytes = unfinished.most_message
+        self._large_bytes = unfinished.max_message
         if large is not None:
-            self._large_bytes = min(large_bytes, unfinished.most_message)
+            self._large_bytes = min(large_bytes, unfinished.max_message)
         self._head = b""
         self._is_compressed = False
         self._body: Body | None = None
@@ -232,8 +232,8 @@ class Assembly:
             compressed, announced = _PREFIX.unpack(self._head)
             if compressed > 1:
                 raise InternalError("a message neither plain nor compressed")
-            if announced > self._unfinished.most_message:
-                raise too_large(announced, self._unfinished.most_message)
+            if announced > self._unfinished.max_message:
+                raise too_large(announced, self._unfinished.max_message)
             self._head = b""
             self._is_compressed = bool(compressed)
             self.left = announced
@@ -252,7 +252,7 @@ async def inflate(
     Raises InternalError if it is malformed, TooLargeError if it is larger than the limit or there
     is no room for it.
     """
-    most = unfinished.most_message
+    most = unfinished.max_message
     if encoding not in codecs.CODINGS:
         raise InternalError("a compressed message without a grpc-encoding")
 

@@ -20,7 +20,7 @@ _TOLD = call_headers.only_trailers(
     "this port speaks TLS: use a secure channel (with tritonclient: ssl=True)",
 )
 #: Of one connection; what comes beyond them is reset, or not read.
-_MOST_ANSWERS = 100
+_MAX_ANSWERS = 100
 #: So much is read before the end of the answers is noticed.
 _STEP_BYTES = 4096
 
@@ -51,6 +51,6 @@ class PlainCalls:
         self._answers += 1
         # before the answer, or who asks again as soon as it has that would do so here
         connection.leave()
-        if self._answers == _MOST_ANSWERS:
+        if self._answers == _MAX_ANSWERS:
             connection.refuse_streams()
         return Refused(block, connection, number)

@@ -19,7 +19,7 @@ from zmqtriton_frontends.grpc_api.transport import call_headers
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection, Times
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     LINGER_S,
-    MOST_STREAMS,
+    MAX_STREAMS,
     RpcLifecycle,
     compression_of,
 )
@@ -27,7 +27,7 @@ from zmqtriton_frontends.grpc_api.transport.plain_calls import PlainCalls
 from zmqtriton_frontends.http2.budget import PingRules
 from zmqtriton_frontends.http2.connection import Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-from zmqtriton_frontends.process.descriptors import most_connections
+from zmqtriton_frontends.process.descriptors import max_connections
 from zmqtriton_frontends.process.handshakes import handshakes_of
 from zmqtriton_frontends.process.room import Room
 from zmqtriton_frontends.process.turns import Turns
@@ -35,7 +35,7 @@ from zmqtriton_frontends.process.turns import Turns
 #: What is received at once. One buffer is enough, since its content is used at once, too.
 _BUFFER_BYTES = 1 << 18
 _BACKLOG = 4096
-_MOST_CONNECTIONS = 10_000
+_MAX_CONNECTIONS = 10_000
 _CHECK_EVERY_S = 1.0
 
 
@@ -51,7 +51,7 @@ class NativeServer:
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.turns = Turns(asyncio.get_running_loop().call_soon)
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
-        most = min(_MOST_CONNECTIONS, most_connections())
+        most = min(_MAX_CONNECTIONS, max_connections())
         self._connections: Room[ClientConnection] = Room(most, time.monotonic, looks_always=True)
         self._handshakes = handshakes_of(settings.access.tls, "grpc", "h2", PlainCalls)
         self._bound: Sequence[socket.socket] = ()
@@ -153,7 +153,7 @@ def rules_of(settings: Grpc) -> Rules:
         strikes=settings.http2_max_ping_strikes,
         without_calls=settings.keepalive_permit_without_calls,
     )
-    return Rules(MOST_STREAMS, pings)
+    return Rules(MAX_STREAMS, pings)
 
 
 def times_of(settings: Grpc) -> Times:

@@ -52,7 +52,7 @@ _DEADLINE_EXCEEDED = 4
 #: The room that is given for a large message at a time.
 _LARGE_WINDOW_BYTES = 4 << 20
 #: More of a stream's answers do not wait here.
-_MOST_UNSENT = 64 * 1024
+_MAX_UNSENT = 64 * 1024
 #: Longer messages are deflated by a thread.
 _LONG = 64 * 1024
 
@@ -323,7 +323,7 @@ class NativeCall(Stream):
         del pieces
         if is_elsewhere and self.outgoing:
             self._loop.call_later(PATIENCE_S, self.work, partial(copy_some, self.outgoing))
-        while self.outgoing_bytes > _MOST_UNSENT:
+        while self.outgoing_bytes > _MAX_UNSENT:
             self._room = self._loop.create_future()
             await self._room
 

@@ -13,7 +13,7 @@ from typing import Any
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.http_api.server.listener import Listener
-from zmqtriton_frontends.process.descriptors import most_connections
+from zmqtriton_frontends.process.descriptors import max_connections
 from zmqtriton_frontends.process.ledger import Application, Ledger
 from zmqtriton_frontends.process.room import Room
 from zmqtriton_frontends.process.task_turns import TaskTurns
@@ -35,7 +35,7 @@ class Connections:
         self.turns = TaskTurns()
         self.now = now
         self.is_leaving = self.is_refusing = False
-        self.room: Room[Connection] = Room(most_connections(), now)
+        self.room: Room[Connection] = Room(max_connections(), now)
         #: Where they come from.
         self.listeners: list[Listener] = []
         self._is_full = False

@@ -16,9 +16,9 @@ INTERVAL_S = 5.0
 #: One hour of samples.
 LENGTH = 720
 #: Of each model version there are 26 KB.
-MOST_MODELS = 500
+MAX_MODELS = 500
 #: An answer about all models has the busiest of them.
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 #: The columns of models that the server has sums of.
 TOTALS = ("requests_per_s", "failures_per_s", "pending")
 
@@ -104,7 +104,7 @@ class History:
     def _find(self, name: str) -> _Kept:
         """Return the columns of a model; make room for a new one."""
         if name not in self._models:
-            if len(self._models) >= MOST_MODELS:
+            if len(self._models) >= MAX_MODELS:
                 del self._models[min(self._models, key=lambda one: self._models[one].last_busy)]
             self._models[name] = _Kept()
         return self._models[name]
@@ -155,7 +155,7 @@ class History:
             columns = self._models[name].columns
             return sum(columns.sum(rate, places) for rate in ("requests_per_s", "failures_per_s"))
 
-        return sorted(names, key=busyness, reverse=True)[:MOST_SHOWN]
+        return sorted(names, key=busyness, reverse=True)[:MAX_SHOWN]
 
     def _add_up(self, names: Sequence[str], places: Sequence[int]) -> dict[str, list[float | None]]:
         """Return the totals of these models alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from zmqtriton_addons.fleet.announcing.pace import APART_S, FIRST_PAUSE_S, MOST_PAUSE_S, Pace
+from zmqtriton_addons.fleet.announcing.pace import APART_S, FIRST_PAUSE_S, MAX_PAUSE_S, Pace
 
 INTERVAL_S = 5.0
 
@@ -67,7 +67,7 @@ def test_pauses_grow_while_a_place_fails_and_news_does_not_shorten_them() -> Non
     assert pace.is_failing
     assert FIRST_PAUSE_S == pauses[0]
     assert sorted(pauses) == pauses
-    assert MOST_PAUSE_S == pauses[-1]
+    assert MAX_PAUSE_S == pauses[-1]
 
 
 def test_after_a_success_all_is_forgotten() -> None:

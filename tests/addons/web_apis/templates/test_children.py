@@ -115,10 +115,10 @@ def test_a_process_can_open_nothing_and_has_a_limit_of_memory() -> None:
 
 def test_so_many_processes_are_kept_and_no_more() -> None:
     async def scenario(children: Children) -> None:
-        for number in range(module.MOST_PROCESSES + 2):
+        for number in range(module.MAX_PROCESSES + 2):
             await ask(children, f"m{number}", "1")
 
-        assert module.MOST_PROCESSES >= len(processes())
+        assert module.MAX_PROCESSES >= len(processes())
 
     play(scenario)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.frontends.grpc_api.fake_gateway import FakeCall
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.grpc_api.control import reading
-from zmqtriton_frontends.grpc_api.control.reading import MOST_BYTES, MOST_FIELDS, read, read_load
+from zmqtriton_frontends.grpc_api.control.reading import MAX_BYTES, MAX_FIELDS, read, read_load
 from zmqtriton_protos import message
 
 LOAD = message("inference.RepositoryModelLoadRequest")
@@ -62,7 +62,7 @@ def test_others_have_turns_while_a_load_of_many_files_is_read(
 @pytest.mark.parametrize(
     "data",
     [
-        ENTRY * (MOST_FIELDS + 1) + bytes((0x0A, 3)) + b"x" * 3 + ENTRY * MOST_BYTES,
+        ENTRY * (MAX_FIELDS + 1) + bytes((0x0A, 3)) + b"x" * 3 + ENTRY * MAX_BYTES,
         LOAD(model_name="m" * (2 << 20)).SerializeToString(),
         LOAD(parameters={"config": {"string_param": "x" * (2 << 20)}}).SerializeToString(),
         LOAD(parameters={"else": {"bytes_param": b"x" * (2 << 20)}}).SerializeToString(),
@@ -88,4 +88,4 @@ def test_what_controls_the_server_is_short(name: str) -> None:
     assert read(kind, b"") == kind()
 
     with pytest.raises(InvalidArgument, match=f"{name}Request has at most 65536 bytes, not 65538"):
-        read(kind, ENTRY * (MOST_BYTES // 2 + 1))
+        read(kind, ENTRY * (MAX_BYTES // 2 + 1))

@@ -96,7 +96,7 @@ def test_a_response_larger_than_grpc_allows_is_an_error_that_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MAX_MESSAGE_BYTES", 100)
-    monkeypatch.setattr(module, "_MOST_BYTES", 84)
+    monkeypatch.setattr(module, "_MAX_BYTES", 84)
     body = ResponseBody({}, [Tensor("O", 2, [100], bytes(100))])
 
     with pytest.raises(InvalidArgument) as caught:

@@ -298,7 +298,7 @@ def test_a_client_that_asks_nothing_is_not_asked_either() -> None:
 def test_where_there_are_too_many_connections_the_oldest_idle_one_has_to_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(native_server, "_MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(native_server, "_MAX_CONNECTIONS", 2)
     told = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
     with (
         serving(FakeGateway(version_info("m"))) as server,

@@ -19,7 +19,7 @@ from zmqtriton_floor.access.token_file import Grant, digest
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.frontends import Restriction
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.access.failure_limit import MOST_AT_ONCE
+from zmqtriton_frontends.access.failure_limit import MAX_AT_ONCE
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.server import inference_exchange
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
@@ -327,9 +327,9 @@ def test_a_token_opens_as_long_as_it_is_valid_and_each_wrong_one_counts(tmp_path
         assert b'\r\nWWW-Authenticate: Bearer error="invalid_token"\r\n' in refused
         assert (await read(reader))[9:12] == b"200"
 
-        writer.write(request * MOST_AT_ONCE)
-        statuses = [(await read(reader))[9:12] for _ in range(MOST_AT_ONCE)]
-        assert statuses == [b"401"] * (MOST_AT_ONCE - 1) + [b"429"]
+        writer.write(request * MAX_AT_ONCE)
+        statuses = [(await read(reader))[9:12] for _ in range(MAX_AT_ONCE)]
+        assert statuses == [b"401"] * (MAX_AT_ONCE - 1) + [b"429"]
         assert house.falcon_requests == 0
         writer.close()
 

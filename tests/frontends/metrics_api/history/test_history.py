@@ -7,8 +7,8 @@ from typing import Any
 from zmqtriton_frontends.metrics_api.history import history as module
 from zmqtriton_frontends.metrics_api.history.history import (
     LENGTH,
-    MOST_MODELS,
-    MOST_SHOWN,
+    MAX_MODELS,
+    MAX_SHOWN,
     History,
     ModelSample,
     ProcessesSample,
@@ -73,13 +73,13 @@ def test_it_keeps_one_hour_and_forgets_what_was_idle_for_as_long() -> None:
 
 
 def test_the_model_that_was_idle_for_longest_makes_room() -> None:
-    history = filled({"idle:1": BUSY}, {f"m{number}:1": BUSY for number in range(MOST_MODELS)})
+    history = filled({"idle:1": BUSY}, {f"m{number}:1": BUSY for number in range(MAX_MODELS)})
 
     assert {} == history.document(HOUR_S, "idle")["models"]
     assert ["m7:1"] == [*history.document(HOUR_S, "m7")["models"]]
 
 
-MANY = {f"m{number}:1": BUSY for number in range(MOST_SHOWN + 3)}
+MANY = {f"m{number}:1": BUSY for number in range(MAX_SHOWN + 3)}
 
 
 def test_an_answer_has_those_models_that_had_most_requests() -> None:
@@ -88,7 +88,7 @@ def test_an_answer_has_those_models_that_had_most_requests() -> None:
 
     found = history.document(HOUR_S)
 
-    assert (MOST_SHOWN, 3) == (len(found["models"]), found["models_left_out"])
+    assert (MAX_SHOWN, 3) == (len(found["models"]), found["models_left_out"])
     assert ["m1:1", "m2:1"] == [*found["models"]][:2]
 
 

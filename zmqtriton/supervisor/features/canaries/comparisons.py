@@ -12,14 +12,14 @@ from typing import Any
 #: What may come of a copied request: nothing to compare if the stable version failed; and it is
 #: skipped if too many copies are under way.
 RESULTS = ("equal", "different", "failed", "skipped")
-_MOST_DIFFERENCES, _MOST_TEXT = 5, 300
+_MAX_DIFFERENCES, _MAX_TEXT = 5, 300
 
 
 class Comparisons:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         #: The last differences, in words.
-        self.differences: deque[str] = deque(maxlen=_MOST_DIFFERENCES)
+        self.differences: deque[str] = deque(maxlen=_MAX_DIFFERENCES)
 
     def add(self, told: Mapping[str, Any]) -> Counter[str]:
         """Add a frontend's counts, without values that are no numbers. Return the new counts."""
@@ -27,8 +27,8 @@ class Comparisons:
         new = Counter({r: n for r, n in found.items() if type(n) is int and n > 0})
         self.counts += new
         texts = told.get("differences")
-        for text in texts[-_MOST_DIFFERENCES:] if isinstance(texts, list) else ():
-            self._add_difference(_printable(str(text)[:_MOST_TEXT]))
+        for text in texts[-_MAX_DIFFERENCES:] if isinstance(texts, list) else ():
+            self._add_difference(_printable(str(text)[:_MAX_TEXT]))
         return new
 
     def _add_difference(self, text: str) -> None:

@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import InvalidArgument
 
 #: Nobody may have come for so long.
 QUIET_S = 1.0
-_MOST_S = 86_400.0
+_MAX_S = 86_400.0
 
 
 class Follow(str, Enum):
@@ -84,8 +84,8 @@ class DrainWish(NamedTuple):
 
 
 def _seconds(name: str, value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value <= _MOST_S:
-        raise InvalidArgument(f"'{name}' must be a number of seconds, at most {_MOST_S:.0f}")
+    if type(value) not in (int, float) or not 0 <= value <= _MAX_S:
+        raise InvalidArgument(f"'{name}' must be a number of seconds, at most {_MAX_S:.0f}")
     return float(value)
 
 

@@ -119,8 +119,8 @@ class Children:
         self._listener = listener
         self._directory = directory
         self._children: dict[int, Child] = {}
-        most_segments = descriptors.most_segments(descriptors.limit())
-        self.segments = SegmentRegistry(segment_bytes, self.send, most_segments, open_region)
+        max_segments = descriptors.max_segments(descriptors.limit())
+        self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, open_region)
         self.fork_server = ForkServer(self)
         self.guests = Guests(
             selector,

@@ -11,7 +11,7 @@ import os
 from zmqtriton_floor.progress import has_begun
 
 #: A broker that takes over asks for those that died with its predecessor, or since.
-_MOST = 32
+_MAX_PAGES = 32
 
 
 class LastPages:
@@ -22,7 +22,7 @@ class LastPages:
     def keep(self, serial: int, page: int) -> bool:
         """Keep the page of a dead stub, and own its descriptor; True if that had begun a batch."""
         self._pages[serial] = page
-        if len(self._pages) > _MOST:
+        if len(self._pages) > _MAX_PAGES:
             os.close(self._pages.pop(next(iter(self._pages))))
         return has_begun(page)
 

@@ -28,7 +28,7 @@ _MODEL = "zmqtriton-model-"
 #: Broker and frontends serve all models, and must not wait for any.
 _SERVER_CPU_WEIGHT = 10 * USUAL_CPU_WEIGHT
 _ODD_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]")
-_MOST_CHARACTERS = 100
+_MAX_CHARACTERS = 100
 #: The second counts kills for the limits of groups above, too.
 _LIMIT_REACHED = re.compile(r"^oom [1-9]", re.MULTILINE)
 _KILLED = re.compile(r"^oom_kill [1-9]", re.MULTILINE)
@@ -94,7 +94,7 @@ class ControlGroups:
     def _model_group(self, model: str) -> Path:
         group = self._models.get(model)
         if group is None:
-            name = _ODD_CHARACTERS.sub("_", model)[:_MOST_CHARACTERS]
+            name = _ODD_CHARACTERS.sub("_", model)[:_MAX_CHARACTERS]
             group = self.own / f"{_MODEL}{next(self._numbers)}-{name}"
             group.mkdir()
             self._models[model] = group

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 #: The kernel's ratio of the shares of two neighbouring nice values.
 _NICE_RATIO = 1.25
-_LEAST_NICE, _MOST_NICE = -20, 19
+_LEAST_NICE, _MAX_NICE = -20, 19
 
 #: Gets the serial of a process that has taken too much, and by how much.
 Report = Callable[[int, Reason], object]
@@ -43,7 +43,7 @@ def nice_value(weight: int, usual: int = 0) -> int:
     `usual` is that of the usual weight.
     """
     steps = math.log(weight / USUAL_CPU_WEIGHT) / math.log(_NICE_RATIO)
-    return max(_LEAST_NICE, min(_MOST_NICE, usual - round(steps)))
+    return max(_LEAST_NICE, min(_MAX_NICE, usual - round(steps)))
 
 
 class QuotaEnforcement:

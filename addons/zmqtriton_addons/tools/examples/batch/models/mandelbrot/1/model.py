@@ -4,7 +4,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 WIDTH = 512
-MOST_STEPS = 400
+MAX_STEPS = 400
 
 
 class TritonPythonModel:
@@ -24,7 +24,7 @@ class TritonPythonModel:
 
 def count(points):
     value, steps = np.zeros_like(points), np.zeros(points.shape, np.int32)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         inside = np.abs(value) <= 2
         value[inside] = value[inside] ** 2 + points[inside]
         steps += inside

@@ -9,7 +9,7 @@ SIZE = 224
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
 #: The limit for what a file claims: cameras make smaller pictures.
-MOST_PIXELS = 64 << 20
+MAX_PIXELS = 64 << 20
 _CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}
 
 
@@ -39,7 +39,7 @@ def decode(file):
     if header is None:
         raise ValueError("this PNG file has no header")
     width, height, bits, colour, _, _, interlaced = header
-    if bits != 8 or colour not in _CHANNELS or interlaced or not 0 < width * height <= MOST_PIXELS:
+    if bits != 8 or colour not in _CHANNELS or interlaced or not 0 < width * height <= MAX_PIXELS:
         raise ValueError("only plain PNG files with 8 bits for each channel are read here")
     channels = _CHANNELS[colour]
     image = _unfilter(_inflate(b"".join(packed), height * (width * channels + 1)), height, channels)
