@@ -26,7 +26,7 @@ from zmqtriton_stub.tracing import Tracing
 
 if TYPE_CHECKING:
     from zmqtriton_stub.broker.bls_client import BlsClient
-    from zmqtriton_stub.forks.line import InstanceLine
+    from zmqtriton_stub.forks.fork_client import ForkClient
     from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 #: The limit for the batches of one instance, and the model parameter that sets their number.
@@ -84,7 +84,7 @@ class Instance:
         #: Finds a request that has no final outcome yet, by peer and id.
         self.find_request: Callable[[tuple[int, int]], Any] = lambda key: None
         #: The way to the instance if this process is a fork of it; else None.
-        self.line: InstanceLine | None = None
+        self.line: ForkClient | None = None
         #: Where it stages files for loads, and under which number.
         self.runtime = ""
         self.serial = 0
@@ -129,7 +129,7 @@ class Instance:
         """Send the supervisor a message; from any thread."""
         self._outbox.put(message)
 
-    def become_fork(self, line: InstanceLine, asker: BlsClient) -> None:
+    def become_fork(self, line: ForkClient, asker: BlsClient) -> None:
         """Take note that this process is a fork: all that it says and asks goes over the line."""
         self.line, self.asker = line, asker
         # memory that others read is the instance's: here tensors travel in messages

@@ -8,7 +8,7 @@ from typing import Any
 
 from zmqtriton.broker.core import Core
 from zmqtriton_floor import wire
-from zmqtriton_floor.progress import EPOCH_SHIFT
+from zmqtriton_floor.execution_progress import EPOCH_SHIFT
 
 TOKEN = b"t" * 16
 
@@ -20,7 +20,7 @@ def request(own_id: int, generation: int = 1, **fields: Any) -> wire.Request:
 
 
 class Page:
-    """A progress page that the test writes; as zmqtriton_floor.progress.Progress."""
+    """A progress page that the test writes; as zmqtriton_floor.execution_progress.Progress."""
 
     #: Without names nobody can say what was begun.
     has_names = True

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.routers import FakeRouter
-from zmqtriton_floor import endpoints, progress, wire
+from zmqtriton_floor import endpoints, execution_progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.stub import StubSettings
@@ -40,7 +40,7 @@ class RunningStub:
         own_end, end = pair()
         self.lifeline = Lifeline(own_end)
         page = os.memfd_create("page")
-        os.truncate(page, progress.SIZE)
+        os.truncate(page, execution_progress.SIZE)
         self.progress = progress.Progress(page)
         listener = endpoints.listen(str(directory), _SERIAL)
         descriptors = ["--lifeline", str(end.fileno()), "--progress", str(page)]

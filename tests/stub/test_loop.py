@@ -16,7 +16,7 @@ import pytest
 from tests.stub.fakes import body, fp32
 from tests.stub.running import RunningStub
 from tests.support.waiting import eventually
-from zmqtriton_floor import endpoints, progress, wire
+from zmqtriton_floor import endpoints, execution_progress, wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.logs import LogOptions
@@ -90,7 +90,7 @@ class HostedStub(RunningStub):
         ours, theirs = pair()
         self.lifeline = Lifeline(ours)
         page = os.memfd_create("page")
-        os.truncate(page, progress.SIZE)
+        os.truncate(page, execution_progress.SIZE)
         self.progress = progress.Progress(page)
         os.close(page)
         self.events: list[str] = []

@@ -23,7 +23,7 @@ from typing import Any
 import zmq
 
 from tests.supervisor.settings import settings
-from zmqtriton_floor import endpoints, progress, wire
+from zmqtriton_floor import endpoints, execution_progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
@@ -93,7 +93,7 @@ class ProcessChain:
         command = [sys.executable, "-m", "zmqtriton.broker"]
         self.broker = Process(command, "--begun", str(begun), descriptors=(begun,))
         page = os.memfd_create("page")
-        os.truncate(page, progress.SIZE)
+        os.truncate(page, execution_progress.SIZE)
         listener = endpoints.listen(str(self._directory), STUB)
         words = ["--progress", str(page), "--listener", str(listener), "m", "m_0_0"]
         command = [sys.executable, str(STUB_MAIN)]

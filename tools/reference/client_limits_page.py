@@ -22,14 +22,14 @@ from zmqtriton_frontends.http2 import connection as http2_connection
 from zmqtriton_frontends.http2.header_blocks import MAX_FIELDS, MAX_LIST_BYTES
 from zmqtriton_frontends.http_api.inference import http_inference
 from zmqtriton_frontends.http_api.server import connection as http_connection
-from zmqtriton_frontends.process import inflating, ledger, progress, room, turns
+from zmqtriton_frontends.process import client_progress, inflating, ledger, room, turns
 from zmqtriton_frontends.tensors import arena_body
 
 #: What a client does, where, the most that it makes the server hold or do, and how that ends.
 Row = tuple[str, str, str, str]
 
 _BUDGET = "`--client-memory-byte-size`"
-_STALL = f"{progress.STALL_S:.0f} s without progress"
+_STALL = f"{client_progress.STALL_S:.0f} s without progress"
 
 
 def page() -> list[str]:
@@ -53,9 +53,9 @@ def page() -> list[str]:
         "|---|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in rows),
         "",
-        f"*Its share*: of {_BUDGET}, as above. *Progress* is {_size(progress.MIN_BYTES)} of a",
-        f"request, or 1/{progress.PART} of the held memory if that is more; of an answer",
-        f"over gRPC, and at the door, it is 1/{progress.PART} of the waiting bytes.",
+        f"*Its share*: of {_BUDGET}, as above. *Progress* is {_size(client_progress.MIN_BYTES)} of a",
+        f"request, or 1/{client_progress.PART} of the held memory if that is more; of an answer",
+        f"over gRPC, and at the door, it is 1/{client_progress.PART} of the waiting bytes.",
         "",
         "With `--grpc-transport=grpcio` the C core of gRPC holds received, inflated and",
         "sent bytes, where the budget does not reach. Requests in progress, and encoded answers",
@@ -72,8 +72,8 @@ def _part() -> str:
 
 def _memory() -> Iterator[Row]:
     budget, stall = "its share", _STALL
-    little = _size(progress.PAUSE_BYTES)
-    pause = f"{stall}; {progress.PAUSE_S / 60:.0f} min while no more than {little} waits"
+    little = _size(client_progress.PAUSE_BYTES)
+    pause = f"{stall}; {client_progress.PAUSE_S / 60:.0f} min while no more than {little} waits"
     yield "sends part of a request", "HTTP, gRPC", budget, stall
     yield (
         "sends what controls the server",
@@ -111,7 +111,7 @@ def _memory() -> Iterator[Row]:
         "gRPC",
         f"{MAX_STREAMS:,} of a connection; {_size(http2_connection.STREAM_BYTES)} each, twice the "
         f"text of their headers and {http2_connection.FIELD_BYTES} bytes for each, of {budget}",
-        f"refused; unary calls without a request after {2 * progress.STALL_S:.0f} s",
+        f"refused; unary calls without a request after {2 * client_progress.STALL_S:.0f} s",
     )
     yield (
         "sends headers",

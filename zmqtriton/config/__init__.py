@@ -21,7 +21,7 @@ _NAMES = {
     "files": "path_problems read_client_files unreadable_file_problems",
     "instances": "apply_group_defaults group_problems instance_specs",
     "known_parameters": "misspelt_parameter_problems",
-    "members": "check_members member_problems no_loaded_version_text version_not_loaded_text",
+    "ensemble_members": "check_members member_problems no_loaded_version_text version_not_loaded_text",
     "model_config": "Host load_config merge_completion",
     "names": "unknown_name_problems",
     "own_parameters": "own_parameter_problems",
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from zmqtriton.config.files import path_problems, read_client_files, unreadable_file_problems
     from zmqtriton.config.instances import apply_group_defaults, group_problems, instance_specs
     from zmqtriton.config.known_parameters import misspelt_parameter_problems
-    from zmqtriton.config.members import (
+    from zmqtriton.config.ensemble_members import (
         check_members,
         member_problems,
         no_loaded_version_text,

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from zmqtriton.embedded.exchange import Exchange
+from zmqtriton.embedded.pending_stream import PendingStream
 from zmqtriton.embedded.hosting import Hosting
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
@@ -58,7 +58,7 @@ class Guest:
         #: Held by a thread whose destructors may call start(), too.
         self._lock = threading.RLock()
         #: Those that are going on.
-        self.exchanges: set[Exchange] = set()
+        self.streams: set[PendingStream] = set()
         #: What this process runs for the server.
         self.hosting = Hosting()
         self.gateway: Gateway
@@ -146,9 +146,9 @@ class Guest:
             self._loop.close()
 
     async def _end(self) -> None:
-        await asyncio.sleep(0)  # what was given last becomes a task, or an exchange
-        for exchange in list(self.exchanges):
-            exchange.fail(Unavailable(self._problem))
+        await asyncio.sleep(0)  # what was given last becomes a task, or an stream
+        for stream in list(self.streams):
+            stream.fail(Unavailable(self._problem))
         own = asyncio.current_task()
         others = [task for task in asyncio.all_tasks() if task is not own]
         for task in others:

@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from zmqtriton.embedded.exchange import Coming, Exchange
+from zmqtriton.embedded.pending_stream import Coming, PendingStream
 from zmqtriton.embedded.guest import Guest
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
@@ -68,8 +68,8 @@ class Responses:
         self._until_s = None if within_s is None else time.monotonic() + within_s
         #: None when there is nothing more to come.
         self._coming: Coming | None = None
-        self._exchange = Exchange(guest.gateway, name, version, request, guest.exchanges)
-        self._await(self._exchange.begin)
+        self._stream = PendingStream(guest.gateway, name, version, request, guest.streams)
+        self._await(self._stream.begin)
 
     def __iter__(self) -> Responses:
         return self
@@ -109,10 +109,10 @@ class Responses:
         """Ask for the response after this one, if there is one."""
         self._coming = None
         if response is not None and not response.final:
-            self._await(self._exchange.proceed)
+            self._await(self._stream.proceed)
 
     def _await(self, ask: Callable[[Coming], None]) -> None:
-        """Have the exchange get the next response. Raises Unavailable without a connection."""
+        """Have the stream get the next response. Raises Unavailable without a connection."""
         coming: Coming = Future()
         self._guest.soon(ask, coming)
         self._coming = coming
@@ -122,7 +122,7 @@ class Responses:
         if self._coming is not None:
             self._coming = None
             with suppress(ZmqTritonError):  # with the connection everything ends
-                self._guest.soon(self._exchange.close)
+                self._guest.soon(self._stream.close)
 
     def __enter__(self) -> Responses:
         return self
@@ -131,7 +131,7 @@ class Responses:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_exchange"):
+        if hasattr(self, "_stream"):
             self.close()
 
 

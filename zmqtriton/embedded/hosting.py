@@ -18,7 +18,7 @@ from zmqtriton.embedded.hosted_process import Descriptors, HostedProcess, Proces
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.memory.tensor_memory import TensorMemory

@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from zmqtriton.long_steps import LifelineReporter, Reporter, printable
-from zmqtriton.storage import questions
+from zmqtriton.storage import store_calls
 from zmqtriton.storage.mirror import Mirror
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
@@ -67,11 +67,11 @@ class StorageProcess:
     async def _execute(self, call: wire.Call, given: dict[str, Any]) -> Any:
         urls = given["urls"]
         if call.verb == "names":
-            return await questions.list_models(urls)
+            return await store_calls.list_models(urls)
         if call.verb == "copy":
             model, is_patient = given["model"], given["is_patient"]
             mirror = self._mirror(given)
-            return await questions.copy_model(mirror, call.id, model, urls, is_patient=is_patient)
+            return await store_calls.copy_model(mirror, call.id, model, urls, is_patient=is_patient)
         raise InvalidArgument(f"unknown call '{call.verb}'")
 
     def _mirror(self, given: dict[str, Any]) -> Mirror:

@@ -15,7 +15,7 @@ _NAMES = {
     "machine.gpus": "NvmlError list_nvml_gpus visible_gpus",
     "machine.processes.port_holder": "describe_listener",
     "machine.python_settings": "check_settings",
-    "opened": "OpenedServer",
+    "opened_server": "OpenedServer",
     "service": "run",
 }
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.machine.gpus import NvmlError, list_nvml_gpus, visible_gpus
     from zmqtriton.supervisor.machine.processes.port_holder import describe_listener
     from zmqtriton.supervisor.machine.python_settings import check_settings
-    from zmqtriton.supervisor.opened import OpenedServer
+    from zmqtriton.supervisor.opened_server import OpenedServer
     from zmqtriton.supervisor.service import run
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

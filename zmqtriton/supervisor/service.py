@@ -44,7 +44,7 @@ from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.machine.secrets import SecretError
-from zmqtriton.supervisor.opened import OpenedServer
+from zmqtriton.supervisor.opened_server import OpenedServer
 from zmqtriton.supervisor.server_processes.introductions import ServerInfo
 
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.gateway.broker_link import BrokerLink, Steps
 from zmqtriton_frontends.gateway.pending_request import PendingRequest
-from zmqtriton_frontends.gateway.questions import Questions
+from zmqtriton_frontends.gateway.control_calls import ControlCalls
 from zmqtriton_frontends.gateway.shadows import Shadows
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
@@ -86,7 +86,7 @@ class Gateway:
         #: Those of them whose responses are still read.
         self._streams: set[ResponseStream] = set()
         self._broker = BrokerLink(self._take_from_broker, self._introduce)
-        self._questions = Questions(self._supervisor.send, self._broker.send)
+        self._control_calls = ControlCalls(self._supervisor.send, self._broker.send)
         self._stages = StageReceivers()
         self.payload: Payload  # there from the Bootstrap on
         self.settings: FrontendSettings  # likewise
@@ -114,7 +114,7 @@ class Gateway:
         self.on_call: Callable[[wire.Call], wire.CallResult] = _refuse_call
         #: What takes each message of the broker but replies.
         self._of_broker: dict[type, Callable[[Any], object]] = {
-            wire.Statistics: self._questions.settle,
+            wire.Statistics: self._control_calls.settle,
             wire.StageTimes: self._stages.take,
             wire.Welcome: self._take_welcome,
             **dict.fromkeys(BLOCK_MESSAGES, lambda message: self.payload.hear_of_blocks(message)),
@@ -126,7 +126,7 @@ class Gateway:
             wire.LogSettings: lambda message: request_log.change(message.settings),
             wire.TraceSettings: lambda message: self.traces.change(message.settings),
             wire.Sync: lambda sync: self._supervisor.acknowledge(sync.number, self._broker.flush),
-            wire.CallResult: self._questions.settle,
+            wire.CallResult: self._control_calls.settle,
             wire.Call: lambda call: send(self.on_call(call)),
             wire.Bootstrap: self._take_bootstrap,
             wire.NewEpoch: lambda message: self._change_broker(message.epoch),
@@ -269,7 +269,7 @@ class Gateway:
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         """Return the result of a control call. Raises the supervisor's error."""
-        return await self._questions.call(verb, arguments)
+        return await self._control_calls.call(verb, arguments)
 
     async def statistics(
         self, model: str = "", version: int = -1, *, kind: int = 0
@@ -278,7 +278,7 @@ class Gateway:
 
         Raises for an unknown one.
         """
-        return await self._questions.statistics(model, version, kind)
+        return await self._control_calls.statistics(model, version, kind)
 
     def _take_from_broker(self, frames: list[bytes]) -> Steps | None:
         try:
@@ -381,7 +381,7 @@ class Gateway:
         unread = (body for stream in self._streams for body in stream.reader.left())
         self.streams.renew()
         first = [hello, *self.payload.change_broker(unread)]
-        return first, self._questions.for_next_broker()
+        return first, self._control_calls.for_next_broker()
 
     def _change_broker(self, epoch: int) -> None:
         self._broker.change(epoch)

@@ -70,7 +70,7 @@ class Call(Protocol):
 
     @property
     def has_wishes(self) -> bool:
-        """Return whether the metadata ask for more than the answer (inference/report.py)."""
+        """Return whether the metadata ask for more (inference/stage_time_metadata.py)."""
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         """Add to the trailing metadata of the answer; for calls with one response."""

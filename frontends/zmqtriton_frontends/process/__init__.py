@@ -12,7 +12,7 @@ _NAMES = {
     "arrivals": "Arrivals",
     "descriptors": "max_connections",
     "ledger": "Application Client Ledger Share",
-    "progress": "Progress",
+    "client_progress": "Progress",
 }
 
 if TYPE_CHECKING:
@@ -20,6 +20,6 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.arrivals import Arrivals
     from zmqtriton_frontends.process.descriptors import max_connections
     from zmqtriton_frontends.process.ledger import Application, Client, Ledger, Share
-    from zmqtriton_frontends.process.progress import Progress
+    from zmqtriton_frontends.process.client_progress import Progress
 else:
     __getattr__ = lazy_names(__name__, _NAMES)

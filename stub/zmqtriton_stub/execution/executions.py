@@ -17,7 +17,7 @@ import numpy as np
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
 from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
-from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log

@@ -13,7 +13,7 @@ from typing import Any, Callable
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES, Datatype, count_elements
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
-from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers

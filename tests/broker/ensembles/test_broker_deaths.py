@@ -10,7 +10,7 @@ from tests.broker.world import TOKEN, Page
 from zmqtriton.broker.requests import recovery
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.progress import FENCE_NS
+from zmqtriton_floor.execution_progress import FENCE_NS
 
 F = 1
 

@@ -8,7 +8,7 @@ from tests.broker.world import TOKEN, BrokerHarness, Page, request
 from zmqtriton.broker.requests.recovery import LEFTOVER_NS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable
-from zmqtriton_floor.progress import FENCE_NS
+from zmqtriton_floor.execution_progress import FENCE_NS
 from zmqtriton_floor.settings.broker import BrokerSettings
 
 F, S, S2 = 1, 2, 3

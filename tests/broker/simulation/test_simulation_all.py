@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.simulation.days import RandomRun
-from zmqtriton.broker.scheduling import execution_pace
+from zmqtriton.broker.scheduling import execution_rate
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -19,7 +19,7 @@ def test_everything_that_is_promised_holds_at_any_moment(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_it_holds_where_models_have_a_pace(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution_pace, "_CATCH_UP_NS", 0)
+    monkeypatch.setattr(execution_rate, "_CATCH_UP_NS", 0)
     day = RandomRun(seed, pace="400000")
 
     day.run(150)

@@ -23,7 +23,7 @@ from zmqtriton.broker.sending import Sending
 from zmqtriton.supervisor.server_processes.replay import BrokerReplay
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.progress import FENCE_NS
+from zmqtriton_floor.execution_progress import FENCE_NS
 from zmqtriton_stub.broker import unconfirmed_answers
 
 #: A model, one whose answers leave in the order of their requests, and an ensemble of both.

@@ -19,7 +19,7 @@ from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.handlers import table
-from zmqtriton_frontends.grpc_api.inference.report import WISHES
+from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import STAGE_HEADERS
 from zmqtriton_frontends.grpc_api.unary import answered
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue
@@ -193,7 +193,7 @@ class FakeCall:
 
     @property
     def has_wishes(self) -> bool:
-        return any(name.encode() in WISHES for name, _ in self.metadata)
+        return any(name.encode() in STAGE_HEADERS for name, _ in self.metadata)
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
         self.trailers += pairs

@@ -9,7 +9,7 @@ import pytest
 
 from zmqtriton_frontends.process.allocator import Freed
 from zmqtriton_frontends.process.ledger import SMALL_BYTES, Book, Client, Ledger, Share
-from zmqtriton_frontends.process.progress import (
+from zmqtriton_frontends.process.client_progress import (
     MIN_BYTES,
     PART,
     PAUSE_BYTES,

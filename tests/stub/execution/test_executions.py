@@ -9,7 +9,7 @@ import pytest
 from tests.stub.fakes import LOAD, FakeLink, body, fp32
 from tests.stub.supervisor import FakeSupervisor
 from zmqtriton_floor import wire
-from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
 from zmqtriton_stub.execution.executions import Executions

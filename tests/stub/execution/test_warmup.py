@@ -13,7 +13,7 @@ import pytest
 from tests.stub.fakes import LOAD, FakeLink
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
-from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.execution_progress import Progress
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.inference import InferenceRequest
 from zmqtriton_stub.execution.warmup import Sink, Warmup

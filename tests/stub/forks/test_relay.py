@@ -16,7 +16,7 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.stub import StubSettings
 from zmqtriton_stub.api import pb_utils
-from zmqtriton_stub.forks.line import ForkedBlsClient, InstanceLine
+from zmqtriton_stub.forks.fork_client import ForkedBlsClient, ForkClient
 from zmqtriton_stub.forks.relay import Relay
 
 _BOOTSTRAP = wire.Bootstrap(7, b"0123456789abcdef", "stub", "", 1, encode(StubSettings()))
@@ -33,7 +33,7 @@ class Fork:
         [(_, end)] = self._relay._opening.values()
         self._inlet = end.dup()  # a fork inherits it
         self._relay.serve()
-        self.line = InstanceLine(self._inlet)
+        self.line = ForkClient(self._inlet)
 
     def close(self) -> None:
         self._inlet.close()

@@ -13,7 +13,7 @@ from tests.faults import stub_death, supervisor_death
 from tests.faults.load import Load
 from tests.support.server import Server, ask_add_sub
 from tests.support.waiting import eventually
-from zmqtriton_floor import progress
+from zmqtriton_floor import execution_progress
 
 pytestmark = pytest.mark.system
 
@@ -62,7 +62,7 @@ class TritonPythonModel:
 def test_a_model_that_overwrites_its_progress_page_is_replaced(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["add_sub"])
     code = server.repository / "add_sub" / "1" / "model.py"
-    code.write_text(_SCRIBBLES.replace("BYTE", "0xFF").replace("SIZE", str(progress.SIZE)))
+    code.write_text(_SCRIBBLES.replace("BYTE", "0xFF").replace("SIZE", str(execution_progress.SIZE)))
 
     with server:
         first = server.stub_pids("add_sub")

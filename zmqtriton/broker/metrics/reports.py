@@ -102,8 +102,8 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
     entry["zmqtriton"]["sequences"] = scheduler.sequence_count
     entry["zmqtriton"]["last_arrival_ns"] = counters.last_arrival_ns
     entry["zmqtriton"] |= _occupancy(scheduler, now_ns)
-    if scheduler.pace is not None:
-        entry["zmqtriton"]["pace"] = scheduler.pace.report(now_ns)
+    if scheduler.rate is not None:
+        entry["zmqtriton"]["pace"] = scheduler.rate.report(now_ns)
     return entry
 
 

@@ -23,7 +23,7 @@ from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import OVERLOADED, Cancelled, ProtocolError, Unavailable, ZmqTritonError
-from zmqtriton_floor.progress import RequestKey
+from zmqtriton_floor.execution_progress import RequestKey
 
 CANCELLED = Cancelled("request was cancelled")
 

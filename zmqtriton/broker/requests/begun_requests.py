@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.progress import RequestKey
+from zmqtriton_floor.execution_progress import RequestKey
 
 #: Of a broker that nobody follows.
 _OWN_BYTES = 1 << 16

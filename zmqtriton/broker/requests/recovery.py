@@ -39,7 +39,7 @@ from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import ExecutionProgress, Instance
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.progress import FENCE_NS, RequestKey
+from zmqtriton_floor.execution_progress import FENCE_NS, RequestKey
 from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.wire import BROKER, FINAL, HeldBlocks, Outcome
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from zmqtriton_floor.progress import RequestKey
+from zmqtriton_floor.execution_progress import RequestKey
 from zmqtriton_floor.wire import FINAL, UNCHECKED, Reply, Request
 
 #: A reply with its body, on its way to a peer.

@@ -20,7 +20,7 @@ from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
-from zmqtriton_floor.progress import EPOCH_SHIFT
+from zmqtriton_floor.execution_progress import EPOCH_SHIFT
 from zmqtriton_floor.reasons import Kind, Reason
 
 _MAY_RUN_OUT = (InstanceState.BUSY, InstanceState.ABSENT, InstanceState.LEAVING)

@@ -14,7 +14,7 @@ from zmqtriton.broker.metrics.latencies import StatisticsFactory
 from zmqtriton.broker.metrics.response_counts import ResponseCounts
 from zmqtriton.broker.metrics.statistics import ModelStatistics
 from zmqtriton.broker.requests.response_order import order_of
-from zmqtriton.broker.scheduling.execution_pace import MAX_EXECUTIONS
+from zmqtriton.broker.scheduling.execution_rate import MAX_EXECUTIONS
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.signature import Signature, takes_gpu
 from zmqtriton_floor.wire import UNCHECKED, Request

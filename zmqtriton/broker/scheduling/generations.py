@@ -10,7 +10,7 @@ from typing import Any
 
 from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.metrics.latencies import StatisticsFactory
-from zmqtriton.broker.scheduling.execution_pace import ExecutionPace, Pacemaker
+from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, SharedRate
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.scheduler import Scheduler
@@ -78,7 +78,7 @@ class GenerationRegistry:
         scheduler = Scheduler(new)
         scheduler.hold_back(self._held_requests)
         if new.max_executions_per_second:
-            scheduler.pace = ExecutionPace(self._pacemaker(new))
+            scheduler.rate = ExecutionRate(self._shared_rate(new))
         self.by_number[new.number], self.schedulers[new.number] = new, scheduler
         self.any_takes_gpu |= new.takes_gpu
         versions = self._by_name.setdefault(new.model, {})
@@ -88,14 +88,14 @@ class GenerationRegistry:
         versions[new.version] = new
         return new
 
-    def _pacemaker(self, new: Generation) -> Pacemaker:
-        """Return the pacemaker of all generations of a model, at the newest one's pace."""
+    def _shared_rate(self, new: Generation) -> SharedRate:
+        """Return the shared rate of all generations of a model, at the newest one's rate."""
         per_second = new.max_executions_per_second
         siblings = (s for s in self.schedulers.values() if s.generation.model == new.model)
-        paces = (s.pace for s in siblings if s.pace is not None)
-        pacemaker = next((pace.pacemaker for pace in paces), None) or Pacemaker(per_second)
-        pacemaker.per_second = per_second
-        return pacemaker
+        rates = (s.rate for s in siblings if s.rate is not None)
+        shared = next((rate.shared for rate in rates), None) or SharedRate(per_second)
+        shared.per_second = per_second
+        return shared
 
     def remove(self, number: int) -> Generation | None:
         """Remove a generation and return it."""

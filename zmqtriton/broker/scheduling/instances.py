@@ -23,7 +23,7 @@ from typing import Protocol
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.config.resources import ResourceNeed
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
-from zmqtriton_floor.progress import FENCE_NS, RequestKey
+from zmqtriton_floor.execution_progress import FENCE_NS, RequestKey
 from zmqtriton_floor.wire import Executed
 
 
@@ -124,7 +124,7 @@ class RateLimiterMember:
 
 
 class ExecutionProgress(Protocol):
-    """The broker's view of zmqtriton_floor.progress.Progress."""
+    """The broker's view of zmqtriton_floor.execution_progress.Progress."""
 
     @property
     def last_begun_batch(self) -> int:

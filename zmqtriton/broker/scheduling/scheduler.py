@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.batching import queue_of
-from zmqtriton.broker.scheduling.execution_pace import ExecutionPace, Refusal
+from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, Refusal
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement
@@ -33,7 +33,7 @@ class Scheduler:
             has_sequences=generation.has_sequences,
         )
         #: Set if executions per second are limited.
-        self.pace: ExecutionPace | None = None
+        self.rate: ExecutionRate | None = None
         self._queue = queue_of(config)
         #: Requests in the queue that are still wanted.
         self.pending = 0
@@ -56,8 +56,8 @@ class Scheduler:
         """When to call next_dispatch() again though nothing else happens; 0 is never."""
         if self._held_until:
             return 0
-        if self.pace is not None and self.pace.is_waiting:
-            return self.pace.due_ns
+        if self.rate is not None and self.rate.is_waiting:
+            return self.rate.due_ns
         if self.sequences is not None:
             return self.sequences.due_ns
         return self._queue.due_ns if self.placement.may_have_room else 0
@@ -143,7 +143,7 @@ class Scheduler:
 
         Delays of sequences do not count.
         """
-        if self.pace is not None and not self.pace.may_begin(now_ns):
+        if self.rate is not None and not self.rate.may_begin(now_ns):
             return False
         if self.sequences is not None:
             return self.sequences.assignment.has_ready(instance)
@@ -154,17 +154,17 @@ class Scheduler:
         if self.pending < self._held_until:
             return None
         self._held_until = 0
-        pace = self.pace
-        if pace is not None:
-            pace.is_waiting = self.pending > 0 and not pace.may_begin(now_ns)
-            if pace.is_waiting:
+        rate = self.rate
+        if rate is not None:
+            rate.is_waiting = self.pending > 0 and not rate.may_begin(now_ns)
+            if rate.is_waiting:
                 return None
         if self.sequences is not None:
             chosen = self.sequences.next(self.instances.values(), now_ns)
             if chosen is not None:
                 self.pending -= len(chosen[1])
-                if pace is not None:
-                    pace.pacemaker.begin(now_ns)
+                if rate is not None:
+                    rate.shared.begin(now_ns)
             return chosen
         instance = self.placement.take_instance()
         if instance is None:
@@ -174,15 +174,15 @@ class Scheduler:
             self.placement.give_back(instance)
             return None
         self.pending -= len(batch)
-        if pace is not None:
-            pace.pacemaker.begin(now_ns)
+        if rate is not None:
+            rate.shared.begin(now_ns)
         return instance, batch
 
     def refusal(self, error: Refusal) -> Refusal:
         """Return the error of a request that is refused; it names what held the queue up."""
-        if self.pace is None or not (self.pace.is_waiting and self.pending):
+        if self.rate is None or not (self.rate.is_waiting and self.pending):
             return error
-        return self.pace.refusal(error)
+        return self.rate.refusal(error)
 
     def queued(self) -> list[InflightRequest]:
         """Return all queued requests, in the order in which they will be executed."""

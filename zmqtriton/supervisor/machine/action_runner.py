@@ -22,7 +22,7 @@ from zmqtriton.supervisor.machine.processes.spawner import Spawner
 from zmqtriton.supervisor.machine.region_files import RegionFiles
 from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.models.model_report import serving_config
-from zmqtriton.supervisor.opened import OpenedServer
+from zmqtriton.supervisor.opened_server import OpenedServer
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS

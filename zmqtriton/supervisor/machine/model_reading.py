@@ -28,7 +28,7 @@ from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, Problem, raise_first
 from zmqtriton.config.files import ClientFiles, check_paths, inherit_labels, read_client_files
-from zmqtriton.config.members import complete_ensemble
+from zmqtriton.config.ensemble_members import complete_ensemble
 from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
 from zmqtriton.config.parameters import (
     chosen_user,

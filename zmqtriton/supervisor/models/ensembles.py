@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from zmqtriton.config.ensembles import check_cycle
-from zmqtriton.config.members import no_loaded_version_text, version_not_loaded_text
+from zmqtriton.config.ensemble_members import no_loaded_version_text, version_not_loaded_text
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.models.dependencies import Dependencies

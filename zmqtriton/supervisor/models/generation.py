@@ -22,7 +22,7 @@ from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.models.instance_groups import ChangeCallback, InstanceGroupChange
 from zmqtriton.supervisor.models.instance_set import InstanceSet
 from zmqtriton.supervisor.models.resources import ResourceClaims
-from zmqtriton.supervisor.models.roll import Roll
+from zmqtriton.supervisor.models.rolling_reload import Roll
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState

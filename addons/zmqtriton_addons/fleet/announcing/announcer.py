@@ -17,7 +17,7 @@ from typing import Any
 
 from zmqtriton_addons.fleet.announcing import announcement, places
 from zmqtriton_addons.fleet.announcing.announcement import Process, Stamp
-from zmqtriton_addons.fleet.announcing.pace import Pace
+from zmqtriton_addons.fleet.announcing.announcement_schedule import AnnouncementSchedule
 from zmqtriton_addons.fleet.announcing.places import AnnounceError
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.frontends import FrontendSettings
@@ -46,13 +46,13 @@ class Courier:
         )
         self._news: dict[str, Any] = {}
         self._stamp = Stamp()
-        self._pace = Pace(settings.announcing.interval_s)
+        self._schedule = AnnouncementSchedule(settings.announcing.interval_s)
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "announcing")
 
     def update(self, news: dict[str, Any]) -> None:
         self._news = news
-        self._pace.has_changed()
+        self._schedule.has_changed()
         self._wake.set()
 
     async def run(self) -> None:
@@ -65,31 +65,31 @@ class Courier:
         """Tell the end, as long as there is time."""
         self._news = news
         end_s = time.monotonic() + within_s
-        self._pace.has_changed()
+        self._schedule.has_changed()
         while (left_s := end_s - time.monotonic()) > 0 and not await self._attempt(left_s):
             await asyncio.sleep(min(0.2, within_s / 5))
 
     async def _wait(self) -> None:
-        while (wait_s := self._pace.due_s() - time.monotonic()) > 0:
+        while (wait_s := self._schedule.due_s() - time.monotonic()) > 0:
             self._wake.clear()
             await _wait_for(self._wake, min(wait_s, _LONGEST_WAIT_S))
 
     async def _attempt(self, within_s: float) -> bool:
-        self._pace.begin()
+        self._schedule.begin()
         loop = asyncio.get_running_loop()
         telling = loop.run_in_executor(self._thread, self._tell_news, self._news, within_s)
-        was_failing = self._pace.is_failing
+        was_failing = self._schedule.is_failing
         try:
             await telling
         except AnnounceError as error:
             if not was_failing:
                 text = "cannot announce this server to %s, and tries again: %s"
                 _log.warning(text, self._place, error)
-            self._pace.failed(time.monotonic(), random.random())
+            self._schedule.failed(time.monotonic(), random.random())
             return False
         if was_failing:
             _log.info("this server is announced to %s again", self._place)
-        self._pace.succeeded(time.monotonic())
+        self._schedule.succeeded(time.monotonic())
         return True
 
     def _tell_news(self, news: dict[str, Any], within_s: float) -> None:

@@ -30,7 +30,7 @@ from zmqtriton_frontends.grpc_api.inference.infer_request import (
     find_in_metadata,
     parse_request,
 )
-from zmqtriton_frontends.grpc_api.inference.report import Report, Reports
+from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import StageTimeMetadata, StatisticsSource
 from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
 from zmqtriton_frontends.grpc_api.unary import Answer
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -51,12 +51,12 @@ class Inference:
         pattern = gateway.settings.grpc.header_forward_pattern
         hides_tokens = bool(gateway.settings.access.tokens)
         self._forwarding = Forwarding(pattern, hides_tokens=hides_tokens) if pattern else None
-        self._reports = Reports(gateway)
+        self._statistics = StatisticsSource(gateway)
 
     def begin(self, data: bytes, call: Call, answer: Answer) -> PendingGrpcInference:
         """Begin; the answer may be given before this returns. Raises the request's errors."""
-        report = Report(self._reports, call) if call.has_wishes else None
-        asked = PendingGrpcInference(self._gateway, answer, report)
+        metadata = StageTimeMetadata(self._statistics, call) if call.has_wishes else None
+        asked = PendingGrpcInference(self._gateway, answer, metadata)
         try:
             checked = self._read(data, call)
         except NotLoaded as missing:
@@ -125,15 +125,15 @@ def _hold(checked: CheckedRequest, size: int, call: Call) -> None:
 class PendingGrpcInference(PendingRequest):
     """A request whose answer is a message of its own."""
 
-    __slots__ = ("_answer", "_checked", "_report")
+    __slots__ = ("_answer", "_checked", "_metadata")
 
     SENDING = "GRPC_SEND"
 
-    def __init__(self, gateway: Gateway, answer: Answer, report: Report | None) -> None:
-        """Set up; `report` is what its client wants to hear besides."""
+    def __init__(self, gateway: Gateway, answer: Answer, metadata: StageTimeMetadata | None) -> None:
+        """Set up; `metadata` is what its client wants to hear besides."""
         super().__init__(gateway)
         self._answer = answer
-        self._report = report
+        self._metadata = metadata
         self._checked: CheckedRequest
 
     def wait(self, awaited: Coroutine[Any, Any, _T], then: Callable[[_T], None]) -> None:
@@ -144,24 +144,24 @@ class PendingGrpcInference(PendingRequest):
         """Begin a request whose message has this size; it may be answered before this returns."""
         if size > FREE_REQUEST_BYTES:
             _hold(checked, size, call)
-        if self._report is not None:
-            checked = self._report.expect(checked)
+        if self._metadata is not None:
+            checked = self._metadata.expect(checked)
         self._checked = checked
         self._send(checked)
 
     def _respond(self, response: ResponseBody) -> None:
-        checked, answer, report = self._checked, self._answer, self._report
+        checked, answer, metadata = self._checked, self._answer, self._metadata
         model = checked.model
         if checked.classes:
             response = classify(model, response, checked.classes)
         pieces = encode_in_pieces(model.name, model.version, checked.body.request_id, response)
         if self._trace is not None:
             self._end_trace()
-        if report is None:
+        if metadata is None:
             answer.set_result(pieces)
         else:
-            hold_answer(report.call, sum(map(len, pieces)))
-            adding = report.add(model, checked.stages)
+            hold_answer(metadata.call, sum(map(len, pieces)))
+            adding = metadata.add(model, checked.stages)
             self._await(adding, lambda _: answer.set_result(pieces))
 
     def _refuse(self, error: Exception) -> None:

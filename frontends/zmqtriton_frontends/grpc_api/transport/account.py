@@ -8,9 +8,9 @@ from typing import Any
 from zmqtriton_frontends.grpc_api.call import NoRoomError
 from zmqtriton_frontends.grpc_api.transport.message_framing import Unfinished
 from zmqtriton_frontends.http2.connection import Connection
-from zmqtriton_frontends.process import progress
+from zmqtriton_frontends.process import client_progress
 from zmqtriton_frontends.process.ledger import Client, Ledger, Share
-from zmqtriton_frontends.process.progress import Progress
+from zmqtriton_frontends.process.client_progress import Progress
 
 #: How much a client may leave unread before it is no longer read from.
 HIGH_WATER = 1 << 18
@@ -65,7 +65,7 @@ class Account:
     def expire_silent(self, now: float, http2: Connection) -> None:
         """End calls that were opened long ago and of whose request nothing has come."""
         oldest, since = self._silent_before
-        if now - since > progress.STALL_S:
+        if now - since > client_progress.STALL_S:
             for stream in [s for s in http2.streams.values() if s.id <= oldest and s.is_silent]:
                 stream.expire()
             self._silent_before = next(reversed(http2.streams), 0), now

@@ -20,7 +20,7 @@ from zmqtriton_frontends.grpc_api.call import (
     NoRoomError,
     hold_answer,
 )
-from zmqtriton_frontends.grpc_api.inference.report import WISHES
+from zmqtriton_frontends.grpc_api.inference.stage_time_metadata import STAGE_HEADERS
 from zmqtriton_frontends.grpc_api.transport.account import Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, Opening
 from zmqtriton_frontends.grpc_api.transport.inbox import Inbox
@@ -41,7 +41,7 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
 from zmqtriton_frontends.grpc_api.unary import Pending, Response
 from zmqtriton_frontends.http2.connection import Begin
 from zmqtriton_frontends.process.kept_parts import copy_some
-from zmqtriton_frontends.process.pace import keep_pace
+from zmqtriton_frontends.process.slow_client import limit_unsent_bytes
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: So many messages of a stream are handled before others have their turn.
@@ -225,7 +225,7 @@ class ExchangeCall(NativeCall):
     __slots__ = ("_messages", "_waiting")
 
     def on_begin(self) -> None:
-        keep_pace(self.context.info("socket"))
+        limit_unsent_bytes(self.context.info("socket"))
         self._messages: deque[tuple[bool, Message]] = deque()
         #: What the handler waits for, when it wants a request.
         self._waiting: asyncio.Future[None] | None = None
@@ -302,7 +302,7 @@ def begin_of(
     if rpc is None:
         return partial(Refused, opening.refusal)
     is_inference = rpc.category == INFERENCE
-    has_wishes = any(name in WISHES for name, _ in opening.headers)
+    has_wishes = any(name in STAGE_HEADERS for name, _ in opening.headers)
     if compression not in opening.accepts or not is_inference:
         compression = ""
     kind: type[NativeCall] = UnaryCall

@@ -79,29 +79,29 @@ OPERATIONS = {
     ),
     "Repository.unload": Operation("Unload a model", "UnloadRequest", is_body_required=False),
     "Repository.named_repository": Operation("Answers 501: repositories have no names"),
-    "Steering.scale": _answers("How many instances each version of a model has", "Scale"),
-    "Steering.change_scale": _answers(
+    "Operations.scale": _answers("How many instances each version of a model has", "Scale"),
+    "Operations.change_scale": _answers(
         "Give a model another number of instances while it serves", "Scale", "ScaleRequest"
     ),
-    "Steering.canary": _answers("The current or last canary of a model", "Canary"),
-    "Steering.change_canary": _answers(
+    "Operations.canary": _answers("The current or last canary of a model", "Canary"),
+    "Operations.change_canary": _answers(
         "Try a version of a model beside the one that serves, or change how",
         "Canary",
         "CanaryRequest",
     ),
-    "Steering.promote_canary": _answers("Let the canary serve all requests", "Canary"),
-    "Steering.abort_canary": _answers("Let the stable version serve all requests again", "Canary"),
-    "Steering.restart": _answers(
+    "Operations.promote_canary": _answers("Let the canary serve all requests", "Canary"),
+    "Operations.abort_canary": _answers("Let the stable version serve all requests again", "Canary"),
+    "Operations.restart": _answers(
         "Restart the processes of a model; the requests that they execute fail", "Restarted"
     ),
-    "Steering.drain_state": _answers("The progress of the drain, or its outcome", "DrainState"),
-    "Steering.drain": _answers(
+    "Operations.drain_state": _answers("The progress of the drain, or its outcome", "DrainState"),
+    "Operations.drain": _answers(
         "Send clients elsewhere; answered when no request is in progress any more",
         "DrainState",
         "DrainRequest",
         is_body_required=False,
     ),
-    "Steering.undrain": _answers(
+    "Operations.undrain": _answers(
         "End the drain: it is ready again", "DrainState", "UndrainRequest", is_body_required=False
     ),
     "Status.status": _answers("The server, its processes and models, and why any failed", "Status"),

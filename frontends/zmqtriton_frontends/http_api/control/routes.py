@@ -6,12 +6,12 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.control.shared_memory import SharedMemory
 from zmqtriton_frontends.http_api.control.status import Status
-from zmqtriton_frontends.http_api.control.steering import Steering
+from zmqtriton_frontends.http_api.control.operations import Operations
 
 
 def routes(gateway: Gateway) -> list[Route]:
     return [
-        *Steering(gateway).routes(),
+        *Operations(gateway).routes(),
         *Status(gateway).routes(),
         *_shared_memory(SharedMemory(gateway, "system"), "/v2/systemsharedmemory"),
         *_shared_memory(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory"),

@@ -23,7 +23,7 @@ from zmqtriton_frontends.access.bearer_tokens import may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import Request
 from zmqtriton_frontends.http_api.asgi.route import Route
-from zmqtriton_frontends.http_api.control import steering
+from zmqtriton_frontends.http_api.control import operations
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference.restrictions import by_category
 
@@ -58,7 +58,7 @@ class Status:
         settings = gateway.settings
         self._may_read_logs = _may_read_logs(settings)
         self._may_load = settings.models.control_mode == "explicit"
-        self._may_restart = steering.is_open(settings)
+        self._may_restart = operations.is_open(settings)
 
     def routes(self) -> list[Route]:
         of = "/v2/zmqtriton"

@@ -22,7 +22,7 @@ from zmqtriton_frontends.http_api.inference.generate_response import (
     Writer,
     error_document,
 )
-from zmqtriton_frontends.http_api.inference.report import Report
+from zmqtriton_frontends.http_api.inference.stage_time_headers import StageTimeHeaders
 from zmqtriton_frontends.http_api.inference.server_sent_events import Events
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
@@ -42,7 +42,7 @@ class Generate:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._max_input_size: int = gateway.settings.http.max_input_size
-        self._report = Report(gateway)
+        self._stage_time_headers = StageTimeHeaders(gateway)
 
     async def generate(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -65,7 +65,7 @@ class Generate:
             resp.data = documents_written[0]
         else:
             resp.data = error_document(_NOT_ONE)
-        resp.set_headers(await self._report.headers(req.header, checked.model, checked.stages))
+        resp.set_headers(await self._stage_time_headers.headers(req.header, checked.model, checked.stages))
 
     async def generate_stream(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -88,7 +88,7 @@ class Generate:
         resp.status = status
         resp.set_headers(problems.headers(status))
         resp.content_type = "text/event-stream; charset=utf-8"
-        resp.set_headers(await self._report.headers(req.header, checked.model, checked.stages))
+        resp.set_headers(await self._stage_time_headers.headers(req.header, checked.model, checked.stages))
         if first.is_final:
             resp.data = event
         else:
@@ -138,7 +138,7 @@ class Generate:
     ) -> admission.CheckedRequest:
         catalogue = self._gateway.catalogue
         checked = admission.prepare(catalogue, model, body, options, header=req.header)
-        checked = self._report.expect(req.header, checked, begun_ns)
+        checked = self._stage_time_headers.expect(req.header, checked, begun_ns)
         traces = self._gateway.traces
         if traces.is_on:
             parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)

@@ -19,7 +19,7 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import binary, json_documents
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.inference.infer_request import InferRequest
-from zmqtriton_frontends.http_api.inference.report import WISHES
+from zmqtriton_frontends.http_api.inference.stage_time_headers import STAGE_HEADERS
 from zmqtriton_frontends.http_api.inference.response_encoding import (
     Encoded,
     ResponseFormat,
@@ -104,7 +104,7 @@ def read_head(head: InferenceHead) -> InferenceHead:
         accepted=header(b"accept-encoding"),
         parent=parent_in_headers(header),
         timeout_ns=0 if timeout is None else request_timeout.read_ns(timeout),
-        has_wishes=any(header(name) is not None for name in WISHES),
+        has_wishes=any(header(name) is not None for name in STAGE_HEADERS),
     )
 
 
@@ -178,7 +178,7 @@ class HttpInference(PendingRequest):
             received = "HTTP_RECV", self._begun_ns
             checked = gateway.traces.follow(checked, head.parent, received)
         if head.has_wishes:
-            checked = inference.report.expect(header, checked, self._begun_ns)
+            checked = inference.stage_time_headers.expect(header, checked, self._begun_ns)
             self._stages = checked.stages
         self._format = make(
             ResponseFormat, (checked.model, request.request_id, form, head.accepted)
@@ -201,7 +201,7 @@ class HttpInference(PendingRequest):
 
     async def _reported(self, encoded: Encoded) -> Encoded:
         headers, text, tail = encoded
-        asked = self._inference.report.headers(
+        asked = self._inference.stage_time_headers.headers(
             self._head.fields.header, self._format.model, self._stages
         )
         return headers + await asked, text, tail

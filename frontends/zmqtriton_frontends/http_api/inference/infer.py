@@ -19,7 +19,7 @@ from zmqtriton_frontends.http_api.inference import (
     json_documents,
 )
 from zmqtriton_frontends.http_api.inference.infer_request import InferRequest, OutputForm
-from zmqtriton_frontends.http_api.inference.report import Report
+from zmqtriton_frontends.http_api.inference.stage_time_headers import StageTimeHeaders
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
@@ -41,7 +41,7 @@ class Inference:
         )
         #: None if models get no headers.
         self.forwarding = forwarding or None
-        self.report = Report(gateway)
+        self.stage_time_headers = StageTimeHeaders(gateway)
 
     def find(self, target: tuple[str, str]) -> ModelVersion:
         """Find the model of an inference that is answered once.

@@ -17,7 +17,7 @@ from zmqtriton_frontends.http_api.inference.large_answer import Piece
 from zmqtriton_frontends.http_api.server.answer_room import AnswerRoom
 from zmqtriton_frontends.http_api.server.inference_exchange import Owner
 from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
-from zmqtriton_frontends.process.pace import keep_pace
+from zmqtriton_frontends.process.slow_client import limit_unsent_bytes
 from zmqtriton_frontends.process.task_turns import TaskTurn, TaskTurns
 
 #: How much of a body waits for the application before no more is read.
@@ -237,7 +237,7 @@ class AsgiExchange:
 
     def _begin_stream(self) -> bytes:
         """Prepare for a body of unknown length; return the field that says so."""
-        keep_pace(self._channel.info("socket"))
+        limit_unsent_bytes(self._channel.info("socket"))
         self._is_stream = True
         if self._head.minor_version:
             self._is_chunked = True

@@ -23,7 +23,7 @@ from zmqtriton_frontends.grpc_api.transport import connection as native_connecti
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.http2.stream import Stream
-from zmqtriton_frontends.process import progress
+from zmqtriton_frontends.process import client_progress
 from zmqtriton_protos import message
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -152,7 +152,7 @@ def _answers(**settings: Any) -> FakeGateway:
 
 
 def test_who_never_reads_a_large_answer_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "STALL_S", 0.2)
+    monkeypatch.setattr(client_progress, "STALL_S", 0.2)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     with serving(_answers()) as server, connect(server, h2.PREFACE) as connection:
         connection.send(h2.settings_frame({}))
@@ -271,7 +271,7 @@ def test_headers_that_are_kept_have_room_and_go_with_their_client() -> None:
 
 
 def test_a_pause_before_a_small_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PAUSE_S", 0.2)
+    monkeypatch.setattr(client_progress, "PAUSE_S", 0.2)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     small, first = FakeGateway(version_info("m")), h2.PREFACE + h2.NO_WINDOW
     with serving(small) as server, connect(server, first) as connection:
@@ -281,7 +281,7 @@ def test_a_pause_before_a_small_answer_is_bounded(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_call_whose_request_never_comes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "STALL_S", 0.2)
+    monkeypatch.setattr(client_progress, "STALL_S", 0.2)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     with serving(_answers()) as server, connect(server) as connection:
         connection.send(h2.headers_frame(1, INFER))

@@ -18,7 +18,7 @@ from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
 from zmqtriton_frontends.grpc_api.transport import server as native_server
-from zmqtriton_frontends.process import progress
+from zmqtriton_frontends.process import client_progress
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 from zmqtriton_protos import message
 
@@ -128,7 +128,7 @@ _HALVES = {
 
 @pytest.mark.parametrize("name", _HALVES)
 def test_who_stops_amid_a_frame_is_left(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(progress, "STALL_S", 0.1)
+    monkeypatch.setattr(client_progress, "STALL_S", 0.1)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:
         began = time.monotonic()
@@ -140,8 +140,8 @@ def test_who_stops_amid_a_frame_is_left(monkeypatch: pytest.MonkeyPatch, name: s
 
 
 def test_who_goes_on_amid_a_frame_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "STALL_S", 0.5)
-    monkeypatch.setattr(progress, "MIN_BYTES", 1)
+    monkeypatch.setattr(client_progress, "STALL_S", 0.5)
+    monkeypatch.setattr(client_progress, "MIN_BYTES", 1)
     monkeypatch.setattr(native_connection, "_LOOK_S", 0.05)
     ping = h2.frame(h2.PING, 0, 0, b"any body")
     with serving(FakeGateway(version_info("m"))) as server, connect(server) as connection:

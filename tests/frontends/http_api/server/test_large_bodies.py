@@ -18,7 +18,7 @@ from tests.support.raw_http import raw_request
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.http_api.server.connection import Connection
 from zmqtriton_frontends.http_api.server.inference_exchange import InferenceExchange
-from zmqtriton_frontends.process.progress import STALL_S
+from zmqtriton_frontends.process.client_progress import STALL_S
 from zmqtriton_frontends.tensors import arena_body
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 

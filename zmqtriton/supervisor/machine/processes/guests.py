@@ -20,7 +20,7 @@ from zmqtriton.environments.demand import Host
 from zmqtriton.supervisor.actions import SpawnStub
 from zmqtriton.supervisor.machine.guard import guarded
 from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
-from zmqtriton_floor import endpoints, progress, wire
+from zmqtriton_floor import endpoints, execution_progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -112,9 +112,9 @@ class Guests:
         if number not in _DEADLY:
             return
         assert instance.progress_page is not None
-        progress.end(instance.progress_page)
+        execution_progress.end(instance.progress_page)
         # what it begins at this moment is known to be begun by then
-        time.sleep(progress.FENCE_NS / 1e9)
+        time.sleep(execution_progress.FENCE_NS / 1e9)
         with guarded("what an instance has sent"):
             self._receive(instance)
         self._remove(instance, Reason.of(Kind.OTHER, "it was ended"))

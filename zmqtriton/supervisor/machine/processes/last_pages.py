@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from zmqtriton_floor.progress import has_begun
+from zmqtriton_floor.execution_progress import has_begun
 
 #: A broker that takes over asks for those that died with its predecessor, or since.
 _MAX_PAGES = 32

@@ -21,7 +21,7 @@ from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.processes.process import oom_score_of
 from zmqtriton.supervisor.server_processes.roles import BROKER, FORK_SERVER, OUTLIVING_ROLES
-from zmqtriton_floor import progress
+from zmqtriton_floor import execution_progress
 from zmqtriton_floor.variables.withheld import VARIABLE as WITHHELD
 
 _log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Spawner:
 
     def spawn_stub(self, action: actions.SpawnStub) -> None:
         stub = log_ring.StubName(action.model, action.instance)
-        page = segments.anonymous_memory(progress.SIZE)
+        page = segments.anonymous_memory(execution_progress.SIZE)
         host = action.environment.host
         if host is not None:
             self._children.guests.start_instance(host, action, page)

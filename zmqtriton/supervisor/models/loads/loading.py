@@ -22,7 +22,7 @@ from zmqtriton.supervisor.models.instance import ProcessLost
 from zmqtriton.supervisor.models.instance_groups import ChangeCallback
 from zmqtriton.supervisor.models.loads.load_inquiry import LoadInquiry, LoadRequest
 from zmqtriton.supervisor.models.loads.protocols import LoadTarget
-from zmqtriton.supervisor.models.roll import NeedsNewGeneration
+from zmqtriton.supervisor.models.rolling_reload import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
 from zmqtriton_floor.errors import (

@@ -15,10 +15,10 @@ from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.inference.restrictions import by_category
 
 #: The metadata that asks.
-WISHES = frozenset((stage_times.WISH.encode(), load_metrics.FORMAT.encode()))
+STAGE_HEADERS = frozenset((stage_times.WISH.encode(), load_metrics.FORMAT.encode()))
 
 
-class Reports:
+class StatisticsSource:
     """The counters that such wishes are answered from, and the key that they may need."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -43,12 +43,12 @@ class Reports:
         return self._restriction.admits([k if isinstance(k, bytes) else k.encode() for k in keys])
 
 
-class Report:
+class StageTimeMetadata:
     """The answer to the wishes of one call, which begins with the call."""
 
-    def __init__(self, reports: Reports, call: Call) -> None:
+    def __init__(self, source: StatisticsSource, call: Call) -> None:
         self.call = call
-        self._reports = reports
+        self._statistics = source
         self._begun_ns = now_ns()
 
     def expect(self, checked: CheckedRequest) -> CheckedRequest:
@@ -60,11 +60,11 @@ class Report:
 
     async def add(self, model: ModelVersion, stages: stage_times.Stages | None) -> None:
         """Add the requested headers to an answer that is ready."""
-        call, reports = self.call, self._reports
+        call, source = self.call, self._statistics
         pairs: list[tuple[str, str | bytes]] = []
         forms = [value for name, value in call.metadata if name == load_metrics.FORMAT]
-        if forms and isinstance(forms[0], str) and reports.may_know(call):
-            pairs += await reports.load_metrics(forms[0].strip().lower(), model)
+        if forms and isinstance(forms[0], str) and source.may_know(call):
+            pairs += await source.load_metrics(forms[0].strip().lower(), model)
         if stages is not None:
             pairs.append((stage_times.ANSWER, stages.write()))
         if pairs:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _GONE = "the instance that this process was forked from has ended"
 
 
-class InstanceLine:
+class ForkClient:
     """Calls to the instance from a fork, from any thread; each call waits for its answer."""
 
     def __init__(self, inlet: socket.socket | None) -> None:
@@ -115,7 +115,7 @@ class InstanceLine:
 class ForkedBlsClient(BlsClient):
     """The calls of other models that a fork makes; the instance passes them on to the broker."""
 
-    def __init__(self, bootstrap: wire.Bootstrap, memory: TensorMemory, line: InstanceLine) -> None:
+    def __init__(self, bootstrap: wire.Bootstrap, memory: TensorMemory, line: ForkClient) -> None:
         super().__init__(
             bootstrap, memory, dict, lambda: None, dial=lambda bootstrap: line.connect()
         )
@@ -137,7 +137,7 @@ class ForkedMeasured:
 class ForkedMetrics:
     """The metrics of the instance, as a fork changes and asks for them."""
 
-    def __init__(self, line: InstanceLine) -> None:
+    def __init__(self, line: ForkClient) -> None:
         self._line = line
         #: What this process has made; what it has copied is not its to drop.
         self._own: set[int] = set()

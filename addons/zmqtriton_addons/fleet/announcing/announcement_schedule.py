@@ -13,7 +13,7 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 15.0
 APART_S = 0.1
 
 
-class Pace:
+class AnnouncementSchedule:
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
         self._has_news = False

@@ -14,10 +14,10 @@ from zmqtriton_frontends.inference.restrictions import by_category
 
 _STAGES, _LOAD = stage_times.WISH.encode(), load_metrics.FORMAT.encode()
 #: The headers that ask.
-WISHES = (_STAGES, _LOAD)
+STAGE_HEADERS = (_STAGES, _LOAD)
 
 
-class Report:
+class StageTimeHeaders:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._restriction = by_category(gateway.settings.access.restrictions).get("statistics")

@@ -12,7 +12,7 @@ from tests.storage.fake_store import FakeStore
 pytest.importorskip("obstore")
 
 from tests.support.reports import Reports
-from zmqtriton.storage import questions
+from zmqtriton.storage import store_calls
 from zmqtriton.storage.mirror import Mirror
 from zmqtriton.storage.places import BucketPath
 from zmqtriton_floor.errors import InternalError
@@ -26,15 +26,15 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeStore]:
     def opened(place: BucketPath) -> FakeStore:
         return found[place.bucket]
 
-    monkeypatch.setattr(questions, "ObjectStore", opened)
-    monkeypatch.setattr(questions, "_QUIET_S", 0.0)
+    monkeypatch.setattr(store_calls, "ObjectStore", opened)
+    monkeypatch.setattr(store_calls, "_QUIET_S", 0.0)
     return found
 
 
 def copy(tmp_path: Path, *, is_patient: bool = False) -> dict[str, Any]:
     urls = ["s3://one", "s3://two"]
     return asyncio.run(
-        questions.copy_model(
+        store_calls.copy_model(
             Mirror(str(tmp_path), lambda number, model: Reports()),
             1,
             "m",
@@ -50,7 +50,7 @@ def test_a_store_that_is_down_hides_nothing_of_the_others(
     stores["one"].is_down = True
     stores["two"].contents["m/1/model.py"] = b"x"
 
-    names = asyncio.run(questions.list_models(["s3://one", "s3://two"]))
+    names = asyncio.run(store_calls.list_models(["s3://one", "s3://two"]))
 
     assert ({"error": "it is down"}, ["m"]) == (names[0], list(names[1]["models"]))
     assert ["s3://two"] == copy(tmp_path)["urls"]

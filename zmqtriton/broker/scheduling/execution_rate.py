@@ -1,4 +1,4 @@
-"""The pace of a model whose parameter `max_executions_per_second` limits its executions.
+"""The rate of a model whose parameter `max_executions_per_second` limits its executions.
 
 Knows no clock but the times that it is given.
 """
@@ -13,11 +13,11 @@ Refusal = TypeVar("Refusal", bound=ZmqTritonError)
 
 #: The model parameter; absent or 0: no limit.
 MAX_EXECUTIONS = "max_executions_per_second"
-#: Executions may come closer together than their pace if as many were left out within this time.
+#: Executions may come closer together than their rate if as many were left out within this time.
 _CATCH_UP_NS = 100_000_000
 
 
-class Pacemaker:
+class SharedRate:
     """Says when the next execution of a model may begin.
 
     One for all versions of the model, which outlives a reload.
@@ -55,34 +55,34 @@ class Pacemaker:
         return int(1e9 / self.per_second)
 
 
-class ExecutionPace:
-    """The pace of one generation, which it shares with the others of its model."""
+class ExecutionRate:
+    """The rate of one generation, which it shares with the others of its model."""
 
-    def __init__(self, pacemaker: Pacemaker) -> None:
-        self.pacemaker = pacemaker
-        #: Its next batch waits for the pace.
+    def __init__(self, shared: SharedRate) -> None:
+        self.shared = shared
+        #: Its next batch waits for the rate.
         self.is_waiting = False
         #: How many of its requests were refused meanwhile.
         self.refused = 0
 
     @property
     def due_ns(self) -> int:
-        return self.pacemaker.free_ns
+        return self.shared.free_ns
 
     def may_begin(self, now_ns: int) -> bool:
-        return now_ns >= self.pacemaker.free_ns
+        return now_ns >= self.shared.free_ns
 
     def report(self, now_ns: int) -> dict[str, float]:
-        pacemaker = self.pacemaker
-        last_second = pacemaker.executions_of_last_second(now_ns)
+        shared = self.shared
+        last_second = shared.executions_of_last_second(now_ns)
         return {
-            "per_second": pacemaker.per_second,
+            "per_second": shared.per_second,
             "last_second": last_second,
             "refused": self.refused,
         }
 
     def refusal(self, error: Refusal) -> Refusal:
-        """Return the error of a request that is refused while the queue waits for the pace."""
+        """Return the error of a request that is refused while the queue waits for the rate."""
         self.refused += 1
-        limit = f"{self.pacemaker.per_second:g} executions per second ({MAX_EXECUTIONS})"
+        limit = f"{self.shared.per_second:g} executions per second ({MAX_EXECUTIONS})"
         return type(error)(f"{error.text}: the model may begin {limit}")

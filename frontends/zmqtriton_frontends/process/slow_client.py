@@ -19,7 +19,7 @@ class Connection(Protocol):
         """Set an option of the kernel."""
 
 
-def keep_pace(connection: Connection | None) -> None:
+def limit_unsent_bytes(connection: Connection | None) -> None:
     """Limit the kernel's unsent bytes, so that the socket is writable at the reader's pace.
 
     Otherwise it keeps megabytes, and is writable when it is rid of a third of them: a slow reader

@@ -8,7 +8,7 @@ from typing import Any
 
 import uvloop
 
-from zmqtriton_frontends.process.pace import UNSENT_BYTES, keep_pace
+from zmqtriton_frontends.process.slow_client import UNSENT_BYTES, limit_unsent_bytes
 
 
 def test_a_connection_that_is_closed_already_has_no_pace() -> None:
@@ -24,13 +24,13 @@ def test_a_connection_that_is_closed_already_has_no_pace() -> None:
         server = await asyncio.get_running_loop().create_server(Accepting, "127.0.0.1", 0)
         with socket.create_connection(server.sockets[0].getsockname()):
             connection = (transport := await accepted).get_extra_info("socket")
-            keep_pace(connection)
+            limit_unsent_bytes(connection)
             kept = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
             transport.abort()
             await asyncio.sleep(0.01)
 
-            keep_pace(transport.get_extra_info("socket"))
-            keep_pace(None)
+            limit_unsent_bytes(transport.get_extra_info("socket"))
+            limit_unsent_bytes(None)
         server.close()
         assert UNSENT_BYTES == kept
 

@@ -1,4 +1,4 @@
-"""The steering of models while they serve. The supervisor acts; this decides who may ask for it.
+"""Operations on models while they serve. The supervisor acts; this decides who may ask for it.
 
 Clients may steer where they may load and unload models, and wherever a key or a token guards it.
 """
@@ -42,7 +42,7 @@ def is_open(settings: FrontendSettings) -> bool:
     return is_guarded(settings) or settings.models.control_mode == "explicit"
 
 
-class Steering:
+class Operations:
     """Responders that return when the supervisor has done the work."""
 
     def __init__(self, gateway: Gateway) -> None:

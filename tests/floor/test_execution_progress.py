@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from zmqtriton_floor.progress import EPOCH_SHIFT, ROOM_FOR_KEYS, SIZE, Progress, end
+from zmqtriton_floor.execution_progress import EPOCH_SHIFT, ROOM_FOR_KEYS, SIZE, Progress, end
 
 
 def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:

@@ -23,7 +23,7 @@ from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 Coming = Future[InferenceResponse | None]
 
 
-class Exchange(PendingRequest):
+class PendingStream(PendingRequest):
     """Asks once; gives each response to the future that waits for it."""
 
     __slots__ = ("_coming", "_deadline_ns", "_model", "_name", "_open", "_request", "_stream")
@@ -38,7 +38,7 @@ class Exchange(PendingRequest):
         name: str,
         version: str,
         request: InferenceRequest,
-        among: set[Exchange],
+        among: set[PendingStream],
     ) -> None:
         """Set up; `among` are those that are going on, which end with the connection."""
         super().__init__(gateway)

@@ -1,4 +1,4 @@
-"""Questions to supervisor and broker whose answers are awaited."""
+"""Calls of supervisor and broker whose answers are awaited."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, from_number
 
 
-class Questions:
+class ControlCalls:
     """Control calls and questions for statistics."""
 
     def __init__(
