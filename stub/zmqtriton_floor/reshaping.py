@@ -39,11 +39,11 @@ class Reshaping:
     def __bool__(self) -> bool:
         return bool(self._inputs or self._outputs)
 
-    def given(self, inputs: Sequence[Tensor]) -> List[Tensor]:
+    def for_model(self, inputs: Sequence[Tensor]) -> List[Tensor]:
         """Return the inputs as the model sees them."""
         return [self._apply(self._inputs, tensor) for tensor in inputs]
 
-    def sent(self, outputs: Sequence[Tensor]) -> List[Tensor]:
+    def for_client(self, outputs: Sequence[Tensor]) -> List[Tensor]:
         """Return the outputs as clients see them.
 
         Raises InternalError if a model's tensor has another number of elements.

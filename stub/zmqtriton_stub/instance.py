@@ -89,7 +89,7 @@ class Instance:
         self.runtime = ""
         self.serial = 0
         #: Its metric families and metrics.
-        self.measures = ModelMetrics(lambda text: self.say("E", text))
+        self.measures = ModelMetrics(lambda text: self.log("E", text))
         #: None if the model sees all tensors as clients do.
         self.reshaping: Reshaping | None = None
         #: The states of sequences; None if the model keeps them itself.
@@ -141,7 +141,7 @@ class Instance:
         """Return Triton's words for a batch that failed."""
         return f"Failed to process the request(s) for model '{self.name}', message: {text}"
 
-    def say(self, level: str, text: str, depth: int = 1) -> None:
+    def log(self, level: str, text: str, depth: int = 1) -> None:
         """Log a line, if it is wanted, with the place of the caller `depth` frames up."""
         if not wanted.has(level):
             return

@@ -314,7 +314,7 @@ class Stub:
         try:
             self._model.finalize()
         except Exception as error:  # noqa: BLE001 - the model's code; Triton goes on as well
-            self._instance.say("I", describe(error))
+            self._instance.log("I", describe(error))
         self._link.close()
         self._instance.tracing.close()
 

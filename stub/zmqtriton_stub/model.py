@@ -94,7 +94,7 @@ class Model:
             if inspect.iscoroutinefunction(self._execute):
                 self.slots = instance.max_inflight
             else:
-                instance.say("W", "MAX_INFLIGHT has no effect: execute() is not 'async def'")
+                instance.log("W", "MAX_INFLIGHT has no effect: execute() is not 'async def'")
 
     def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
         """Return the responses; or a task that goes on in the background, for `result_of`."""

@@ -33,7 +33,7 @@ class OwnProcess:
         """Return the model's class. Raises whatever its code does."""
         known = json.loads(load.config)
         check_files(known, load.directory)
-        take_priority(known, instance.say)
+        take_priority(known, instance.log)
         model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
         return import_class(load)
 

@@ -70,7 +70,7 @@ class Readiness:
             return
         self._trouble = trouble
         name = self._instance.name
-        self._instance.say(level if trouble else "I", f"'{name}': {trouble or 'is ready again'}")
+        self._instance.log(level if trouble else "I", f"'{name}': {trouble or 'is ready again'}")
 
 
 async def _await(answer: Any) -> Any:

@@ -49,4 +49,4 @@ def _whose(own_id: str) -> str:
 
 
 def _say(instance: Instance, text: str) -> None:
-    instance.say("V", text, 3)
+    instance.log("V", text, 3)

@@ -121,7 +121,7 @@ class Gateway:
         }
         #: What takes each message of the supervisor that comes without descriptors.
         self._of_supervisor: dict[type, Callable[[Any], object]] = {
-            **dict.fromkeys(CATALOGUE_MESSAGES, self.catalogue.hear),
+            **dict.fromkeys(CATALOGUE_MESSAGES, self.catalogue.apply),
             wire.RemoveRegion: lambda message: self.catalogue.regions.remove(message.number),
             wire.LogSettings: lambda message: request_log.change(message.settings),
             wire.TraceSettings: lambda message: self.traces.change(message.settings),
@@ -230,7 +230,7 @@ class Gateway:
     def _ask(self, request: CheckedRequest, body: wire.RequestBody, cache_key: bytes) -> int:
         """Queue a request with this body for the next message, and return its id."""
         if self.is_stopping:
-            is_of_open_sequence = request.goes_on and not self.is_ending
+            is_of_open_sequence = request.continues_sequence and not self.is_ending
             is_late = self._loop.time() >= self._refuses_at_s or request.options.correlation
             if is_late and not is_of_open_sequence:
                 raise Unavailable(STOPPING)

@@ -22,7 +22,7 @@ class Readiness:
         catalogue = self._gateway.catalogue
         if self._gateway.is_stopping or not catalogue.is_ready():
             return False
-        return await self.of_generations(catalogue.asked())
+        return await self.of_generations(catalogue.generations_with_is_ready())
 
     async def of_model(self, name: str, version: str = "") -> bool:
         """Return the model's. Raises as Catalogue.find() does for an unknown model."""

@@ -83,7 +83,7 @@ class CheckedRequest(NamedTuple):
         return self._replace(options=options, arrivals=arrivals)
 
     @property
-    def goes_on(self) -> bool:
+    def continues_sequence(self) -> bool:
         """True if it continues a sequence that has begun before."""
         correlation, is_start = self.options.correlation, self.options.flags & SEQUENCE_START
         return bool(correlation) and not is_start and self.model.has_sequences
@@ -107,7 +107,7 @@ def prepare(
     if options != _NO_OPTIONS:
         _check_options(options)
     canary = model.canary
-    if canary is not None and canary.gets(options.correlation, header):
+    if canary is not None and canary.takes(options.correlation, header):
         model, canary = canary.version, None
     if body.parameters:
         _check_parameters(body.parameters)
@@ -119,7 +119,7 @@ def prepare(
     if request_log.is_on:
         request_log.log_admission(body.request_id)
     request = make(CheckedRequest, (model, body, admission, options, places, *_LATER))
-    if canary is not None and canary.gets_copy():
+    if canary is not None and canary.takes_copy():
         request = request._replace(canary=canary)
     if model.is_cached and catalogue.keys is not None:
         return request._replace(cache_key=catalogue.keys.of(body))

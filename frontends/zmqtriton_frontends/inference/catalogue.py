@@ -66,7 +66,7 @@ class Canary:
         #: By which numbers in the answers to a copied request may differ.
         self.tolerance = float(split.tolerance)
 
-    def gets(self, correlation: Correlation, header: HeaderLookup | None) -> bool:
+    def takes(self, correlation: Correlation, header: HeaderLookup | None) -> bool:
         """Choose whether a request is the canary's: by its header, its sequence, or by chance."""
         if self._header and header is not None:
             value = header(self._header)
@@ -74,7 +74,7 @@ class Canary:
                 return True
         return goes_to_canary(self._split, correlation)
 
-    def gets_copy(self) -> bool:
+    def takes_copy(self) -> bool:
         """Choose whether the canary gets a copy of a request of the stable version."""
         return bool(self._split.shadow) and is_copied(self._split)
 
@@ -173,7 +173,7 @@ class Catalogue:
         #: The version that an unversioned request gets, kept so that the hot path does one look-up.
         self._newest: dict[str, ModelVersion] = {}
 
-    def hear(self, message: Any) -> None:
+    def apply(self, message: Any) -> None:
         """Take one of CATALOGUE_MESSAGES."""
         if isinstance(message, VersionInfo):
             self.update(message)
@@ -375,7 +375,7 @@ class Catalogue:
         """True if clients should ask for anything at all."""
         return self.has_broker and not self.is_draining
 
-    def asked(self) -> set[int]:
+    def generations_with_is_ready(self) -> set[int]:
         """Return the generations whose models have an is_ready."""
         return {
             version.generation

@@ -97,7 +97,7 @@ class Payload:
         """Note that a request with placed tensors is in flight until answered() is called."""
         self.placed[own_id] = placed.blocks
         if self._lending is not None:
-            self._lending.asked(own_id, placed.lent)
+            self._lending.hold(own_id, placed.lent)
 
     def answered(self, own_id: int) -> None:
         """Note the final reply: nobody reads the request's tensors any more."""

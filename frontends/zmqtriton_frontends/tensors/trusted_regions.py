@@ -31,7 +31,7 @@ class TrustedRegions:
             claims.enter_context(data)
         return reference
 
-    def asked(self, own_id: int, claims: ExitStack) -> None:
+    def hold(self, own_id: int, claims: ExitStack) -> None:
         """Keep the claims until answered()."""
         self._claims[own_id] = claims.pop_all()
 

@@ -347,7 +347,7 @@ class BrokerConnection:
             return False
         if not message.requests[0].flags & wire.ANSWERS_WAIT:
             with state_lock:
-                self.answered.heard(self._dry_ns)
+                self.answered.note_message(self._dry_ns)
         owed = Stream if self.instance.is_decoupled else Pending
         batches: list[tuple[int, list[Pending]]] = []
         for work, body in zip(message.requests, frames[1:]):

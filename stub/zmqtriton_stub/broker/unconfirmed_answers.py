@@ -73,7 +73,7 @@ class UnconfirmedAnswers:
                 self._bytes -= len(oldest.body or b"")
                 oldest.body = None
 
-    def heard(self, since_ns: int) -> None:
+    def note_message(self, since_ns: int) -> None:
         """Note that the broker has sent something after that moment."""
         settled_ns = since_ns - SETTLED_NS
         kept = self.kept

@@ -186,7 +186,7 @@ class Executions:
 
         A request whose sender nobody holds any more ends.
         """
-        self._instance.say("E", self._instance.failure(describe(error)))
+        self._instance.log("E", self._instance.failure(describe(error)))
         error.__traceback__ = None  # it holds what the coroutine held
         for pending in execution.batch:
             pending.release()
@@ -241,7 +241,7 @@ class Executions:
         if self._instance.is_iterative:
             return
         text = self._instance.failure(_NOT_ITERATIVE)
-        self._instance.say("E", text)
+        self._instance.log("E", text)
         pending.wants_again = False
         if not self._instance.is_decoupled:
             execution.answers += pending.fail(text)
@@ -255,7 +255,7 @@ class Executions:
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
         text = self._instance.failure(describe(error))
-        self._instance.say("E", text)
+        self._instance.log("E", text)
         execution.requests = []
         for pending in execution.batch:
             if not pending.is_answered:
@@ -346,7 +346,7 @@ def _requests(
             if flags & wire.PADDING:
                 inputs = [_zeros(tensor) for tensor in inputs]
             if instance.reshaping is not None:
-                inputs = instance.reshaping.given(inputs)
+                inputs = instance.reshaping.for_model(inputs)
             if instance.states is not None:
                 inputs = instance.states.give(pending, inputs, batch)
         except ZmqTritonError as error:

@@ -205,7 +205,7 @@ class Pending:
         blocks: list[wire.Block] = []
         try:
             if instance.reshaping is not None:
-                tensors = instance.reshaping.sent(tensors)
+                tensors = instance.reshaping.for_client(tensors)
             if memory is not None:
                 find = self._find if self._passes_on else None
                 tensors, blocks = memory.place(tensors, find, self.work.flags)
@@ -302,7 +302,7 @@ class Pending:
             text = instance.failure(self.loss)
             for answer in self.fail(text):
                 self._send(answer)
-        instance.say("W", text)
+        instance.log("W", text)
 
     def _send(self, answer: OutcomeWithBody) -> None:
         outcome, body = answer

@@ -148,7 +148,7 @@ class Stream(Pending):
         self._link.turn(takes=takes)
         if is_too_slow:
             instance = self._link.instance
-            instance.say("W", f"model '{instance.name}' lost a client: {_TOO_SLOW}", depth=3)
+            instance.log("W", f"model '{instance.name}' lost a client: {_TOO_SLOW}", depth=3)
 
     def _count_response(self, kind: int, begun_ns: int) -> None:
         done_ns = _now_ns()
@@ -175,7 +175,7 @@ class Stream(Pending):
         self._link.turn()
         instance = self._link.instance
         text = f"model '{instance.name}' let go of a response sender without the FINAL flag"
-        instance.say("W", text)
+        instance.log("W", text)
 
     # ------------------------------------------------------------ the reader
 

@@ -77,9 +77,9 @@ class Scene:
         self.gateway = FakeGateway()
         self.gateway.shadows = self.shadows = Shadows(self.gateway)
         catalogue = Catalogue()
-        catalogue.hear(TrafficSplit("m", 1, 2, 0, "", "", 10_000, "0.1"))
-        catalogue.hear(news(1))
-        catalogue.hear(news(2))
+        catalogue.apply(TrafficSplit("m", 1, 2, 0, "", "", 10_000, "0.1"))
+        catalogue.apply(news(1))
+        catalogue.apply(news(2))
         self.request = prepare(
             catalogue, catalogue.find("m"), RequestBody("r", {}, [], []), Options()
         )

@@ -53,20 +53,20 @@ def test_requests_without_a_version_are_divided_and_others_get_theirs(
 ) -> None:
     assert (1, 1, 2) == (chosen(catalogue), chosen(catalogue, "1"), chosen(catalogue, "2"))
 
-    catalogue.hear(split(ALL))
+    catalogue.apply(split(ALL))
     assert (2, 1, 2) == (chosen(catalogue), chosen(catalogue, "1"), chosen(catalogue, "2"))
 
-    catalogue.hear(split(ALL // 2))
+    catalogue.apply(split(ALL // 2))
     assert {1, 2} == {chosen(catalogue) for _ in range(100)}
     assert {1} == {chosen(catalogue, "1") for _ in range(100)}
 
-    catalogue.hear(OVER)
+    catalogue.apply(OVER)
     assert 2 == chosen(catalogue)
     assert catalogue.find("m").canary is None
 
 
 def test_a_header_chooses_the_canary(catalogue: Catalogue) -> None:
-    catalogue.hear(split(0, "x-try", "1"))
+    catalogue.apply(split(0, "x-try", "1"))
     assert [1, 2, 1, 1] == [
         chosen(catalogue),
         chosen(catalogue, x_try="1"),
@@ -74,12 +74,12 @@ def test_a_header_chooses_the_canary(catalogue: Catalogue) -> None:
         chosen(catalogue, "1", x_try="1"),
     ]
 
-    catalogue.hear(split(0, "x-try"))
+    catalogue.apply(split(0, "x-try"))
     assert 2 == chosen(catalogue, x_try="anything")
 
 
 def test_all_requests_of_a_sequence_go_one_way(catalogue: Catalogue) -> None:
-    catalogue.hear(split(ALL // 2))
+    catalogue.apply(split(ALL // 2))
 
     ways = [{chosen(catalogue, correlation=n) for _ in range(20)} for n in range(1, 50)]
 
@@ -88,32 +88,32 @@ def test_all_requests_of_a_sequence_go_one_way(catalogue: Catalogue) -> None:
 
 
 def test_a_version_that_does_not_serve_gets_nothing(catalogue: Catalogue) -> None:
-    catalogue.hear(split(ALL))
-    catalogue.hear(news(2, "UNAVAILABLE"))
+    catalogue.apply(split(ALL))
+    catalogue.apply(news(2, "UNAVAILABLE"))
     assert 1 == chosen(catalogue)
 
-    catalogue.hear(news(2))
-    catalogue.hear(news(1, "UNLOADING"))
+    catalogue.apply(news(2))
+    catalogue.apply(news(1, "UNLOADING"))
     assert 2 == chosen(catalogue)
 
 
 def test_a_share_of_what_the_stable_version_answers_is_copied(catalogue: Catalogue) -> None:
     assert ask(catalogue).canary is None
 
-    catalogue.hear(split(0, shadow=ALL))
+    catalogue.apply(split(0, shadow=ALL))
     found = ask(catalogue)
     assert found.canary is not None
     assert (1, 2, 0.5) == (found.model.version, found.canary.version.version, 0.5)
     assert ask(catalogue, "1").canary is None
 
-    catalogue.hear(split(ALL, shadow=ALL))
+    catalogue.apply(split(ALL, shadow=ALL))
     assert ask(catalogue).canary is None
 
 
 def test_a_model_that_is_forgotten_is_not_divided_when_it_comes_back(catalogue: Catalogue) -> None:
     catalogue.forget("m")
 
-    catalogue.hear(news(1))
-    catalogue.hear(news(2))
+    catalogue.apply(news(1))
+    catalogue.apply(news(2))
 
     assert 2 == chosen(catalogue)

@@ -39,10 +39,10 @@ def test_the_model_sees_another_shape_than_those_who_ask(
 ) -> None:
     reshaping = Reshaping(config(dims, shape, batch))
 
-    assert [tensor("X", seen), tensor("P", [1])] == reshaping.given(
+    assert [tensor("X", seen), tensor("P", [1])] == reshaping.for_model(
         [tensor("X", asked), tensor("P", [1])]
     )
-    assert [tensor("Y", asked), tensor("Q", [1])] == reshaping.sent(
+    assert [tensor("Y", asked), tensor("Q", [1])] == reshaping.for_client(
         [tensor("Y", seen), tensor("Q", [1])]
     )
 
@@ -53,7 +53,7 @@ def test_an_output_with_another_number_of_elements_is_an_error(made: list[int]) 
     reshaping = Reshaping(config([2, 3], [6]))
 
     with pytest.raises(InternalError) as error:
-        reshaping.sent([tensor("Y", made)])
+        reshaping.for_client([tensor("Y", made)])
 
     assert "output tensor shape does not match size of output for 'Y'" == error.value.text
 
@@ -62,7 +62,7 @@ def test_an_output_with_too_few_dimensions_is_an_error() -> None:
     reshaping = Reshaping(config([1, -1, -1], [-1, -1]))
 
     with pytest.raises(InternalError):
-        reshaping.sent([tensor("Y", [4])])
+        reshaping.for_client([tensor("Y", [4])])
 
 
 def test_a_model_without_is_left_alone() -> None:

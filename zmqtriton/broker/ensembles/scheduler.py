@@ -96,7 +96,7 @@ class EnsembleScheduler:
             return
         self._runs[request] = run = EnsembleRun(request, plan, body)
         request.steps = run.calls
-        given = {tensor.name: tensor for tensor in plan.reshaping.given(body.inputs)}
+        given = {tensor.name: tensor for tensor in plan.reshaping.for_model(body.inputs)}
         run.holds += 1
         root = run.tensor_sets[0]
         for step in [s for name in plan.inputs for s in root.add(name, given.get(name))]:
@@ -433,7 +433,7 @@ def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
                 tensor.shape, plan.outputs[name], is_batching=plan.is_batching
             )
             tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
-    return plan.reshaping.sent(tensors) if plan.reshaping else tensors
+    return plan.reshaping.for_client(tensors) if plan.reshaping else tensors
 
 
 def _check(request: InflightRequest, body: wire.RequestBody) -> None:

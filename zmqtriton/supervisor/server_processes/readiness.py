@@ -69,7 +69,7 @@ class ReadinessChecks:
             then(True)
             return
 
-        def heard(serial: int, is_ready: bool) -> None:
+        def record(serial: int, is_ready: bool) -> None:
             if serial in left:
                 left.discard(serial)
                 if not is_ready or not left:
@@ -77,7 +77,7 @@ class ReadinessChecks:
                     then(is_ready)
 
         for instance in asked:
-            self._check_instance(instance, partial(heard, instance.serial))
+            self._check_instance(instance, partial(record, instance.serial))
 
     def _check_instance(self, instance: Instance, then: ReadinessCallback) -> None:
         serial = instance.serial

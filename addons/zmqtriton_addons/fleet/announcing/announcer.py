@@ -139,7 +139,7 @@ class Announcer:
         is_ready, own_readiness = False, dict[int, bool]()
         if self._is_open:
             is_ready = await self._is_server_ready()
-            for number in catalogue.asked():
+            for number in catalogue.generations_with_is_ready():
                 own_readiness[number] = await self._says_ready(number)
 
         may_be_asked = self._is_open and catalogue.may_be_asked and not gateway.is_stopping

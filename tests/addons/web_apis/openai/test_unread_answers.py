@@ -35,7 +35,7 @@ def test_large_answers_have_room_before_they_are_made(is_streamed: bool, is_echo
     async def scenario(harness: HttpHarness) -> None:
         # all are read at once: those that have room are not always those that came first
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(CLIENTS))
-        harness.gateway.catalogue.hear(
+        harness.gateway.catalogue.apply(
             text_model(inputs=(("text_input", "STRING"), ("n", "INT32")))
         )
         streams, budget = harness.gateway.fake_streams, harness.connections.ledger.budget
@@ -66,7 +66,7 @@ def test_what_is_made_while_a_client_reads_keeps_its_room() -> None:
     body = json.dumps({"model": "text", "prompt": "x", "stream": True}).encode()
 
     async def scenario(harness: HttpHarness) -> None:
-        harness.gateway.catalogue.hear(text_model())
+        harness.gateway.catalogue.apply(text_model())
         streams, budget = harness.gateway.fake_streams, harness.connections.ledger.budget
         with connect_narrow(harness.connections.address[1]) as client:
             client.sendall(raw_request("POST", "/v1/completions", body, Connection="close"))

@@ -38,7 +38,7 @@ def test_nothing_of_an_answer_waits_for_the_garbage_collection(
     ask = raw_request("POST", path, json.dumps(body).encode())
 
     async def scenario(harness: HttpHarness) -> None:
-        harness.gateway.catalogue.hear(text_model())
+        harness.gateway.catalogue.apply(text_model())
         streams, budget = harness.gateway.fake_streams, harness.connections.ledger.budget
         with ExitStack() as stack:
             for _ in range(CLIENTS):
