@@ -1,4 +1,4 @@
-"""The rules on words: first lines of docstrings, subjects of clauses, length of all pages."""
+"""The rules on words: first lines of docstrings, subjects of clauses, names, length of pages."""
 
 from __future__ import annotations
 
@@ -165,3 +165,37 @@ def test_handwritten_pages_are_short_enough_to_be_read() -> None:
 
     words = [word for page in counted for word in prose_of(page).split() if re.search(r"\w", word)]
     assert len(words) <= MAX_WORDS
+
+
+#: Participles that say how something was come by, and not what it is.
+PARTICIPLES = {"found", "wanted", "known", "given", "asked", "told", "most"}
+#: How many bindings have such a name. This number may only fall.
+MAX_PARTICIPLES = 200
+
+
+def bindings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Return line and name of all that gets a name: variables, parameters, attributes, functions."""
+    for node in ast.walk(tree):
+        name: str | None = None
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, (*_DOCUMENTED[1:], ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+            name = node.name
+        elif isinstance(node, ast.alias):
+            name = node.asname
+        if name:
+            yield getattr(node, "lineno", 0), name
+
+
+def test_names_say_what_they_hold() -> None:
+    counted = [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for directory in (*DIRECTORIES, "tools", "packages")
+        for path in sorted((ROOT / directory).rglob("*.py"))
+        for line, name in bindings(tree_of(path))
+        if name.strip("_") in PARTICIPLES
+    ]
+
+    assert len(counted) <= MAX_PARTICIPLES, counted

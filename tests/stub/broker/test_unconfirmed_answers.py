@@ -41,7 +41,7 @@ def test_an_answer_is_forgotten_when_the_broker_has_outlived_it_by_a_second(cloc
     clock.now_ns = 10
     kept.add(outcome(2), b"two")
 
-    kept.heard(SETTLED_NS + 10)
+    kept.note_message(SETTLED_NS + 10)
 
     assert kept.recall() == ([outcome(2)], [b"two"])
 
@@ -61,9 +61,9 @@ def test_what_the_next_broker_was_told_stays_until_that_one_has_outlived_it(cloc
     clock.now_ns = 10 * SETTLED_NS
     kept.recall()
 
-    kept.heard(10 * SETTLED_NS)
+    kept.note_message(10 * SETTLED_NS)
     assert len(kept.kept) == 1
-    kept.heard(11 * SETTLED_NS + 1)
+    kept.note_message(11 * SETTLED_NS + 1)
     assert len(kept.kept) == 0
 
 
@@ -100,7 +100,7 @@ def test_forgetting_makes_room_for_bodies_again(clock: Clock) -> None:
         for i in range(MAX_BYTES // MAX_BODY_BYTES):
             kept.add(outcome(i), bytes(MAX_BODY_BYTES))
         assert all(kept.recall()[1])
-        kept.heard(clock.now_ns + SETTLED_NS + 1)
+        kept.note_message(clock.now_ns + SETTLED_NS + 1)
         assert len(kept.kept) == 0
 
 
